@@ -1,0 +1,47 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-all lint format bench clean
+
+## make demo: install into .venv and run the main job on simulated data
+demo: .venv/core
+	$(BIN)/bagwise demo
+
+## make test: install the development tools too, then lint, types, imports, doctests and tests
+test: lint
+	$(BIN)/pytest -n auto -m "not slow"
+
+## make test-all: everything, statistics with several seeds
+test-all: lint
+	$(BIN)/pytest -n auto --seeds 5
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+## make bench: ratios, measured side by side
+bench: .venv/dev
+	for script in benchmarks/*.py; do $(BIN)/python $$script; done
+
+clean:
+	rm -rf .venv build dist bagwise-demo bagwise-results
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bagwise needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# A stamp per set of extras: set-up runs again only when what it depends on changed.
+.venv/core: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable .
+	@touch $@
+
+.venv/dev: .venv/bin/pip pyproject.toml constraints.txt
+	$(INSTALL) --editable '.[all,dev]'
+	@touch $@ .venv/core

@@ -1,0 +1,18 @@
+"""One way to read `random_state`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+RandomState = int | np.random.Generator | np.random.RandomState | None
+
+
+def generator(random_state: RandomState) -> np.random.Generator:
+    """A Generator from None, a seed, a Generator or scikit-learn's RandomState; no global state is touched.
+
+    >>> generator(0).integers(10) == generator(0).integers(10)
+    np.True_
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**32, dtype=np.uint64))
+    return np.random.default_rng(random_state)

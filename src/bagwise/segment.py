@@ -1,0 +1,174 @@
+"""Sums over the rows of each bag, for NumPy and torch: the only index arithmetic of the library.
+
+Two orders of rows occur. *Table order* is the order the user's rows came in, bags scattered through it.
+*Bag order* lists the rows of bag 0, then those of bag 1, and so on; ``offsets`` (m + 1 numbers) says where each
+bag starts, and ``order`` says which table row stands at each place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_torch_array
+from numpy.typing import NDArray
+from scipy import sparse
+
+Array = Any
+"""A NumPy array or a torch tensor."""
+
+
+def group(codes: NDArray[np.integer], n_groups: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """Rows of each group in bag order, by counting: O(rows), stable. Rows with code −1 belong to no group.
+
+    >>> group(np.array([1, 0, -1, 1]), 2)
+    (array([1, 0, 3], dtype=int32), array([0, 1, 3]))
+    """
+    n = len(codes)
+    column = codes.astype(_index_type(n))
+    column[column < 0] = n_groups
+    # One entry per row: turning rows into columns is a counting sort, done by SciPy in C.
+    rows = sparse.csr_array(
+        (np.ones(n, dtype=np.int8), column, np.arange(n + 1, dtype=column.dtype)), shape=(n, n_groups + 1)
+    )
+    columns = rows.tocsc()
+    offsets = columns.indptr[: n_groups + 1].astype(np.int64)
+    return columns.indices[: offsets[-1]], offsets
+
+
+def take(
+    order: NDArray[np.integer], offsets: NDArray[np.int64], index: NDArray[np.integer] | slice
+) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+    """`order` and `offsets` of the chosen bags alone, in O(rows chosen).
+
+    >>> take(np.array([5, 3, 4, 0]), np.array([0, 1, 3, 4]), np.array([2, 1]))
+    (array([0, 3, 4]), array([0, 1, 3]))
+    """
+    start = offsets[:-1][index]
+    size = offsets[1:][index] - start
+    chosen = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    place = np.repeat(start - chosen[:-1], size) + np.arange(chosen[-1])
+    return order[place], chosen
+
+
+def codes_of(order: NDArray[np.integer], offsets: NDArray[np.int64], n_rows: int) -> NDArray[np.integer]:
+    """The bag of each table row, −1 where it has none: the inverse of `group`.
+
+    >>> codes_of(np.array([1, 0, 3]), np.array([0, 1, 3]), 4)
+    array([ 1,  0, -1,  1], dtype=int32)
+    """
+    codes = np.full(n_rows, -1, dtype=np.int32)
+    codes[order] = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
+    if np.count_nonzero(codes >= 0) < len(order):
+        raise ValueError("a row is in more than one bag, since a bag was taken twice: it has no single code.")
+    return codes
+
+
+def sum_sorted(values: Array, offsets: NDArray[np.int64], *, equal_size: int | None = None) -> Array:
+    """Sum of `values` (n, …) per bag, rows in bag order; NumPy or torch, differentiable.
+
+    With `equal_size` given, all bags have that many rows and a reshape does the work.
+
+    >>> sum_sorted(np.array([1.0, 2.0, 4.0]), np.array([0, 1, 3]))
+    array([1., 6.])
+    """
+    m = len(offsets) - 1
+    if values.shape[0] != offsets[-1]:
+        raise ValueError(
+            f"the bags hold {offsets[-1]} rows but {values.shape[0]} values were given: "
+            "pass one value per row of the bags, in bag order (values[bags.order])."
+        )
+    if equal_size is not None:
+        return values.reshape((m, equal_size, *values.shape[1:])).sum(1)
+    if is_torch_array(values):
+        import torch
+
+        if not values.is_floating_point():
+            values = values.to(torch.int64)  # as the other paths do: sums of flags and small integers must not overflow
+        owner = torch.from_numpy(np.repeat(np.arange(m), np.diff(offsets))).to(values.device)
+        return values.new_zeros((m, *values.shape[1:])).index_add(0, owner, values)
+    return np.add.reduceat(values, offsets[:-1], axis=0)
+
+
+def sum_table(values: NDArray[Any], codes: NDArray[np.integer], n_groups: int) -> NDArray[np.floating]:
+    """Sum of `values` (n,) or (n, d) per group, rows in table order, without moving a row: a sparse indicator product.
+
+    The indicator is stored by columns, so `values` is read once from front to back.
+
+    >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
+    array([2., 5.])
+    """
+    values = as_float(values)
+    n = len(values)
+    row = codes.astype(_index_type(n), copy=False)
+    outside = row < 0
+    if outside.any():
+        row = np.where(outside, row.dtype.type(n_groups), row)
+    indicator = sparse.csc_array(
+        (np.ones(n, dtype=values.dtype), row, np.arange(n + 1, dtype=row.dtype)), shape=(n_groups + 1, n)
+    )
+    return (indicator @ values)[:n_groups]
+
+
+def sum_chosen(values: NDArray[Any], order: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.floating]:
+    """Sum of `values` (n,) or (n, d) per bag, rows in table order, reading only the rows of the bags.
+
+    >>> sum_chosen(np.array([1.0, 2.0, 4.0, 8.0]), np.array([3, 0, 2]), np.array([0, 1, 3]))
+    array([8., 5.])
+    """
+    values = as_float(values)
+    ones = np.ones(len(order), dtype=values.dtype)
+    return sparse.csr_array((ones, order, offsets), shape=(len(offsets) - 1, len(values))) @ values
+
+
+def as_float(values: Any) -> NDArray[np.floating]:
+    """A NumPy array of single or double precision; anything else becomes double."""
+    values = np.asarray(values)
+    return values if values.dtype in (np.float32, np.float64) else values.astype(float)
+
+
+def repeat(per_bag: Array, offsets: NDArray[np.int64]) -> Array:
+    """Each row's copy of its bag's value, in bag order.
+
+    >>> repeat(np.array([7.0, 8.0]), np.array([0, 1, 3]))
+    array([7., 8., 8.])
+    """
+    size = np.diff(offsets)
+    if is_torch_array(per_bag):
+        import torch
+
+        return per_bag.repeat_interleave(torch.from_numpy(size).to(per_bag.device), dim=0)
+    return np.repeat(per_bag, size, axis=0)
+
+
+def as_like(values: Array | None, like: Array) -> Array | None:
+    """`values` in the library, device and float type of `like`; plain numbers and None pass as they are.
+
+    >>> as_like(np.array([2.0]), np.array([1.0])), as_like(0.5, np.array([1.0]))
+    (array([2.]), 0.5)
+    """
+    if not is_torch_array(like):
+        return to_numpy(values) if is_torch_array(values) else values
+    import torch
+
+    if not isinstance(values, (np.ndarray, torch.Tensor)):
+        return values
+    dtype = like.dtype if like.is_floating_point() else torch.get_default_dtype()
+    if isinstance(values, torch.Tensor):
+        return values.to(dtype=dtype, device=like.device)
+    return torch.tensor(values, dtype=dtype, device=like.device)
+
+
+def to_numpy(values: Array) -> NDArray[Any]:
+    """A NumPy array of the same values, without their gradient."""
+    return values.detach().cpu().numpy() if is_torch_array(values) else np.asarray(values)
+
+
+def _index_type(n: int) -> np.dtype[Any]:
+    """Half the memory where the table is short enough."""
+    return np.dtype(np.int32 if n < np.iinfo(np.int32).max else np.int64)
+
+
+def per_bag(size: Array, like: Array) -> Array:
+    """Values (m,), such as sizes, shaped to meet an array (m, …)."""
+    return size.reshape((-1,) + (1,) * (like.ndim - 1))

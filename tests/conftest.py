@@ -1,0 +1,25 @@
+"""What all tests share: `--seeds N` runs every statistical test with N seeds; without torch, its tests are skipped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("bagwise", deadline=None, max_examples=50, database=None)
+settings.load_profile("bagwise")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seeds", type=int, default=1, help="run each test that takes `seed` with this many seeds")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--seeds")))
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    return pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
