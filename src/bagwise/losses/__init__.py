@@ -1,0 +1,130 @@
+r"""Losses of bags: pure functions that return one value per bag and never reduce.
+
+`LOSSES` holds them by name with one calling convention, ``loss(h, bags, prior=…, means=…)``, for training loops that
+treat them alike. The first five are the paper's, under its names.
+
+>>> import numpy as np
+>>> from bagwise import Bags, means
+>>> bags, h = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]), np.array([0.4, 0.5, 0.9])
+>>> LOSSES["ours"](h, bags, prior=2 / 3, means=means.LeaveOneOut()).round(3)
+array([0.215, 0.061])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from bagwise.bags import Bags
+from bagwise.losses.debiased import (
+    clip_threshold,
+    debiased_square,
+    debiased_square_of_sums,
+    li_square,
+    residual,
+)
+from bagwise.losses.label_linear import RowLoss, centred, components, difference, easyllp
+from bagwise.losses.likelihood import count_likelihood
+from bagwise.losses.matching import matching_cross_entropy, matching_square
+from bagwise.means import Means
+from bagwise.segment import Array
+
+__all__ = [
+    "LOSSES",
+    "BagLoss",
+    "by_name",
+    "centred",
+    "clip_threshold",
+    "components",
+    "count_likelihood",
+    "debiased_square",
+    "debiased_square_of_sums",
+    "difference",
+    "easyllp",
+    "li_square",
+    "matching_cross_entropy",
+    "matching_square",
+    "residual",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BagLoss:
+    """A loss with what it needs to know besides predictions.
+
+    function: the loss itself.
+    needs_prior: whether it takes p.
+    mean_of: the row function whose mean it takes, None if it takes none.
+    corrects: whether it can subtract the effect of the mean's variance.
+    takes_logits: whether the function has a `logits` switch.
+    """
+
+    function: Callable[..., Array]
+    needs_prior: bool = False
+    mean_of: Callable[..., Array] | None = None
+    corrects: bool = False
+    takes_logits: bool = False
+
+    def __call__(
+        self,
+        h: Array,
+        bags: Bags,
+        *,
+        prior: Array | None = None,
+        means: Means | None = None,
+        logits: bool = False,
+    ) -> Array:
+        """One value per bag. h: (n, …) predictions in bag order (logits where `takes_logits`)."""
+        arguments: dict[str, Any] = {"logits": logits} if self.takes_logits else {}
+        if logits and not self.takes_logits:
+            raise ValueError("this loss takes predictions in [0, 1]: apply the sigmoid to the logits first.")
+        if self.needs_prior:
+            if prior is None:
+                raise ValueError("this loss needs the prior: pass prior=bagwise.means.prior(training_bags).")
+            arguments["prior"] = prior
+        if self.mean_of is not None:
+            if means is None:
+                raise ValueError("this loss needs a mean: pass means=, for example bagwise.means.LeaveOneOut().")
+            estimate = means(self.mean_of(h, **({"logits": logits} if self.takes_logits else {})), bags)
+            arguments["mean"] = estimate.value
+            if self.corrects:
+                arguments["mean_variance"] = estimate.variance
+        return self.function(h, bags, **arguments)
+
+
+def _itself(h: Array) -> Array:
+    return h
+
+
+def _label_linear(loss: RowLoss, *, centre: bool) -> BagLoss:
+    if not centre:
+        return BagLoss(function=partial(easyllp, loss=loss), needs_prior=True, takes_logits=True)
+    return BagLoss(
+        function=partial(centred, loss=loss),
+        needs_prior=True,
+        mean_of=partial(difference, loss=loss),
+        takes_logits=True,
+    )
+
+
+LOSSES: dict[str, BagLoss] = {
+    "ours": BagLoss(function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True),
+    "li": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
+    "vanilla_sq": BagLoss(function=matching_square),
+    "vanilla_ce": BagLoss(function=matching_cross_entropy),
+    "easyllp": _label_linear("log", centre=False),
+    "easyllp_square": _label_linear("square", centre=False),
+    "centred_log": _label_linear("log", centre=True),
+    "centred_square": _label_linear("square", centre=True),
+    "count_likelihood": BagLoss(function=count_likelihood, takes_logits=True),
+}
+"""Every loss by name."""
+
+
+def by_name(name: str) -> BagLoss:
+    """The loss called `name`; an unknown name is an error that lists the known ones."""
+    if name not in LOSSES:
+        raise ValueError(f"there is no loss called {name!r}: choose one of {', '.join(LOSSES)}.")
+    return LOSSES[name]

@@ -1,0 +1,165 @@
+r"""Estimates of the prior p and of the mean prediction E[h]; one interface.
+
+A means strategy is a callable ``strategy(values, bags) -> Mean``: `values` (n, …) are row values in bag order, most
+often predictions h, and the result is what the losses take as `mean` and `mean_variance`. Squaring an unbiased
+estimate of E[h] is not unbiased: a debiased square loss gains :math:`(k+1)\,\mathrm{Var}(\hat\mu)`. The strategies
+differ in whether they remove that gain, and in how small they make it.
+
+==================  ================================================================================
+`Known`             a number given beforehand (exact, or measured on data set aside: `Known.held_out`)
+`LeaveOneOut`       the mean over the other bags of the batch, as in the paper's experiments; biased square
+`Corrected`         the same mean, with its estimated variance, so that losses subtract the gain
+`Running`           the same mean averaged with that of earlier batches: the gain shrinks by their number
+==================  ================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from array_api_compat import is_torch_array
+
+from bagwise.bags import Bags
+from bagwise.segment import Array, per_bag
+
+
+class Mean(NamedTuple):
+    """An estimate of the mean of row values, and of the estimate's own variance (0: do not correct for it)."""
+
+    value: Array
+    variance: Array = 0.0
+
+
+class Means(Protocol):
+    """How E[h] is estimated."""
+
+    def __call__(self, values: Array, bags: Bags) -> Mean:
+        """Estimate the mean of `values` (n, …), rows in bag order, as one number or one per bag."""
+
+
+def prior(bags: Bags) -> Array:
+    """The mean label over all rows of the bags, p = Σ k_j α_j / Σ k_j; one number, or one per class.
+
+    >>> prior(Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
+    0.6666666666666666
+    """
+    size = per_bag(bags.size, bags.proportion)
+    p = (size * bags.proportion).sum(0) / bags.n_bagged
+    return float(p) if p.ndim == 0 and not is_torch_array(p) else p
+
+
+@dataclass(frozen=True)
+class Known:
+    """The mean is given.
+
+    >>> Known(0.5)(np.array([0.1, 0.2]), Bags.singletons([0, 1]))
+    Mean(value=0.5, variance=0.0)
+    """
+
+    value: Array
+    variance: Array = 0.0
+
+    @classmethod
+    def held_out(cls, values: Array) -> Known:
+        """The mean of row values set aside (the paper's appendix), with its variance.
+
+        >>> Known.held_out(np.array([0.2, 0.4]))
+        Known(value=np.float64(0.30000000000000004), variance=np.float64(0.010000000000000002))
+        """
+        n = values.shape[0]
+        if n < 2:
+            raise ValueError(f"the held-out part has {n} rows: at least 2 are needed to estimate a mean on them.")
+        mean = values.mean(0)
+        return cls(mean, ((values - mean) ** 2).sum(0) / (n - 1) / n)
+
+    def __call__(self, values: Array, bags: Bags) -> Mean:
+        """The given mean, whatever the values."""
+        return Mean(self.value, self.variance)
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """The mean over the rows of the batch's other bags, one value per bag.
+
+    >>> bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
+    >>> LeaveOneOut()(np.array([0.1, 0.3, 0.8]), bags).value
+    array([0.8, 0.2])
+    """
+
+    def __call__(self, values: Array, bags: Bags) -> Mean:
+        """Leave each bag out in turn; a batch of one bag has nothing left and is an error."""
+        others, rest = _others(values, bags)
+        return Mean(others / rest)
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Leave-one-bag-out with the variance of the estimate, Var(h)/(N − k), so that losses can subtract its effect."""
+
+    def __call__(self, values: Array, bags: Bags) -> Mean:
+        """The leave-one-out means and their variances."""
+        others, rest = _others(values, bags)
+        return Mean(others / rest, _row_variance(values) / rest)
+
+
+@dataclass
+class Running:
+    """Leave-one-bag-out averaged with the means of earlier batches, weighted by rows.
+
+    The value draws on all batches seen; its gradient is that of the current batch alone, since earlier ones
+    belong to earlier parameters. `decay` weighs the past down by that factor at each batch: 1 for a model that
+    does not change, less for one in training. The state lives in the object: use one per training run.
+
+    >>> running, bags = Running(decay=1.0), Bags.singletons([0.0, 1.0])
+    >>> running(np.array([0.2, 0.4]), bags).value
+    array([0.4, 0.2])
+    >>> running(np.array([0.6, 0.8]), bags).value
+    array([0.46666667, 0.4       ])
+    """
+
+    decay: float = 0.9
+    weight: float = field(default=0.0, init=False, repr=False)
+    total: Array = field(default=0.0, init=False, repr=False)
+
+    def __call__(self, values: Array, bags: Bags) -> Mean:
+        """Estimate from past and present, then add the present to the past."""
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"decay must lie between 0 and 1, got {self.decay}.")
+        others, rest = _others(values, bags)
+        current = others / rest
+        blended = (self.total + others) / (self.weight + rest)
+        value = current + _constant(blended - current)
+        self.total = self.decay * (self.total + _constant(values.sum(0)))
+        self.weight = self.decay * (self.weight + values.shape[0])
+        return Mean(value)
+
+
+MEANS: dict[str, type[LeaveOneOut] | type[Corrected] | type[Running]] = {
+    "leave_one_out": LeaveOneOut,
+    "corrected": Corrected,
+    "running": Running,
+}
+"""Means strategies by name; `Known` needs a number and is built by hand."""
+
+
+def _others(values: Array, bags: Bags) -> tuple[Array, Array]:
+    """Sum and number of the rows outside each bag."""
+    if len(bags) < 2:
+        raise ValueError(
+            "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
+            "use larger batches, or means that are known or estimated on held-out rows."
+        )
+    sums = bags.sum(values)
+    size = per_bag(bags.like(values).size, sums)
+    return values.sum(0) - sums, values.shape[0] - size
+
+
+def _row_variance(values: Array) -> Array:
+    return ((values - values.mean(0)) ** 2).sum(0) / (values.shape[0] - 1)
+
+
+def _constant(values: Array) -> Array:
+    """The values without their gradient."""
+    return values.detach() if is_torch_array(values) else np.asarray(values)
