@@ -1,0 +1,308 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+import bagwise as bw
+from bagwise.linear import Moments, sgd_constants
+from bagwise.linear.ridge import moments_by_fold
+from bagwise.linear.sgd import Steps, average_iterate
+from bagwise.losses import debiased_square
+
+
+def bagged(rng, n=3000, d=5, size=None, classes=None):
+    """Rows, bags (of unequal size unless given) and the proportions of labels that are linear in x plus noise."""
+    X = rng.normal(size=(n, d)) * np.arange(1, d + 1) + 3
+    outputs = () if classes is None else (classes,)
+    y = X @ rng.normal(size=(d, *outputs)) + rng.normal(size=(n, *outputs))
+    ids = rng.integers(0, n // 20, n) if size is None else bw.random_bags(n, size, rng)
+    return X, y, bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+
+
+# -- ridge --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("scaling", [0.0, 1.0])
+def test_ridge_minimises_the_debiased_loss(alpha, scaling):
+    """The gradient of the penalised mean debiased loss, taken numerically, vanishes at the solution."""
+    X, _, bags = bagged(np.random.default_rng(0))
+    model = bw.BagRidgeRegressor(alphas=alpha, scaling=scaling).fit(X, bags=bags)
+    prior = (bags.size * bags.proportion).sum() / bags.n_bagged
+    centroid = bags.sum_table(X) / bags.size[:, None]
+    deviation = np.sqrt(bags.size)[:, None] * (centroid - X[bags.order].mean(axis=0))
+    variance = (deviation**2).mean(axis=0)
+    weight = variance if scaling else np.full(5, variance.mean())
+
+    def objective(coef, intercept):
+        h = X[bags.order] @ coef + intercept
+        loss = debiased_square(h, bags, prior=prior, mean=h.mean())
+        return loss.mean() + alpha * (weight * coef**2).sum()
+
+    at = objective(model.coef_, model.intercept_)
+    for direction in np.vstack([np.eye(6), np.random.default_rng(1).normal(size=(5, 6))]):
+        step = 1e-4 * direction
+        ahead = objective(model.coef_ + step[:5], model.intercept_ + step[5])
+        behind = objective(model.coef_ - step[:5], model.intercept_ - step[5])
+        assert abs(ahead - behind) / 2e-4 < 1e-5
+        assert ahead > at < behind
+
+
+def test_ridge_on_single_rows_is_ridge():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    ours = bw.BagRidgeRegressor(alphas=0.5, scaling=0).fit(X, y)
+    penalty = 50 * 0.5 * X.var(axis=0).mean()
+    theirs = Ridge(alpha=penalty).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_)
+
+
+def test_moments_add_up_and_move():
+    rng = np.random.default_rng(0)
+    sums, size, proportion = rng.normal(size=(6, 3)), np.arange(1, 7), rng.random((6, 2))
+    whole = Moments.of(sums, size, proportion)
+    parts = Moments.of(sums[:2], size[:2], proportion[:2]) + Moments.of(sums[2:], size[2:], proportion[2:])
+    for name in Moments.__dataclass_fields__:
+        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name))
+        np.testing.assert_allclose(
+            getattr(parts - Moments.of(sums[2:], size[2:], proportion[2:]), name),
+            getattr(Moments.of(sums[:2], size[:2], proportion[:2]), name),
+            atol=1e-12,
+        )
+    mean_x, mean_y = rng.normal(size=3), rng.normal(size=2)
+    moved = whole.about(mean_x, mean_y)
+    direct = Moments.of(sums - size[:, None] * mean_x, size, proportion - mean_y)
+    for name in Moments.__dataclass_fields__:
+        np.testing.assert_allclose(getattr(moved, name), getattr(direct, name), atol=1e-12)
+    coef = rng.normal(size=(3, 2))
+    plain = [k * ((a - s / k @ coef) ** 2).sum() for s, k, a in zip(sums, size, proportion, strict=True)]
+    assert whole.risk(coef) == pytest.approx(np.mean(plain))
+
+
+def test_cross_validated_risk_equals_refitting_by_hand():
+    """p and μ of a fold's risk come from the other folds only."""
+    X, _, bags = bagged(np.random.default_rng(0), n=400)
+    alphas = np.array([0.01, 1.0])
+    model = bw.BagRidgeRegressor(alphas=alphas, scaling=1.0, cv=4, random_state=5).fit(X, bags=bags)
+    fold = np.random.default_rng(5).permutation(len(bags)) % 4
+    for alpha, risk in zip(alphas, model.risks_[0], strict=True):
+        losses = []
+        for f in range(4):
+            train, test = bags.take(fold != f), bags.take(fold == f)
+            part = bw.BagRidgeRegressor(alphas=alpha, scaling=1.0).fit(
+                X[train.order], bags.take(fold != f).repeat(train.proportion), bags=train.repeat(train.keys)
+            )
+            prior = (train.size * train.proportion).sum() / train.n_bagged
+            h = X[test.order] @ part.coef_ + part.intercept_
+            losses += list(debiased_square(h, test, prior=prior, mean=prior))
+        assert risk == pytest.approx(np.mean(losses))
+
+
+def test_more_features_than_bags_do_not_fool_the_choice():
+    """With the overall mean, leaving a bag out reports a risk near 0 as soon as features outnumber bags."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(640, 60)), (rng.random(640) < 0.5).astype(float)
+    ids = bw.random_bags(640, 16, random_state=0)
+    model = bw.BagRidgeClassifier(cv=40, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    # Labels are coin flips, so no model has risk below 0.25, and almost no penalty overfits: √2·0.25/√40 is one s.e.
+    assert (model.risks_[:, 0] > 0.25 - 2 * np.sqrt(2) * 0.25 / np.sqrt(40)).all()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_a_large_offset_costs_no_digits(offset):
+    X, _, bags = bagged(np.random.default_rng(0))
+    plain = bw.BagRidgeRegressor(alphas=0.1).fit(X, bags=bags)
+    moved = bw.BagRidgeRegressor(alphas=0.1).fit(X + offset, bags=bags)
+    np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=1e-6)
+
+
+def test_constant_and_repeated_columns_are_harmless():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = X[:, 0] + rng.normal(size=400)
+    doubled = np.column_stack([X, X[:, 0], np.full(400, 7.0)])
+    model = bw.BagRidgeRegressor(alphas=0.0).fit(doubled, y)
+    plain = bw.BagRidgeRegressor(alphas=0.0).fit(X, y)
+    np.testing.assert_allclose(model.predict(doubled), plain.predict(X), atol=1e-8)
+    assert model.coef_[3] == 0
+
+
+def test_every_class_is_its_own_regression():
+    X, _, bags = bagged(np.random.default_rng(0), classes=3)
+    parts, _ = moments_by_fold(X, bags, 1, np.random.default_rng(0))
+    from bagwise.linear.ridge import solve_ridge
+
+    together = solve_ridge(parts, np.array([0.1]), np.array([1.0]))
+    for c in range(3):
+        alone = bw.BagRidgeRegressor(alphas=0.1, scaling=1.0).fit(
+            X, bags=bw.Bags.from_rows(bags.proportion[bags.code, c], bags.code)
+        )
+        np.testing.assert_allclose(together.coef[:, c], alone.coef_)
+
+
+def test_declared_noise_is_subtracted_from_the_risk():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(64000, 2))
+    y = (X[:, 0] + rng.normal(size=64000) > 0).astype(float)
+    ids = np.arange(64000) // 16
+    noise = rng.normal(scale=5.0, size=4000)
+    noised = bw.aggregate(y, ids) + noise[ids] / 16
+    model = bw.BagRidgeClassifier(alphas=[0.01, 0.1], random_state=0)
+    risk = model.fit(X, bags=bw.Bags.from_rows(noised, ids, noise_variance=25.0)).risks_.min()
+    clean = model.fit(X, bw.aggregate(y, ids), bags=ids).risks_.min()
+    # R²/k has variance about 2(σ² + s²/k)², so the mean over 4000 bags has standard error √2·1.7/√4000.
+    assert abs(risk - clean) < 5 * np.sqrt(2) * 1.75 / np.sqrt(4000)
+    assert 10 * np.sqrt(2) * 1.75 / np.sqrt(4000) < 25 / 16  # so that not subtracting would be seen
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"alphas": -1.0}, "alphas must be one or more finite numbers"),
+        ({"alphas": []}, "alphas must be one or more finite numbers"),
+        ({"alphas": [0.1, np.nan]}, "alphas must be one or more finite numbers"),
+        ({"cv": 1}, "cv must be a whole number of at least 2"),
+        ({"scaling": 2}, "scaling must be a number between 0 and 1"),
+    ],
+)
+def test_ridge_refuses_wrong_parameters(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        bw.BagRidgeClassifier(**parameters).fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
+
+
+# -- Algorithm 2 --------------------------------------------------------------------------------------------------
+
+
+def algorithm_2(X, bags, *, rho_w, rho_x, rho_y, risk_bound, orders, intercept):
+    """The paper's listing as a plain loop, with the corrected step."""
+    X = np.column_stack([X, np.ones(len(X))]) if intercept else X
+    rho_x = np.hypot(rho_x, 1) if intercept else rho_x
+    m = len(bags)
+    mu, mu_y = X[bags.order].mean(axis=0), (bags.size * bags.proportion).sum() / bags.n_bagged
+    log = [np.log(9 * k * m * (rho_w * rho_x + rho_y) ** 2 / (rho_w**2 * rho_x**2)) for k in bags.size]
+    zeta = max((k * (8 / k * value) + 1) * rho_x**2 for k, value in zip(bags.size, log, strict=True))
+    eta = min(rho_w / np.sqrt(4 * zeta * m * risk_bound), 1 / (4 * zeta))
+    w = np.zeros(X.shape[1])
+    for order in orders:
+        iterates = []
+        for j in order:
+            iterates.append(w)
+            k = bags.size[j]
+            centroid = X[bags.order[bags.offsets[j] : bags.offsets[j + 1]]].mean(axis=0) - mu
+            if np.linalg.norm(centroid) <= np.sqrt(8 / k * log[j]) * rho_x:
+                gradient = 2 * k * (w @ centroid - (bags.proportion[j] - mu_y)) * centroid + 2 * (w @ mu - mu_y) * mu
+                w = w - eta * gradient
+                if np.linalg.norm(w) > rho_w:
+                    w = w * rho_w / np.linalg.norm(w)
+    return np.mean(iterates, axis=0)
+
+
+@pytest.mark.parametrize("rho_w", [10.0, 0.3])  # 0.3: the ball is met all the time
+@pytest.mark.parametrize("rho_x", [3.0, 0.05])  # 0.05: too small a bound, so that many bags are skipped
+@pytest.mark.parametrize("intercept", [True, False])
+def test_sgd_equals_the_plain_loop(rho_w, rho_x, intercept):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(4000, 3)) + 0.2
+    y = X @ [1.0, -2.0, 0.5] + 1
+    ids = rng.integers(0, 300, 4000)
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    model = bw.BagSGDRegressor(
+        rho_w=rho_w, rho_x=rho_x, rho_y=4.0, risk_bound=0.01, n_passes=2, fit_intercept=intercept, random_state=7
+    ).fit(X, bags=bags)
+    order = np.random.default_rng(7)
+    orders = [order.permutation(len(bags)) for _ in range(2)]
+    expected = algorithm_2(
+        X, bags, rho_w=rho_w, rho_x=rho_x, rho_y=4.0, risk_bound=0.01, orders=orders, intercept=intercept
+    )
+    ours = np.append(model.coef_, model.intercept_) if intercept else model.coef_
+    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-12)
+    if rho_x == 0.05 and not intercept:
+        assert 0 < model.n_skipped_ < len(bags)
+    if rho_w == 0.3:
+        assert np.linalg.norm(ours) <= 0.3
+
+
+def test_the_theorems_constants():
+    size = np.array([16, 64])
+    constants = sgd_constants(size, rho_w=2.0, rho_x=3.0, rho_y=1.0, risk_bound=0.2)
+    theta = np.sqrt(8 / size * np.log(9 * size * 2 * (2 * 3 + 1) ** 2 / (2 * 3) ** 2))
+    np.testing.assert_allclose(constants.theta, theta)
+    assert constants.zeta == pytest.approx((64 * theta[1] ** 2 + 1) * 9)
+    assert constants.step == pytest.approx(min(2 / np.sqrt(4 * constants.zeta * 2 * 0.2), 1 / (4 * constants.zeta)))
+
+
+def test_the_bag_loss_is_two_zeta_smooth_and_not_zeta_smooth():
+    """The paper's lemma has half the Hessian: a bag at the truncation threshold exceeds ζ but never 2ζ."""
+    rho_x, k = 1.0, 8
+    constants = sgd_constants(np.full(50, k), rho_w=1.0, rho_x=rho_x, rho_y=1.0, risk_bound=0.1)
+    c = np.array([constants.theta[0] * rho_x, 0.0])  # a centroid at the threshold
+    mu = np.array([0.0, rho_x])
+
+    def loss(w):
+        return k * (w @ c - 0.3) ** 2 + (w @ mu - 0.2) ** 2
+
+    step = 1e-3 * c / np.linalg.norm(c)
+    curvature = (loss(step) - 2 * loss(np.zeros(2)) + loss(-step)) / 1e-6
+    assert curvature > constants.zeta
+    assert curvature <= 2 * constants.zeta * (1 + 1e-6)
+
+
+def test_the_excess_risk_bound_holds():
+    """E[L(w̄)] − L(w*) ≤ 9k(ρ_wρ_x+ρ_y)²δ + ρ_w²/(ηm) + 4ζηL*, with the corrected constants, over repetitions."""
+    rng = np.random.default_rng(0)
+    k, m, best = 8, 2000, np.array([0.5, -0.5])
+    rho_w = rho_x = rho_y = 1.0
+    excess = []
+    for _ in range(20):
+        X = rng.uniform(-1, 1, size=(k * m, 2)) / np.sqrt(2)
+        y = X @ best + rng.uniform(-0.3, 0.3, k * m)
+        ids = np.arange(k * m) // k
+        model = bw.BagSGDRegressor(
+            rho_w=rho_w, rho_x=rho_x, rho_y=rho_y, risk_bound=0.03, fit_intercept=False, random_state=0
+        ).fit(X, bw.aggregate(y, ids), bags=ids)
+        excess.append((((model.coef_ - best) ** 2) / 6).sum())  # E[x xᵀ] = I/6
+    delta = 1 / (9 * k * m * 4)
+    bound = 9 * k * 4 * delta + rho_w**2 / (model.step_ * m) + 4 * model.zeta_ * model.step_ * 0.03
+    assert np.mean(excess) < bound
+
+
+def test_sgd_finds_what_ridge_finds_given_passes():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(20000, 3))
+    y = (rng.random(20000) < 0.5 + X @ [0.3, -0.1, 0.0]).astype(float)
+    ids = bw.random_bags(20000, 10, random_state=0)
+    y_bag = bw.aggregate(y, ids)
+    sgd = bw.BagSGDClassifier(n_passes=100, random_state=0).fit(X, y_bag, bags=ids)
+    ridge = bw.BagRidgeClassifier(alphas=0.0).fit(X, y_bag, bags=ids)
+    np.testing.assert_allclose(sgd.coef_, ridge.coef_, atol=0.02)
+
+
+def test_a_block_of_steps_is_exact_at_its_edges():
+    """Numbers of bags around the block length, and an order that is not the identity."""
+    rng = np.random.default_rng(0)
+    for m in (1, 63, 64, 65, 130):
+        own, target, mean = rng.normal(size=(m, 4)), rng.normal(size=m), rng.normal(size=4)
+        kept = (rng.random(m) < 0.8).astype(float)
+        order = rng.permutation(m)
+        average, last = average_iterate(
+            Steps(own, target, mean, 0.3, kept), order, start=np.ones(4), step=0.01, radius=100.0
+        )
+        w, total = np.ones(4), np.zeros(4)
+        for j in order:
+            total += w
+            if kept[j]:
+                w = w - 0.02 * (own[j] * (own[j] @ w - target[j]) + mean * (mean @ w - 0.3))
+        np.testing.assert_allclose(last, w)
+        np.testing.assert_allclose(average, total / m)
+
+
+@pytest.mark.parametrize("name", ["rho_w", "rho_x", "rho_y", "risk_bound"])
+@pytest.mark.parametrize("value", [0, -1, np.inf, "1"])
+def test_sgd_refuses_wrong_parameters(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
+        bw.BagSGDRegressor(**{name: value}).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_sgd_refuses_no_passes():
+    with pytest.raises(ValueError, match="n_passes must be a whole number of at least 1"):
+        bw.BagSGDRegressor(n_passes=0).fit([[0.0], [1.0]], [0, 1])
