@@ -1,0 +1,115 @@
+"""The paper's Algorithm 1: which of two models is the true one, from bags; and a tournament of such tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bagwise.bags import Bags
+from bagwise.selection.hypotheses import Hypothesis, predictions
+
+
+@dataclass(frozen=True)
+class TwoFunctionTest:
+    """What the test decided and on which statistic.
+
+    choice: 0 or 1, the model chosen.
+    branch: "totals" where the models' means differ enough to count positives, otherwise "bags".
+    statistic: \\|A₁\\| − \\|A₂\\| on totals, Q on bags; negative chooses model 0.
+    delta: bias Δ = E[h₀ − h₁].  beta: separation β = E[(h₀ − h₁)²].
+    """
+
+    choice: int
+    branch: Literal["totals", "bags"]
+    statistic: float
+    delta: float
+    beta: float
+
+
+def two_function_test(
+    h0: Hypothesis,
+    h1: Hypothesis,
+    bags: Bags,
+    *,
+    X: Any = None,
+    delta: float | None = None,
+    beta: float | None = None,
+) -> TwoFunctionTest:
+    """Choose between two models, one of which is the true conditional probability (Algorithm 1).
+
+    h0, h1: (n_rows,) predictions in table order, or callables applied to `X`.
+    delta, beta: E[h₀ − h₁] and E[(h₀ − h₁)²]; where not given they are estimated on all rows, which needs no label.
+    Bags of unequal size are allowed; the rule that picks the statistic then uses their mean size.
+
+    >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    >>> good, bad = np.array([0.1, 0.2, 0.9, 0.8]), np.array([0.9, 0.8, 0.1, 0.2])
+    >>> two_function_test(good, bad, bags).choice
+    0
+    """
+    first, second = predictions(h0, bags, X), predictions(h1, bags, X)
+    gap = first - second
+    delta = float(gap.mean()) if delta is None else delta
+    beta = float((gap**2).mean()) if beta is None else beta
+    if not 0 <= beta <= 1:
+        raise ValueError(f"beta must lie in [0, 1], got {beta}.")
+    if not -1 <= delta <= 1:
+        raise ValueError(f"delta must lie in [-1, 1], got {delta}.")
+    counts = bags.size * bags.proportion
+    sums = bags.sum_table(np.stack([first, second], axis=1))
+    totals = counts_decide(delta=delta, beta=beta, size=bags.n_bagged / len(bags))
+    statistic = float(two_function_statistic(sums[:, 0], sums[:, 1], counts, totals=totals))
+    return TwoFunctionTest(
+        choice=int(statistic >= 0), branch="totals" if totals else "bags", statistic=statistic, delta=delta, beta=beta
+    )
+
+
+def counts_decide(*, delta: float, beta: float, size: float) -> bool:
+    """Whether the models' means differ enough for the total count of positives: \\|Δ\\| ≥ √(β/2k)."""
+    return bool(abs(delta) >= np.sqrt(beta / (2 * size)))
+
+
+def two_function_statistic(
+    sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike, *, totals: bool
+) -> NDArray[np.floating]:
+    r"""The statistic of Algorithm 1 from bag sums, over the last axis; negative chooses model 0.
+
+    With totals :math:`|A_1| - |A_2|`, :math:`A_s = \sum_j (k\alpha_j - E_{j,s})`; otherwise
+    :math:`Q = \sum_j \pm(k\alpha_j - \mu_j)`, :math:`\mu_j = (E_{j,1}+E_{j,2})/2`, with + where
+    :math:`E_{j,1} \le E_{j,2}`.
+
+    sums0, sums1: (…, m) sums of each model's predictions.  counts: (…, m) reported counts k_j α_j.
+
+    >>> float(two_function_statistic([0.3, 1.7], [1.7, 0.3], [0, 2], totals=False))
+    -2.0
+    """
+    e0, e1, count = (np.asarray(a, dtype=float) for a in (sums0, sums1, counts))
+    if totals:
+        return abs((count - e0).sum(axis=-1)) - abs((count - e1).sum(axis=-1))
+    return (np.where(e0 <= e1, 1.0, -1.0) * (count - (e0 + e1) / 2)).sum(axis=-1)
+
+
+def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X: Any = None) -> int:
+    """Number of the hypothesis that survives an elimination tournament of two-function tests.
+
+    The champion so far meets each hypothesis in turn, so that two columns of predictions are held at a time.
+    As the paper says, the guarantee is for classes that contain the truth.
+
+    hypotheses: callables applied to `X`, or an array (n_rows, hypotheses) of predictions in table order.
+
+    >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    >>> tournament(np.array([[0.5, 0.9, 0.1], [0.5, 0.8, 0.2], [0.5, 0.1, 0.9], [0.5, 0.2, 0.8]]), bags)
+    2
+    """
+    columns: Sequence[Any] = list(hypotheses.T) if isinstance(hypotheses, np.ndarray) else hypotheses
+    if len(columns) == 0:
+        raise ValueError("there are no hypotheses to choose from.")
+    best, champion = 0, predictions(columns[0], bags, X)
+    for number in range(1, len(columns)):
+        challenger = predictions(columns[number], bags, X)
+        if two_function_test(champion, challenger, bags).choice == 1:
+            best, champion = number, challenger
+    return best

@@ -1,0 +1,191 @@
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from bagwise import Bags, clipped_erm, selection, tournament, two_function_test
+from bagwise.losses import clip_threshold, debiased_square
+
+
+def draw(rng, size, m, eta=lambda x: x**2):
+    """Random bags of rows uniform on [0, 1] with P(y = 1 | x) = eta(x)."""
+    x = rng.uniform(size=size * m)
+    y = rng.random(size * m) < eta(x)
+    ids = np.arange(size * m) // size
+    return x, Bags.from_rows(y.reshape(m, size).mean(axis=1).repeat(size), ids)
+
+
+def powers(*exponents):
+    return [lambda x, a=a: x**a for a in exponents]
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_two_function_statistics_equal_the_paper_written_as_loops(size):
+    rng = np.random.default_rng(0)
+    x, bags = draw(rng, size, 7)
+    h0, h1 = x, x**3
+    a = [0.0, 0.0]
+    q = 0.0
+    for j in range(7):
+        rows = range(j * size, (j + 1) * size)
+        count = size * bags.proportion[j]
+        e = [sum(h[i] for i in rows) for h in (h0, h1)]
+        a[0] += count - e[0]
+        a[1] += count - e[1]
+        middle = (e[0] + e[1]) / 2
+        q += count - middle if e[0] <= e[1] else middle - count
+    on_totals = two_function_test(h0, h1, bags, delta=1.0, beta=0.5)
+    on_bags = two_function_test(h0, h1, bags, delta=0.0, beta=0.5)
+    assert (on_totals.branch, on_bags.branch) == ("totals", "bags")
+    assert on_totals.statistic == pytest.approx(abs(a[0]) - abs(a[1]))
+    assert on_bags.statistic == pytest.approx(q)
+    assert on_totals.choice == int(abs(a[0]) >= abs(a[1]))
+    assert on_bags.choice == int(q >= 0)
+
+
+def test_the_branch_follows_the_size_and_the_separation():
+    assert selection.counts_decide(delta=0.1, beta=0.02, size=1)  # √(0.02/2) = 0.1
+    assert not selection.counts_decide(delta=0.0999, beta=0.02, size=1)
+    assert selection.counts_decide(delta=-0.05, beta=0.02, size=4)
+
+
+def test_delta_and_beta_are_estimated_from_all_rows():
+    x = np.array([0.1, 0.5, 0.9, 0.3])
+    bags = Bags.from_rows([0.5, 0.5, np.nan, np.nan], [0, 0, -1, -1])
+    result = two_function_test(x, np.zeros(4), bags)
+    assert result.delta == pytest.approx(x.mean())
+    assert result.beta == pytest.approx((x**2).mean())
+
+
+@pytest.mark.parametrize("truth", [0, 1])
+@pytest.mark.parametrize("models", ["same mean", "different means"])
+def test_algorithm_1_finds_the_true_model(truth, models):
+    """Both branches: 100 bags of 64 are several times what the theorem's rate asks for, so errors are rare."""
+    pair = {"same mean": (lambda x: x, lambda x: 1 - x), "different means": (lambda x: x, lambda x: x**2)}[models]
+    rng = np.random.default_rng(3)
+    right = 0
+    for _ in range(100):
+        x, bags = draw(rng, 64, 100, eta=pair[truth])
+        right += two_function_test(*pair, bags, X=x).choice == truth
+    assert binomtest(right, 100, 0.95, alternative="less").pvalue > 1e-6
+
+
+def test_the_tournament_finds_the_true_model_among_many():
+    rng = np.random.default_rng(0)
+    exponents = [0.3, 0.6, 1.0, 2.0, 3.5, 6.0]
+    for truth in range(len(exponents)):
+        x, bags = draw(rng, 32, 2000, eta=lambda x, a=exponents[truth]: x**a)
+        assert tournament(powers(*exponents), bags, X=x) == truth
+        assert tournament(np.stack([x**a for a in exponents], axis=1), bags) == truth
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_clipped_erm_equals_the_loss_of_each_hypothesis(known):
+    """Risks are the means of the clipped loss over the bags used, whether hypotheses are functions or columns."""
+    rng = np.random.default_rng(1)
+    x, bags = draw(rng, 8, 50)
+    exponents = (0.5, 1, 2, 4)
+    columns = np.stack([x**a for a in exponents], axis=1)
+    given = {"prior": 1 / 3, "means": [1 / (a + 1) for a in exponents]} if known else {}
+    result = clipped_erm(powers(*exponents), bags, X=x, random_state=0, **given)
+    other = clipped_erm(columns, bags, random_state=0, **given)
+    np.testing.assert_allclose(result.risks, other.risks)
+    assert result.n_bags == (50 if known else 25)
+    if not known:  # the half set aside is the first of the permutation
+        split = np.random.default_rng(0).permutation(50)
+        aside, used = bags.take(split[:25]), bags.take(np.sort(split[25:]))
+        given = {"prior": aside.proportion.mean(), "means": columns[aside.order].mean(axis=0)}
+    else:
+        used = bags
+    clip = clip_threshold(used.size, regret=0.01, estimated=not known)
+    for h in range(4):
+        loss = debiased_square(columns[used.order, h], used, prior=given["prior"], mean=given["means"][h], clip=clip)
+        assert result.risks[h] == pytest.approx(loss.mean())
+        assert result.standard_errors[h] == pytest.approx(loss.std(ddof=1) / np.sqrt(len(used)))
+    assert result.choice == int(np.argmin(result.risks))
+    assert (result.low < result.risks).all()
+    assert (result.risks < result.high).all()
+
+
+def test_clipping_counts_only_residuals_within_the_threshold():
+    """A hypothesis that is wildly off in one large bag is clipped there."""
+    size, m = 4096, 20
+    ids = np.arange(size * m) // size
+    bags = Bags.from_rows(np.repeat(np.r_[1.0, np.full(m - 1, 0.5)], size), ids)
+    h = np.full((size * m, 1), 0.5)
+    result = clipped_erm(h, bags, prior=0.5, means=[0.5], regret=1.0)
+    assert result.n_clipped[0] == 1  # |R| = 2048 in the first bag, threshold √(8·4096·log(32·4096²)) = 814
+    assert result.risks[0] == 0
+
+
+def test_clipped_erm_uses_rows_without_a_bag_for_the_means():
+    x = np.r_[np.linspace(0, 1, 8), 0.7, 0.7]
+    bags = Bags.from_rows(np.r_[np.tile(0.5, 8), np.nan, np.nan], [0, 0, 1, 1, 2, 2, 3, 3, -1, -1])
+    result = clipped_erm([lambda x: x], bags, X=x, random_state=0)
+    aside = bags.take(np.random.default_rng(0).permutation(4)[:2])
+    assert result.means[0] == pytest.approx(np.r_[x[aside.order], 0.7, 0.7].mean())
+
+
+def test_declared_noise_is_subtracted_from_risks():
+    rng = np.random.default_rng(0)
+    x, bags = draw(rng, 16, 4000)
+    noise = rng.normal(scale=4.0, size=4000)
+    noised = Bags.from_rows(bags.repeat(bags.proportion + noise / 16), np.arange(16 * 4000) // 16, noise_variance=16.0)
+    given = {"prior": 1 / 3, "means": [1 / 3]}
+    result = clipped_erm(powers(2), noised, X=x, **given)
+    truth = (x**2 * (1 - x**2)).mean()
+    assert abs(result.risks[0] - truth) < 5 * result.standard_errors[0]
+    assert abs(result.risks[0] + 1 - truth) > 5 * result.standard_errors[0]  # s²/k = 1 would be noticed
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_intervals_cover_the_true_risk(known):
+    rng = np.random.default_rng(0)
+    truth = 1 / 6  # E[(y − x)²] = E[x²(1 − x)² + (1 − x²)x²] for x uniform
+    covered = 0
+    for _ in range(200):
+        x, bags = draw(rng, 16, 400)
+        given = {"prior": 1 / 3, "means": [0.5]} if known else {}
+        result = clipped_erm(powers(1), bags, X=x, random_state=rng, **given)
+        covered += result.low[0] <= truth <= result.high[0]
+    # p and E[h] estimated on the other half add a little that the interval does not count: ask for 90% there.
+    assert binomtest(covered, 200, 0.95 if known else 0.9, alternative="less").pvalue > 1e-6
+
+
+def test_hypotheses_stream_in_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, bags = draw(rng, 4, 30)
+    columns = np.stack([x**a for a in np.linspace(0.5, 3, 11)], axis=1)
+    whole = clipped_erm(columns, bags, random_state=0)
+    monkeypatch.setattr("bagwise.selection.erm._BLOCK_BYTES", 8 * len(x) * 3)
+    in_blocks = clipped_erm(columns, bags, random_state=0)
+    np.testing.assert_allclose(in_blocks.risks, whole.risks)
+    assert in_blocks.choice == whole.choice
+
+
+BAGS = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1])
+H = np.full(4, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: two_function_test(H[:3], H, BAGS), r"one prediction per row, shape \(4,\)"),
+        (lambda: two_function_test(np.r_[H[:3], np.nan], H, BAGS), "prediction for row 3 is NaN"),
+        (lambda: two_function_test(lambda x: x, H, BAGS), "X is missing"),
+        (lambda: two_function_test(H, H, BAGS, beta=2.0), r"beta must lie in \[0, 1\]"),
+        (lambda: two_function_test(H, H, BAGS, delta=-3.0), r"delta must lie in \[-1, 1\]"),
+        (lambda: tournament([], BAGS), "no hypotheses"),
+        (lambda: clipped_erm([], BAGS), "no hypotheses"),
+        (lambda: clipped_erm([lambda x: x], BAGS, X=H), "2 bags only"),
+        (lambda: clipped_erm(np.ones((3, 2)), BAGS, prior=0.5, means=[1, 1]), "shape \\(4, number of hypotheses\\)"),
+        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1]), "one number per hypothesis"),
+        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], regret=0), "regret must lie in"),
+        (
+            lambda: clipped_erm(np.c_[H, np.r_[H[:2], np.inf, 0]], BAGS, prior=0.5, means=[0.5, 0.5]),
+            "row 2 of hypothesis 1 is NaN or infinite",
+        ),
+    ],
+)
+def test_wrong_input_gets_one_clear_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
