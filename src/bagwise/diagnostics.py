@@ -1,0 +1,352 @@
+"""Are these bags random, do they drift, what do they leak? Nothing here needs an individual label.
+
+All tests ask one question: do groups of rows (bags, or stretches of bags) differ more, or less, than groups drawn
+at random from the same rows? The statistic is the between-group sum of squares; its exact mean and variance over
+random partitions are known, and a gamma distribution with those two moments gives the p-value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from bagwise.bags import Bags, as_bags
+
+_STRETCHES = 10  # parts of the bag order compared for drift
+_LEVELS = 50  # most frequent categories tested one by one
+_ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
+
+Floats = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test: what was looked at, and how likely random bags are to look as unusual.
+
+    ratio: between-group variation over what random groups show, 1 where nothing is unusual; NaN if not testable.
+    p_value: two-sided, already multiplied by the number of tests made with it; NaN if not testable.
+    """
+
+    subject: str
+    ratio: float
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What `diagnose` found.
+
+    verdict: "random", "grouped by …", "drifting …" or "stratified …", in plain words.
+    random: whether nothing speaks against random bags at the given level.
+    advice: what follows for the choice of methods.
+    proportions: dispersion of the bags' proportions.  features: dispersion of the bags' centroids, one per feature.
+    drift: differences between stretches of the bag order, of proportions and features.
+    sizes: quantiles (0, ¼, ½, ¾, 1) of the bag sizes.  size_histogram: (sizes, bags of that size).
+    n_rows, n_bags, n_outside: rows in bags, bags, rows in no bag.
+    single_row_bags: bags of one row, whose label is the report.
+    pure_bags: bags of two rows or more that report all 0 or all 1.  revealed_rows: rows whose label is thus known.
+    level: rate at which random bags raise a false alarm, at most.
+    """
+
+    verdict: str
+    random: bool
+    advice: str
+    proportions: Finding
+    features: tuple[Finding, ...]
+    drift: tuple[Finding, ...]
+    sizes: tuple[int, ...]
+    size_histogram: tuple[NDArray[np.integer], NDArray[np.integer]]
+    n_rows: int
+    n_bags: int
+    n_outside: int
+    single_row_bags: int
+    pure_bags: int
+    revealed_rows: int
+    level: float
+
+    def __str__(self) -> str:
+        low, _, middle, _, high = self.sizes
+        unusual = [f for f in (self.proportions, *self.features, *self.drift) if f.p_value < self.level]
+        lines = [
+            f"verdict: {self.verdict}",
+            f"{self.n_bags} bags of {low} to {high} rows (median {middle}); {self.n_rows} rows in bags, "
+            f"{self.n_outside} in none",
+            *(
+                f"  {f.subject}: variation {f.ratio:.3g} times that of random bags (p = {f.p_value:.2g})"
+                for f in sorted(unusual, key=lambda f: f.p_value)[:10]
+            ),
+            f"leaks: {self.single_row_bags} bags of one row, {self.pure_bags} larger bags all 0 or all 1, "
+            f"{self.revealed_rows} individual labels revealed",
+            f"advice: {self.advice}",
+        ]
+        return "\n".join(lines)
+
+
+def diagnose(
+    X: Any,
+    y: ArrayLike | None = None,
+    *,
+    bags: ArrayLike | Bags | None = None,
+    noise_variance: ArrayLike | None = None,
+    level: float = 0.01,
+) -> Diagnosis:
+    """Tell whether bags look random, drift along their order, or leak labels.
+
+    X: (n, features) array or data frame; columns that are not numbers are compared by their categories.
+    y, bags, noise_variance: as in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
+    level: random bags are called anything else at most this often.
+
+    >>> import bagwise as bw
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(6400, 2))
+    >>> y = rng.random(6400) < 1 / (1 + np.exp(-X[:, 0]))
+    >>> ids = bw.random_bags(6400, size=64, random_state=0)
+    >>> diagnose(X, bw.aggregate(y, ids), bags=ids).verdict
+    'random'
+    >>> by_first = np.argsort(np.argsort(X[:, 0])) // 64
+    >>> diagnose(X, bw.aggregate(y, by_first), bags=by_first).verdict
+    'grouped by feature 0'
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}.")
+    columns = _columns(X)
+    n = len(columns[0][1]) if columns else 0
+    given = as_bags(y, bags, n, noise_variance=noise_variance)
+    if len(given) < 2:
+        raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
+    # Three questions (proportions, features, drift), two-sided, share the rate of false alarms.
+    spread, drift = [], [_proportion_drift(given)]
+    for name, values in columns:
+        scores = _scores(values[given.order], name)
+        spread.append(_feature_test(name, scores, given, len(columns)))
+        drift.append(_feature_drift(name, scores, given, len(columns)))
+    drift = [_times(finding, 2.0) for finding in drift]  # proportions and features each have half of drift's share
+    tests = [_times(f, 3.0) for f in (_proportion_test(given), *spread, *drift)]
+    proportions, features, drifting = tests[0], tests[1 : len(spread) + 1], tests[len(spread) + 1 :]
+    verdict, advice = _verdict(proportions, features, drifting, level)
+    single, pure, revealed = _leaks(given)
+    histogram = np.unique(given.size, return_counts=True)
+    return Diagnosis(
+        verdict=verdict,
+        random=verdict == "random",
+        advice=advice,
+        proportions=proportions,
+        features=tuple(features),
+        drift=tuple(drifting),
+        sizes=tuple(int(q) for q in np.quantile(given.size, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
+        size_histogram=histogram,
+        n_rows=given.n_bagged,
+        n_bags=len(given),
+        n_outside=given.n_rows - given.n_bagged,
+        single_row_bags=single,
+        pure_bags=pure,
+        revealed_rows=revealed,
+        level=level,
+    )
+
+
+# -- the test -----------------------------------------------------------------------------------------------------
+
+
+def dispersion_test(values: ArrayLike, bags: Bags) -> float:
+    """Two-sided p-value of the hypothesis that bags are a random partition of rows with these values (n,), table order.
+
+    >>> ids = np.arange(400) // 4
+    >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids)) < 1e-9)
+    True
+    """
+    rows = np.asarray(values, dtype=float)[bags.order]
+    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))[1]
+
+
+def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
+    r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
+
+    S_j is the sum over group j of n values with :math:`\sum z = 0`, :math:`\sum z^2` = square, :math:`\sum z^4` =
+    fourth, all n of which are in a group.
+    """
+    if n < 4:
+        return square * (len(size) - 1) / max(n - 1, 1), 0.0
+    # Expectations of products of distinct rows' values, from power sums (Σz = 0).
+    pairs = (square**2 - fourth) / (n * (n - 1))  # z₁²z₂²
+    third = -fourth / (n * (n - 1))  # z₁³z₂
+    triple = (2 * fourth - square**2) / (n * (n - 1) * (n - 2))  # z₁²z₂z₃
+    four = (3 * square**2 - 6 * fourth) / (n * (n - 1) * (n - 2) * (n - 3))  # z₁z₂z₃z₄
+    k = size.astype(float)
+    k2, k3, k4 = k * (k - 1), k * (k - 1) * (k - 2), k * (k - 1) * (k - 2) * (k - 3)
+    own = (k * fourth / n + 4 * k2 * third + 3 * k2 * pairs + 6 * k3 * triple + k4 * four) / k**2
+    # E[S_i²S_j²]/(k_i k_j) summed over i ≠ j, by sums over bags instead of pairs.
+    m, spread = len(k), (k - 1).sum()
+    squares = ((k - 1) ** 2).sum()
+    between = pairs * m * (m - 1) + 2 * triple * (m - 1) * spread + four * (spread**2 - squares)
+    mean = square * (m - 1) / (n - 1)
+    return mean, max(float(own.sum() + between - mean**2), 0.0)
+
+
+def _dispersion(rows: Floats, sums: Floats, size: NDArray[Any]) -> tuple[float, float, float]:
+    """The statistic with its mean and variance; rows of all groups, sums and sizes per group."""
+    n = len(rows)
+    centre = rows.sum() / n
+    z2 = (rows - centre) ** 2
+    if z2.max() <= (8 * np.finfo(float).eps * abs(centre)) ** 2:  # all the same but for rounding
+        return 0.0, 0.0, 0.0
+    statistic = float(((sums - size * centre) ** 2 / size).sum())
+    return statistic, *partition_moments(n, float(z2.sum()), float((z2**2).sum()), size)
+
+
+def _two_sided(statistic: float, mean: float, variance: float) -> tuple[float, float]:
+    """Ratio to the mean and p-value under a gamma law; groups that could not differ are not testable (NaN, 1)."""
+    if mean <= 0 or variance <= 1e-12 * mean**2:
+        return np.nan, 1.0
+    shape, scale = mean**2 / variance, variance / mean
+    upper = float(special.gammaincc(shape, statistic / scale))
+    return statistic / mean, min(1.0, 2 * min(upper, float(stats.gamma.cdf(statistic, shape, scale=scale))))
+
+
+# -- proportions --------------------------------------------------------------------------------------------------
+
+
+def _proportion_test(bags: Bags) -> Finding:
+    """Do bags differ in their proportion? Needs 0/1 labels, whose power sums follow from their number."""
+    proportion = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
+    if bags.noise_variance is None and ((proportion < 0) | (proportion > 1)).any():
+        return Finding("proportions", np.nan, np.nan)  # real labels: their variance inside bags is unknown
+    return _worst("proportions", [_count_test(column, bags) for column in proportion.T])
+
+
+def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
+    size, n = bags.size, bags.n_bagged
+    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
+    count = size * proportion
+    p = float(np.clip(count.sum() / n, 0, 1))
+    if noise.sum() == 0 and not _testable(min(p, 1 - p) * n, len(bags)):
+        return np.nan, np.nan
+    statistic = float(((count - size * count.sum() / n) ** 2 / size).sum())
+    square, fourth = n * p * (1 - p), n * (p * (1 - p) ** 4 + (1 - p) * p**4)
+    mean, variance = partition_moments(n, square, fourth, size)
+    # Independent noise adds its variance to each S_j; the cross term is 4 Var(S_j) s_j², the noise's own about 2 s_j⁴.
+    mean += float((noise / size).sum() - noise.sum() / n)
+    variance += float((4 * p * (1 - p) * noise / size + 2 * (noise / size) ** 2).sum())
+    return _two_sided(statistic, mean, variance)
+
+
+def _proportion_drift(bags: Bags) -> Finding:
+    proportion = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
+    return _worst("drift of proportions", [_drift_test(bags.size * column, bags) for column in proportion.T])
+
+
+def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
+    """Do stretches of the bag order differ more than any order of these bags would make them? From sums per bag."""
+    stretches = min(_STRETCHES, len(bags) // 2)
+    if stretches < 2:
+        return np.nan, np.nan
+    stretch = np.arange(len(bags)) * stretches // len(bags)
+    deviation = (sums - bags.size * (sums.sum() / bags.n_bagged)) / np.sqrt(bags.size)
+    return _two_sided(*_dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch)))
+
+
+# -- features -----------------------------------------------------------------------------------------------------
+
+
+def _columns(X: Any) -> list[tuple[str, NDArray[Any]]]:
+    if hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    if hasattr(X, "columns"):
+        return [(f"feature {name!r}", X[name].to_numpy()) for name in X.columns]
+    table = np.asarray(X)
+    if table.ndim != 2:
+        raise ValueError(f"X must have two dimensions, rows and features, got shape {table.shape}.")
+    return [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
+
+
+def _scores(values: NDArray[Any], name: str) -> list[tuple[Floats, float]]:
+    """Numbers as ranks, so that no few large values decide; categories as indicators of the frequent ones. Each score
+    with the number of rows that do not have its most common value."""
+    if values.dtype.kind in "bui" or values.dtype.kind == "f":
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
+        _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+        return [((np.cumsum(counts) - counts / 2)[where], float(len(values) - counts.max()))]
+    import pandas as pd
+
+    codes, _ = pd.factorize(values, use_na_sentinel=False)
+    counts = np.bincount(codes)
+    frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
+    return [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
+
+
+def _feature_test(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
+    """Do bags differ in this feature?"""
+    results = [
+        _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))
+        for rows, unusual in scores
+        if _testable(unusual, len(bags))
+    ]
+    return _times(_worst(name, results), float(n_features))
+
+
+def _feature_drift(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
+    results = [_drift_test(bags.sum(rows), bags) for rows, unusual in scores if _testable(unusual, _STRETCHES)]
+    return _times(_worst(f"drift of {name}", results), float(n_features))
+
+
+def _testable(unusual: float, groups: int) -> bool:
+    """Whether enough rows differ from the most common value for groups to differ by chance in many ways."""
+    return unusual**2 / (2 * groups) >= _ENOUGH_PAIRS
+
+
+def _worst(subject: str, results: list[tuple[float, float]]) -> Finding:
+    """The least likely of several tests; its p-value counts them all."""
+    tested = [result for result in results if not np.isnan(result[1])]
+    if not tested:
+        return Finding(subject, np.nan, np.nan)
+    ratio, p_value = min(tested, key=lambda result: result[1])
+    return _times(Finding(subject, ratio, p_value), float(len(tested)))
+
+
+def _times(finding: Finding, tests: float) -> Finding:
+    return Finding(finding.subject, finding.ratio, float(np.minimum(1.0, finding.p_value * tests)))
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+_FOR_RANDOM = "every loss and the label-free evaluation apply."
+_FOR_OTHERS = (
+    "prefer square-form losses, the count likelihood or boosting, which stand bags grouped by features; do not rely on "
+    "label-linear losses or on the label-free evaluation, which need random bags."
+)
+
+
+def _verdict(proportions: Finding, features: list[Finding], drift: list[Finding], level: float) -> tuple[str, str]:
+    grouped = sorted((f for f in features if f.p_value < level and f.ratio > 1), key=lambda f: (f.p_value, -f.ratio))
+    if grouped:
+        strongest = max(grouped, key=lambda f: f.ratio)
+        more = f" and {len(grouped) - 1} more" if len(grouped) > 1 else ""
+        return f"grouped by {strongest.subject}{more}", _FOR_OTHERS
+    even = [f for f in (proportions, *features) if f.p_value < level and f.ratio < 1]
+    if even:
+        return f"stratified: {min(even, key=lambda f: f.p_value).subject} is more even than in random bags", _FOR_OTHERS
+    drifting = [f for f in drift if f.p_value < level]
+    if drifting:
+        subject = min(drifting, key=lambda f: f.p_value).subject.removeprefix("drift of ")
+        return f"drifting along the bag order in {subject}", _FOR_OTHERS
+    if proportions.p_value < level and proportions.ratio > 1:
+        return "grouped by something related to the label that is not among the features", _FOR_OTHERS
+    return "random", _FOR_RANDOM
+
+
+def _leaks(bags: Bags) -> tuple[int, int, int]:
+    """Bags of one row, larger bags that are all 0 or all 1, and the rows whose labels these give away."""
+    if bags.noise_variance is not None:
+        return int((bags.size == 1).sum()), 0, 0
+    pure = (
+        ((bags.proportion == 0) | (bags.proportion == 1))
+        if bags.proportion.ndim == 1
+        else (bags.proportion == 1).any(axis=1)
+    )
+    single = bags.size == 1
+    return int(single.sum()), int((pure & ~single).sum()), int(bags.size[pure | single].sum())
