@@ -1,0 +1,169 @@
+"""The command line: arguments in, calls out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import bagwise
+
+app = typer.Typer(
+    help="Learn about individuals when labels are known only for groups.\n\nStart with: bagwise demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class Experiment(StrEnum):
+    """What can be reproduced."""
+
+    variance = "variance"
+    samples = "samples"
+
+
+class Scale(StrEnum):
+    """Seconds, or minutes."""
+
+    quick = "quick"
+    full = "full"
+
+
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Say what went wrong in one sentence on stderr; exit with 1, or 130 after Ctrl-C. `debug` lets errors through."""
+
+    @functools.wraps(command)
+    def run(*, debug: bool, **options: Any) -> None:
+        try:
+            command(debug=debug, **options)
+        except KeyboardInterrupt:
+            typer.echo("Stopped; no file was left half-written.", err=True)
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if debug:
+                raise
+            typer.echo(f"Error: {_sentence(error)}", err=True)
+            raise typer.Exit(1) from None
+
+    return run
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror.lower()}."
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bagwise {bagwise.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def main(version: Version = False) -> None:
+    """Options that need no command."""
+
+
+@app.command()
+@one_sentence_errors
+def demo(
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
+    rows: Annotated[int, typer.Option(help="Impressions in the log.")] = 200_000,
+    seed: Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Learn from bags, measure without labels, compare with the truth.
+
+    The story of a simulated advertising log: impressions have features, conversions are reported per bag only.
+    Repeating it is safe; a folder that holds other files is left alone without --force.
+    """
+    with _progress() as progress:
+        from bagwise.demo import run, text
+
+        result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
+    _print(*text.story(result), "", text.table(result), "", *text.after(out))
+
+
+@app.command()
+@one_sentence_errors
+def reproduce(
+    experiment: Annotated[
+        Experiment,
+        typer.Argument(help="variance: how much a bag's loss scatters.  samples: how many bags a learner needs."),
+    ],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for table and figure.")] = Path("bagwise-results"),
+    seed: Seed = 0,
+    scale: Annotated[Scale, typer.Option(help="quick: seconds, rougher numbers.  full: minutes.")] = Scale.full,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    debug: Debug = False,
+) -> None:
+    """Show the theory by simulation: what the size of bags does to losses and learners.
+
+    A quick run writes under a name of its own and never replaces the results of a full one.
+    """
+    out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
+    with _progress() as progress:
+        from bagwise.experiments import store
+
+        title, room, full, draw = _experiment(experiment)
+        quick = scale is Scale.quick
+        frame = room.run(replace(room.QUICK if quick else full, random_state=seed, n_jobs=jobs), progress=progress)
+        name = f"{experiment}-quick" if quick else str(experiment)
+        files = [store.write_table(frame, out / f"{name}.parquet"), store.save_figure(draw(frame), out / f"{name}.png")]
+    table = room.table(frame).to_string(float_format=_short, na_rep="–")
+    _print(f"{title}, by bag size k:", "", table, "", *room.summary(frame), "", f"Written: {files[0]}, {files[1]}")
+
+
+def _experiment(name: Experiment) -> tuple[str, Any, Any, Callable[..., Any]]:
+    """What its table shows, its module, its full config and its figure."""
+    from bagwise.experiments import figures, samples, variance
+
+    if name is Experiment.variance:
+        return "Variance of a bag's loss", variance, variance.VarianceConfig(), figures.variance_figure
+    return "Bags needed", samples, samples.SamplesConfig(), figures.samples_figure
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr, if that is a terminal; call it with steps done, steps in all and what comes now."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def progress(done: int, total: int, text: str = "") -> None:
+            bar.update(task, completed=done, total=total, description=text or f"{done} of {total}")
+
+        yield progress
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _print(*parts: Any) -> None:
+    """Lines of text as they are, to be copied; tables as Rich draws them."""
+    from rich.console import Console
+
+    console = Console()
+    for part in parts:
+        console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)

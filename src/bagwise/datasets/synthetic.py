@@ -1,0 +1,127 @@
+"""An advertising log in which the true conversion probability of every impression is known.
+
+The world (how much each campaign, country, hour … matters) is always the same; `random_state` draws impressions
+from it. Effects bend and interact, so a linear model is decent and not perfect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from bagwise._rng import RandomState, generator
+
+_NAMES = {
+    "campaign": " ".join(f"c{number:02d}" for number in range(30)),
+    "vertical": "retail travel finance games telecom autos food health education real_estate",
+    "placement": "feed banner sidebar interstitial video",
+    "device": "mobile desktop tablet",
+    "browser": "chrome safari edge firefox samsung other",
+    "country": "US BR IN DE GB FR MX JP ID IT ES CA TR PL NL AR KR AU SE CO",
+}
+_LEVELS = {feature: names.split() for feature, names in _NAMES.items()}
+"""Levels of the categorical features, the frequent ones first."""
+_POWER = {"campaign": 0.7, "vertical": 0.6}
+"""How fast the levels' frequencies fall, as 1/rank^power; 1 where nothing is said."""
+_INTERCEPT = -2.23  # puts the conversion rate at 0.235
+_SPREAD = {"campaign": 0.9, "vertical": 0.7, "placement": 0.6, "device": 0.3, "browser": 0.2, "country": 0.6}
+"""Standard deviation of the levels' effects on the log-odds."""
+
+
+@dataclass(frozen=True, eq=False)
+class AdLog:
+    """Impressions, their labels, and the probabilities the labels were drawn with.
+
+    events: one row per impression, features only.
+    y: (n,) 1 where the impression converted.
+    probability: (n,) the true P(y = 1 | features).
+    """
+
+    events: pd.DataFrame
+    y: NDArray[np.int8]
+    probability: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def best_accuracy(self) -> float:
+        """Expected accuracy of the best possible rule, which knows the probabilities; nothing does better.
+
+        >>> log = synthetic(1000, random_state=0)
+        >>> bool(log.best_accuracy > 1 - log.probability.mean())
+        True
+        """
+        return float(np.maximum(self.probability, 1 - self.probability).mean())
+
+
+def synthetic(n: int = 200_000, *, random_state: RandomState = None) -> AdLog:
+    """Draw `n` impressions of an advertising log, in no particular order.
+
+    Of the impressions 23.5% convert; the constant guess is right on 76.5% of them, the best possible rule on 84%.
+
+    >>> log = synthetic(1000, random_state=0)
+    >>> log.events.shape, log.y.dtype
+    ((1000, 11), dtype('int8'))
+    >>> sorted(log.events.select_dtypes("number"))
+    ['account_days', 'bid', 'hour', 'past_clicks', 'session_depth']
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"n must be a whole number of rows, at least 1, got {n!r}.")
+    rng = generator(random_state)
+    events = _impressions(int(n), rng)
+    probability = expit(_score(events))
+    y = (rng.random(n) < probability).astype(np.int8)
+    return AdLog(events, y, probability)
+
+
+def _impressions(n: int, rng: np.random.Generator) -> pd.DataFrame:
+    levels = {feature: _draw_levels(feature, n, rng) for feature in _LEVELS}
+    peak = np.where(levels["device"] == "mobile", 19, 15)  # phones are used later in the day
+    return pd.DataFrame(
+        {
+            "hour": (rng.normal(peak, 4.5).round() % 24).astype(np.int8),
+            "account_days": rng.lognormal(5.0, 1.3, n).clip(0, 5000).astype(np.int32),
+            "past_clicks": rng.negative_binomial(0.8, 0.12, n).astype(np.int32),
+            "session_depth": rng.geometric(0.22, n).astype(np.int32),
+            "bid": rng.gamma(2.0, 0.45, n).round(3),
+            **levels,
+        }
+    )
+
+
+def _draw_levels(feature: str, n: int, rng: np.random.Generator) -> pd.Categorical[str]:
+    levels = _LEVELS[feature]
+    weight = 1 / np.arange(1, len(levels) + 1) ** _POWER.get(feature, 1.0)
+    # The last bound, 1, is left out: rounding must not let a draw exceed it.
+    codes = np.searchsorted(np.cumsum(weight / weight.sum())[:-1], rng.random(n))
+    return pd.Categorical.from_codes(codes, categories=pd.Index(levels))
+
+
+def _score(events: pd.DataFrame) -> NDArray[np.float64]:
+    """Log-odds of conversion."""
+    world = np.random.default_rng(2025)  # the effects are part of the world, not of the draw
+    code = {feature: events[feature].cat.codes.to_numpy() for feature in _LEVELS}
+    depth, bid = events["session_depth"].to_numpy(), events["bid"].to_numpy()
+    loyalty = np.log1p(events["past_clicks"].to_numpy()) - 1.6
+    age = np.log1p(events["account_days"].to_numpy()) - 5.0
+    evening = np.cos(2 * np.pi * (events["hour"].to_numpy() - 20) / 24)
+
+    score = _INTERCEPT + 0.95 * loyalty + 0.30 * age + 0.45 * evening + 0.8 * (bid - 0.9)
+    score += 0.9 * np.tanh((depth - 3) / 2) - 0.10 * np.maximum(depth - 8, 0)  # interest, then fatigue
+    for feature, spread in _SPREAD.items():
+        score += _effects(world, len(_LEVELS[feature]), spread)[code[feature]]
+    pairs = len(_LEVELS["vertical"]) * len(_LEVELS["device"])
+    score += _effects(world, pairs, 0.5)[code["vertical"] * len(_LEVELS["device"]) + code["device"]]
+    score += 0.5 * loyalty * (events["device"] == "desktop").to_numpy()
+    score -= 0.5 * evening * (events["placement"] == "sidebar").to_numpy()
+    return score
+
+
+def _effects(world: np.random.Generator, levels: int, spread: float) -> NDArray[np.float64]:
+    """Normal quantiles in random order: the same spread of effects whatever the draw."""
+    return spread * ndtri((world.permutation(levels) + 0.5) / levels)

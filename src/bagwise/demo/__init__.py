@@ -1,0 +1,5 @@
+"""The main job told as a story: `run` does it, `bagwise demo` prints it."""
+
+from bagwise.demo.story import DemoResult, Row, run
+
+__all__ = ["DemoResult", "Row", "run"]
