@@ -5,7 +5,7 @@ from sklearn.linear_model import Ridge
 import bagwise as bw
 from bagwise.linear import Moments, sgd_constants
 from bagwise.linear.ridge import moments_by_fold
-from bagwise.linear.sgd import Steps, average_iterate
+from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 
 
@@ -277,23 +277,20 @@ def test_sgd_finds_what_ridge_finds_given_passes():
     np.testing.assert_allclose(sgd.coef_, ridge.coef_, atol=0.02)
 
 
-def test_a_block_of_steps_is_exact_at_its_edges():
-    """Numbers of bags around the block length, and an order that is not the identity."""
-    rng = np.random.default_rng(0)
-    for m in (1, 63, 64, 65, 130):
-        own, target, mean = rng.normal(size=(m, 4)), rng.normal(size=m), rng.normal(size=4)
-        kept = (rng.random(m) < 0.8).astype(float)
-        order = rng.permutation(m)
-        average, last = average_iterate(
-            Steps(own, target, mean, 0.3, kept), order, start=np.ones(4), step=0.01, radius=100.0
-        )
-        w, total = np.ones(4), np.zeros(4)
-        for j in order:
-            total += w
-            if kept[j]:
-                w = w - 0.02 * (own[j] * (own[j] @ w - target[j]) + mean * (mean @ w - 0.3))
-        np.testing.assert_allclose(last, w)
-        np.testing.assert_allclose(average, total / m)
+@pytest.mark.parametrize("radius", [100.0, 0.9])  # 0.9: the ball is met in most blocks
+@pytest.mark.parametrize("m", [1, 63, 64, 65, 130])
+def test_blocks_of_steps_are_exact_at_their_edges(m, radius):
+    rng = np.random.default_rng(m)
+    rows, targets, mean = rng.normal(size=(m, 4)), rng.normal(size=m), rng.normal(size=4)
+    weights, start = rng.integers(1, 4, m).astype(float), np.full(4, 0.4)
+    total, last = average_iterate(rows, targets, mean, 0.3, weights=weights, start=start, step=0.01, radius=radius)
+    w, plain = start, np.zeros(4)
+    for j in range(m):
+        plain += weights[j] * w
+        w = w - 0.02 * (rows[j] * (rows[j] @ w - targets[j]) + mean * (mean @ w - 0.3))
+        w = w * min(1.0, radius / np.linalg.norm(w))
+    np.testing.assert_allclose(last, w)
+    np.testing.assert_allclose(total, plain)
 
 
 @pytest.mark.parametrize("name", ["rho_w", "rho_x", "rho_y", "risk_bound"])

@@ -14,12 +14,15 @@ from numbers import Integral, Real
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 
 _BLOCK = 64
+
+Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -61,66 +64,103 @@ def sgd_constants(
     return SGDConstants(theta=np.sqrt(8 * log / size), zeta=zeta, step=float(step))
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """What the steps of a pass need: for each bag two rows z and targets t, its own and that of the mean.
-
-    own: (m, d) √k_j c_j.  own_target: (m,) √k_j a_j.  mean: (d,) μ.  mean_target: μ_y.
-    kept: (m,) 1, or 0 for bags that are skipped.
-    """
-
-    own: NDArray[np.floating]
-    own_target: NDArray[np.floating]
-    mean: NDArray[np.floating]
-    mean_target: float
-    kept: NDArray[np.floating]
-
-
 def average_iterate(
-    steps: Steps, order: NDArray[np.integer], *, start: NDArray[np.floating], step: float, radius: float
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    r"""One pass of :math:`w \leftarrow \Pi\bigl[w - 2\eta \sum_z z(z \cdot w - t)\bigr]`: the average and the last
-    iterate.
+    rows: Floats,
+    targets: Floats,
+    mean: Floats,
+    mean_target: float,
+    *,
+    weights: Floats,
+    start: Floats,
+    step: float,
+    radius: float,
+) -> tuple[Floats, Floats]:
+    r"""One pass of :math:`w \leftarrow \Pi\bigl[w - 2\eta(z_j a_j + \mu b_j)\bigr]`: weighted sum of iterates, and last.
 
-    The steps are linear until a projection bends them, so a block of them is one triangular system: the residuals
-    u satisfy :math:`u_i = z_i \cdot w_0 - t_i - 2\eta \sum_{l < i} (z_i \cdot z_l) u_l`. Steps are taken one by
-    one only in blocks where w meets the ball.
+    The residuals are :math:`a_j = z_j \cdot w - t_j` and :math:`b_j = \mu \cdot w - \mu_y`.
+
+    rows: (m, d) z_j = √k_j c_j.  targets: (m,) t_j = √k_j (α_j − μ_y).  mean, mean_target: μ, μ_y.
+    weights: (m,) how often the iterate before each step counts in the sum.
+    A block of steps is done at once, in one small linear system; only where w meets the ball, one by one.
     """
-    w = start.copy()
-    total = np.zeros_like(w)
-    earlier = np.tri(_BLOCK, k=-1).repeat(2, axis=0).repeat(2, axis=1)
-    for place in range(0, len(order), _BLOCK):
-        index = order[place : place + _BLOCK]
-        b, kept = len(index), steps.kept[index, None]
-        z = np.stack([steps.own[index] * kept, steps.mean * kept], axis=1).reshape(2 * b, -1)
-        t = np.stack([steps.own_target[index] * kept[:, 0], steps.mean_target * kept[:, 0]], axis=1).ravel()
-        system = 2 * step * (z @ z.T) * earlier[: 2 * b, : 2 * b]
-        u = linalg.solve_triangular(system, z @ w - t, lower=True, unit_diagonal=True, check_finite=False)
-        moves = (z * u[:, None]).reshape(b, 2, -1).sum(axis=1)
-        path = w - 2 * step * np.cumsum(moves, axis=0)
-        if np.einsum("ij,ij->i", path, path).max() <= radius**2:
-            total += w + path[:-1].sum(axis=0)
-            w = path[-1]
-        else:
-            total, w = _one_by_one(z.reshape(b, 2, -1), t.reshape(b, 2), w, total, step, radius)
-    return total / len(order), w
+    w, total = start, np.zeros_like(start)
+    system = _BlockSystem(mean, step)
+    with threadpool_limits(1, user_api="blas"):  # the systems are too small to share between threads
+        for place in range(0, len(rows), _BLOCK):
+            part = slice(place, place + _BLOCK)
+            z, t, weight = rows[part], targets[part], weights[part]
+            a, b, gram = system.solve(z, z @ w - t, float(mean @ w) - mean_target)
+            path = w - 2 * step * np.cumsum(z * a[:, None] + mean * b[:, None], axis=0)
+            if np.einsum("ij,ij->i", path, path).max() <= radius**2:
+                total += weight[0] * w + weight[1:] @ path[:-1]
+                w = path[-1]
+            else:
+                inner = (gram, z @ mean, float(mean @ mean), z @ w, float(mean @ w), float(w @ w))
+                scale, beta, gamma, counts = _one_by_one(inner, t, mean_target, weight, step, radius)
+                after = counts.sum() - np.cumsum(counts)  # what iterates after each step count
+                total += counts.sum() * w + (after * beta) @ z + (after @ gamma) * mean
+                w = scale * (w + beta @ z + gamma.sum() * mean)
+    return total, w
+
+
+class _BlockSystem:
+    r"""The residuals of a block of steps without projection, all at once.
+
+    With G = ZZᵀ, g = Zμ, S the strictly lower triangle of ones and all quantities at the block's start marked 0:
+
+    .. math:: a = a_0 - 2\eta\,(S \circ G)\,a - 2\eta\,g \circ S b, \qquad
+              b_{j+1} = (1 - 2\eta\|\mu\|^2)\,b_j - 2\eta\,g_j a_j
+
+    The second solves to :math:`b = b_0 r - 2\eta P(g \circ a)`, with powers :math:`r_j` of :math:`1 - 2\eta\|\mu\|^2`
+    and P made of them; put into the first, that leaves a triangular system for a.
+    """
+
+    def __init__(self, mean: Floats, step: float):
+        self.mean, self.step = mean, step
+        self.powers = (1 - 2 * step * float(mean @ mean)) ** np.arange(_BLOCK)
+        self.earlier = np.tri(_BLOCK, k=-1)
+        self.spread = linalg.toeplitz(np.r_[0.0, self.powers[:-1]], np.zeros(_BLOCK))  # P
+        self.twice = self.earlier @ self.spread  # SP
+
+    def solve(self, z: Floats, a0: Floats, b0: float) -> tuple[Floats, Floats, Floats]:
+        """a, b and G for the rows z; a0, b0: residuals if w stayed as it is."""
+        n, eta = len(z), 2 * self.step
+        gram, g = z @ z.T, z @ self.mean
+        matrix = eta * (self.earlier[:n, :n] * gram) - eta**2 * (g[:, None] * self.twice[:n, :n] * g)
+        start = b0 * self.powers[:n]
+        right = a0 - eta * g * (np.cumsum(start) - start)
+        a = linalg.blas.dtrsv(matrix.T, right, trans=1, lower=0, diag=1)  # (I + matrix) a = right
+        return a, start - eta * (self.spread[:n, :n] @ (g * a)), gram
 
 
 def _one_by_one(
-    z: NDArray[np.floating],
-    t: NDArray[np.floating],
-    w: NDArray[np.floating],
-    total: NDArray[np.floating],
+    inner: tuple[Floats, Floats, float, Floats, float, float],
+    targets: Floats,
+    mean_target: float,
+    weights: Floats,
     step: float,
     radius: float,
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    for pair, target in zip(z, t, strict=True):
-        total = total + w
-        w = w - 2 * step * ((pair @ w - target) @ pair)
-        norm = np.sqrt(w @ w)
-        if norm > radius:
-            w = w * (radius / norm)
-    return total, w
+) -> tuple[float, Floats, Floats, Floats]:
+    """The same steps with projection, w = scale·(w₀ + Σ β_l z_l + Σ γ_l μ) known by inner products only.
+
+    inner: G, Zμ, \\|μ\\|², Zw₀, μ·w₀, \\|w₀\\|².  Returns scale, β, γ and what each iterate counts, weight times scale.
+    """
+    gram, along, mean_norm, zw, mw, norm = inner
+    n, scale, gammas = len(targets), 1.0, 0.0
+    beta, gamma, counts = np.zeros(n), np.zeros(n), np.zeros(n)
+    for j, (t, weight, g, dot) in enumerate(
+        zip(targets.tolist(), weights.tolist(), along.tolist(), zw.tolist(), strict=True)
+    ):
+        counts[j] = weight * scale
+        z_w = scale * (dot + float(gram[j] @ beta) + gammas * g)
+        m_w = scale * (mw + float(along @ beta) + gammas * mean_norm)
+        a, b = 2 * step * (z_w - t), 2 * step * (m_w - mean_target)
+        norm += -2 * (a * z_w + b * m_w) + a * a * float(gram[j, j]) + 2 * a * b * g + b * b * mean_norm
+        beta[j], gamma[j] = -a / scale, -b / scale
+        gammas += gamma[j]
+        if norm > radius**2:
+            scale, norm = scale * radius / norm**0.5, radius**2
+    return scale, beta, gamma, counts
 
 
 class _SGDFit:
@@ -182,19 +222,41 @@ class _SGDFit:
         kept = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / root[:, 0] <= self.theta_ * self.rho_x_
         self.n_skipped_ = int((~kept).sum())
 
-        outputs = []
-        for c in range(targets.shape[1]):
-            steps = Steps(rows, targets[:, c], mean, float(prior[c]), kept.astype(float))
-            outputs.append(self._passes(steps, generator(self.random_state)))
-        self._keep(np.stack(outputs), binary=bags.proportion.ndim == 1)
+        rng = generator(self.random_state)
+        orders = [rng.permutation(len(bags)) for _ in range(self.n_passes)]
+        weights = [
+            self._passes(rows, targets[:, c], mean, float(prior[c]), kept, orders) for c in range(targets.shape[1])
+        ]
+        self._keep(np.stack(weights), binary=bags.proportion.ndim == 1)
 
-    def _passes(self, steps: Steps, rng: np.random.Generator) -> NDArray[np.floating]:
-        average: NDArray[np.floating] = np.zeros(len(steps.mean))
-        last = average
-        for _ in range(self.n_passes):
-            order = rng.permutation(len(steps.kept))
-            average, last = average_iterate(steps, order, start=last, step=self.step_, radius=self.rho_w)
-        return average
+    def _passes(
+        self,
+        rows: Floats,
+        targets: Floats,
+        mean: Floats,
+        mean_target: float,
+        kept: NDArray[np.bool_],
+        orders: list[NDArray[np.intp]],
+    ) -> Floats:
+        """The average over the iterates of the last pass."""
+        last = total = np.zeros(len(mean))
+        for order in orders:
+            # A skipped bag repeats the iterate before it: it adds one to the weight of the next bag that is kept.
+            place = np.flatnonzero(kept[order])
+            used = order[place]
+            repeats = np.diff(place, prepend=-1).astype(float)
+            total, last = average_iterate(
+                rows[used],
+                targets[used],
+                mean,
+                mean_target,
+                weights=repeats,
+                start=last,
+                step=self.step_,
+                radius=self.rho_w,
+            )
+            total = total + (len(order) - repeats.sum()) * last
+        return total / len(kept)
 
     def _keep(self, weights: NDArray[np.floating], *, binary: bool) -> None:
         """weights: (classes, features), the intercept last if there is one."""
