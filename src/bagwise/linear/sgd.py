@@ -75,7 +75,7 @@ def average_iterate(
     step: float,
     radius: float,
 ) -> tuple[Floats, Floats]:
-    r"""One pass of :math:`w \leftarrow \Pi\bigl[w - 2\eta(z_j a_j + \mu b_j)\bigr]`: weighted sum of iterates, and last.
+    r"""One pass of :math:`w \leftarrow \Pi[w - 2\eta(z_j a_j + \mu b_j)]`: weighted sum of the iterates, and the last.
 
     The residuals are :math:`a_j = z_j \cdot w - t_j` and :math:`b_j = \mu \cdot w - \mu_y`.
 
@@ -145,22 +145,23 @@ def _one_by_one(
 
     inner: G, Zμ, \\|μ\\|², Zw₀, μ·w₀, \\|w₀\\|².  Returns scale, β, γ and what each iterate counts, weight times scale.
     """
-    gram, along, mean_norm, zw, mw, norm = inner
-    n, scale, gammas = len(targets), 1.0, 0.0
-    beta, gamma, counts = np.zeros(n), np.zeros(n), np.zeros(n)
-    for j, (t, weight, g, dot) in enumerate(
-        zip(targets.tolist(), weights.tolist(), along.tolist(), zw.tolist(), strict=True)
-    ):
-        counts[j] = weight * scale
+    gram, along, mean_norm, zw, m_w, norm = inner
+    scale, gammas, limit = 1.0, 0.0, radius**2
+    beta, gamma, counts = np.zeros(len(targets)), [], []
+    columns = (targets, weights, along, zw, gram.diagonal())
+    for j, (t, weight, g, dot, square) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        counts.append(weight * scale)
         z_w = scale * (dot + float(gram[j] @ beta) + gammas * g)
-        m_w = scale * (mw + float(along @ beta) + gammas * mean_norm)
         a, b = 2 * step * (z_w - t), 2 * step * (m_w - mean_target)
-        norm += -2 * (a * z_w + b * m_w) + a * a * float(gram[j, j]) + 2 * a * b * g + b * b * mean_norm
-        beta[j], gamma[j] = -a / scale, -b / scale
-        gammas += gamma[j]
-        if norm > radius**2:
-            scale, norm = scale * radius / norm**0.5, radius**2
-    return scale, beta, gamma, counts
+        norm += a * (a * square - 2 * z_w + 2 * b * g) + b * (b * mean_norm - 2 * m_w)
+        m_w -= a * g + b * mean_norm
+        beta[j] = -a / scale
+        gamma.append(-b / scale)
+        gammas += gamma[-1]
+        if norm > limit:
+            shrink = radius / norm**0.5
+            scale, m_w, norm = scale * shrink, m_w * shrink, limit
+    return scale, beta, np.array(gamma), np.array(counts)
 
 
 class _SGDFit:
@@ -239,7 +240,8 @@ class _SGDFit:
         orders: list[NDArray[np.intp]],
     ) -> Floats:
         """The average over the iterates of the last pass."""
-        last = total = np.zeros(len(mean))
+        last: Floats = np.zeros(len(mean))
+        total = last
         for order in orders:
             # A skipped bag repeats the iterate before it: it adds one to the weight of the next bag that is kept.
             place = np.flatnonzero(kept[order])
