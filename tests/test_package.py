@@ -1,0 +1,47 @@
+"""What users meet first: the import, the public names, the README."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bagwise
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_import_is_light():
+    """Nothing heavy is loaded until it is used: neither torch, nor scikit-learn, nor pandas."""
+    code = (
+        "import bagwise, sys; print(sorted({'torch', 'sklearn', 'pandas', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+def test_using_everything_does_not_load_torch():
+    code = "import bagwise, sys\nfor name in dir(bagwise): getattr(bagwise, name)\nprint('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", [*bagwise.__all__, *bagwise._ROOMS])
+def test_every_public_name_is_there_and_documented(name):
+    value = getattr(bagwise, name)
+    assert value.__doc__
+    assert name in dir(bagwise)
+
+
+def test_unknown_names_raise():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = bagwise.nothing
+
+
+def test_the_readme_runs(capsys):
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL):
+        exec(compile(block, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "accuracy" in printed
+    assert "verdict: random" in printed
