@@ -1,0 +1,167 @@
+"""Figures of the experiments. They read the stored tables and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from bagwise.experiments.learners import LEARNERS
+from bagwise.experiments.problems import problems
+
+# The palette of Okabe and Ito, which the colour-blind can tell apart.
+_BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+_BLUE, _RED, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
+
+
+class Look(NamedTuple):
+    """How a method is drawn: no two share both colour and marker, and broken lines have hollow markers."""
+
+    label: str
+    colour: str
+    marker: str
+    line: str = "-"
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Arguments of Matplotlib's plot."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "linewidth": 1.4,
+            "markersize": 6,
+            "markerfacecolor": self.colour if self.line == "-" else "white",
+            "markeredgewidth": 1.4,
+        }
+
+
+_ESTIMATORS = {
+    ("ours", "exact"): Look("ours, exact mean", _BLUE, "o"),
+    ("ours", "leave_one_out"): Look("ours, leave-one-out (paper)", _SKY, "s"),
+    ("ours", "corrected"): Look("ours, corrected", _BLACK, "x", "--"),
+    ("ours", "running"): Look("ours, running", _PURPLE, "P", ":"),
+    ("li", "exact"): Look("Li, exact mean", _RED, "^"),
+    ("li", "leave_one_out"): Look("Li, leave-one-out (paper)", _RED, "v", "--"),
+    ("easyllp_square", "none"): Look("EasyLLP, square loss", _ORANGE, "D"),
+    ("centred_square", "exact"): Look("centred, exact mean", _GREEN, "X"),
+    ("centred_square", "leave_one_out"): Look("centred, leave-one-out", _GREEN, "p", "--"),
+}
+
+_LEARNERS = {
+    name: Look(LEARNERS[name].label, *rest)
+    for name, *rest in (
+        ("algorithm_1", _BLACK, "s"),
+        ("ours", _BLUE, "o"),
+        ("ours_estimated", _SKY, "h", "--"),
+        ("centred", _GREEN, "X"),
+        ("li", _RED, "^"),
+        ("easyllp", _ORANGE, "D"),
+        ("matching", _PURPLE, "P", "-."),
+    )
+}
+
+
+def variance_figure(frame: pd.DataFrame) -> Figure:
+    """Variance and mean of each estimator against the bag size, one column of panels for each model."""
+    models = list(frame["model"].unique())
+    figure = Figure(figsize=(5.5 * len(models), 8.2), layout="constrained")
+    grid = figure.subplots(2, len(models), sharex=True, sharey="row", squeeze=False)
+    for column, model in enumerate(models):
+        top, bottom = grid[:, column]
+        rows = frame[frame["model"] == model]
+        for place, ((loss, means), look) in enumerate(_ESTIMATORS.items()):
+            one = rows[(rows["loss"] == loss) & (rows["means"] == means)].sort_values("k")
+            k = one["k"] * _dodge(place, len(_ESTIMATORS))
+            top.errorbar(k, one["variance"], yerr=one["variance_se"], label=look.label, **look.style)
+            bottom.errorbar(k, one["mean"] / one["risk"], yerr=one["mean_se"] / one["risk"], **look.style)
+        top.set(title=f"model {model}", yscale="log")
+        bottom.axhline(1, color=_GREY, linewidth=1, zorder=1)
+        bottom.set(xlabel="bag size k", ylim=(0.2, 1.8))
+        for panel in (top, bottom):
+            _sizes(panel, rows["k"])
+    grid[0, 0].set_ylabel("variance of the estimate from one bag")
+    grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    grid[1, 0].set_ylabel("mean of the estimates / true risk")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def samples_figure(frame: pd.DataFrame) -> Figure:
+    """Bags needed against the bag size, one panel for each problem.
+
+    A hollow caret at the cap shows a learner that was given up there. A filled one at the upper edge shows a learner
+    for which no number of bags suffices, because the mean of its loss prefers a wrong hypothesis.
+    """
+    names = list(frame["problem"].unique())
+    columns = min(2, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(5.5 * columns, 3.9 * lines + 1), layout="constrained")
+    grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for panel in grid.ravel()[len(names) :]:
+        panel.set_visible(False)
+    handles: dict[str, Any] = {}
+    for panel, name in zip(grid.ravel(), names, strict=False):
+        rows = frame[frame["problem"] == name]
+        bound = rows.dropna(subset="lower_bound").drop_duplicates("k").sort_values("k")
+        if len(bound):
+            (line,) = panel.plot(bound["k"], bound["lower_bound"], color=_GREY, linewidth=2.5, zorder=1)
+            handles["information lower bound"] = line
+        for place, (learner, look) in enumerate(_LEARNERS.items()):
+            one = rows[rows["learner"] == learner].sort_values("k")
+            if len(one):
+                handles |= _needs(panel, one, look, _dodge(place, len(_LEARNERS)))
+        title = problems(float(rows["regret"].iloc[0]))[name].title
+        panel.set(title=f"({name}) {title}", yscale="log")
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda m, _: f"{m:,.0f}"))
+        _sizes(panel, rows["k"])
+    for panel in grid[-1]:
+        panel.set_xlabel("bag size k")
+    for panel in grid[:, 0]:
+        panel.set_ylabel("bags needed")
+    grid[0, 0].set_ylim(top=2 * grid[0, 0].get_ylim()[1])  # room for carets at the upper edge
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _needs(panel: Axes, one: pd.DataFrame, look: Look, dodge: float) -> dict[str, Any]:
+    """Draw what one learner needs in one problem; returns what the legend must explain."""
+    error = one["bags"] * np.expm1(one["log_bags_se"])
+    handles: dict[str, Any] = {look.label: panel.errorbar(one["k"] * dodge, one["bags"], yerr=error, **look.style)}
+    lost = one[one["censored"]]
+    hopeless = lost["limit_regret"] >= lost["regret"]
+    caret: dict[str, Any] = {
+        "marker": "^",
+        "linestyle": "none",
+        "color": look.colour,
+        "markersize": 9,
+        "clip_on": False,
+    }
+    if (~hopeless).any():
+        part = lost[~hopeless]
+        label = "given up at the cap"
+        (handles[label],) = panel.plot(part["k"] * dodge, part["cap"], **caret, markerfacecolor="white")
+    if hopeless.any():
+        k = lost.loc[hopeless, "k"] * dodge
+        panel.plot(k, np.full(len(k), 0.97), transform=panel.get_xaxis_transform(), **caret)
+        handles["at the upper edge: no number of bags suffices"] = Line2D([], [], **caret)
+    return handles
+
+
+def _dodge(place: int, places: int) -> float:
+    """A factor on k that sets methods side by side, so that equal values stay visible."""
+    return float(1.03 ** (place - (places - 1) / 2))
+
+
+def _sizes(panel: Axes, sizes: pd.Series) -> None:
+    """A logarithmic axis whose ticks are the bag sizes themselves."""
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:.0f}"))
+    panel.grid(alpha=0.25, linewidth=0.6)

@@ -1,0 +1,197 @@
+r"""How many bags a learner needs, against the size of bags: the paper's main claim, counted.
+
+A trial is a stream of bags. At each checkpoint every learner chooses from the bags so far; it succeeds if the regret of
+its choice is below β (in the symmetric problem, where the wrong function has regret β: if it chose the right one).
+The bags a learner needs are those at which 95% of the trials succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from bagwise.experiments.config import provenance
+from bagwise.experiments.curves import bags_needed, clearly_passed, slope
+from bagwise.experiments.learners import LEARNERS, Sample
+from bagwise.experiments.problems import problems
+from bagwise.theory import SymmetricPair, information_bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig:
+    """What the samples experiment computes."""
+
+    problems: tuple[str, ...] = ("i", "ii", "iii", "iv")
+    """Numerals of the problems, see `problems.problems`."""
+    learners: tuple[str, ...] = tuple(LEARNERS)
+    """Names of the learners; Algorithm 1 runs where there are two hypotheses."""
+    sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
+    """Bag sizes k."""
+    regret: float = 0.01
+    """Target regret β."""
+    success: float = 0.95
+    """Part of the trials that must succeed."""
+    trials: int = 2000
+    """Trials while bags are few."""
+    fewest_trials: int = 200
+    """Trials however many the bags are."""
+    budget: int = 700_000
+    """Between the two, at a checkpoint of m bags there are budget / m trials."""
+    ratio: float = 1.12
+    """Each checkpoint has this many times the bags of the one before."""
+    cap: int = 100_000
+    """Bags at which a learner that has not succeeded is given up: its count is then missing, and `censored` says so."""
+    cap_biased: int = 2000
+    """The same for a learner whose mean loss prefers a wrong hypothesis, so that more bags cannot help."""
+    random_state: int = 0
+    """Seed; every problem and size has a stream of its own, whatever else is computed."""
+    n_jobs: int = 2
+    """Processes that share the problems and sizes; the result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("problems", problems(0.01)), ("learners", LEARNERS)):
+            unknown = sorted(set(getattr(self, name)) - set(known))
+            if unknown:
+                raise ValueError(f"unknown {name} {', '.join(unknown)}: choose from {', '.join(known)}.")
+        if not self.ratio > 1:
+            raise ValueError(f"ratio must exceed 1, got {self.ratio}.")
+        if not 0 < self.fewest_trials <= self.trials:
+            raise ValueError("fewest_trials must lie between 1 and trials.")
+
+    def trials_at(self, bags: int) -> int:
+        """Trials at a checkpoint of so many bags."""
+        return int(np.clip(self.budget // bags, self.fewest_trials, self.trials))
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """Numbers of bags at which learners choose: from 2 up, the same ratio apart as far as whole numbers allow."""
+        steps = int(np.ceil(np.log(self.cap / 2) / np.log(self.ratio)))
+        grid = np.unique(np.rint(2 * self.ratio ** np.arange(steps + 1)).astype(int))
+        return [*grid[grid < self.cap].tolist(), self.cap]
+
+
+QUICK = SamplesConfig(
+    sizes=(8, 32, 128), trials=300, fewest_trials=50, budget=30_000, ratio=1.25, cap=8000, cap_biased=500, n_jobs=1
+)
+"""Seconds instead of minutes: fewer trials and sizes."""
+
+
+def run(config: SamplesConfig, *, progress: Callable[[int, int], None] | None = None) -> pd.DataFrame:
+    """Bags needed by each learner in each problem at each bag size, one row for each.
+
+    bags: number of bags at `success`, interpolated between checkpoints; missing where `censored`.
+    log_bags_se: standard error of its logarithm.  bags_grid: first checkpoint from which success stays at the level.
+    cap: bags after which the learner was given up.  regret: the target β.
+    limit_regret: regret of its choice given any number of bags.  lower_bound: bags any learner needs (problem i).
+    checkpoints, successes, trials: the whole success curve.
+    `progress` is called with the pairs of problem and size done and their number.
+    """
+    units = [(name, k) for name in config.problems for k in config.sizes]
+    # The largest bags first: learners that need many bags make them the longest to wait for.
+    schedule = sorted(units, key=lambda unit: -unit[1])
+    results = Parallel(n_jobs=config.n_jobs, return_as="generator_unordered")(
+        delayed(_curves)(config, name, k) for name, k in schedule
+    )
+    rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for done, (unit, records) in enumerate(results, start=1):
+        rows[unit] = records
+        if progress is not None:
+            progress(done, len(units))
+    return pd.DataFrame([record for unit in units for record in rows[unit]]).assign(**provenance(config))
+
+
+def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], list[dict[str, Any]]]:
+    """Success curves of all learners on one stream of bags, and the bags they need; with the unit they belong to."""
+    problem = problems(config.regret)[name]
+    seed = np.random.SeedSequence(config.random_state, spawn_key=(list(problems(config.regret)).index(name), k))
+    sample = Sample(problem, k, config.trials, np.random.default_rng(seed))
+    names = [n for n in config.learners if n != "algorithm_1" or len(problem.hypotheses) == 2]
+    limit = {n: LEARNERS[n].limit_regret(problem, k) for n in names}
+    lasts = {n: bool(_succeeds(limit[n], config.regret)) for n in names}  # else success, if any, would not last
+    caps = {n: config.cap if lasts[n] else config.cap_biased for n in names}
+    curves: dict[str, list[tuple[int, float, int]]] = {n: [] for n in names}
+    active = list(names)
+    for bags in config.checkpoints:
+        trials = config.trials_at(bags)
+        sample.keep = any(LEARNERS[n].reads_bags for n in active)
+        sample.grow(bags, trials)
+        for n in active:
+            chosen = LEARNERS[n].choose(sample, config.regret)
+            success = _succeeds(problem.regrets[sample.truth, chosen], config.regret).mean()
+            curves[n].append((bags, float(success), trials))
+        active = [n for n in active if bags < caps[n] and not (lasts[n] and clearly_passed(curves[n], config.success))]
+        if not active:
+            break
+    bound = np.nan
+    if name == "i":
+        bound = information_bound(SymmetricPair(size=k, regret=config.regret, error=1 - config.success)).value
+    records = [
+        {"problem": name, "learner": n, "k": k}
+        | bags_needed(*zip(*curves[n], strict=True), level=config.success, lasts=lasts[n])
+        | {"cap": caps[n], "regret": config.regret, "limit_regret": limit[n], "lower_bound": bound}
+        for n in names
+    ]
+    return (name, k), records
+
+
+def _succeeds(regret: Any, target: float) -> Any:
+    return regret < target * (1 - 1e-9)  # the wrong one of the symmetric pair has regret β up to rounding
+
+
+def table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Bags needed as problems and learners × bag sizes; missing where none up to the cap sufficed."""
+    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(_pairs(frame))
+
+
+def slopes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Slope of log bags on log k with its standard error: 0 is a need that does not grow, 1 one that grows like k."""
+    records = [
+        {"problem": problem, "learner": learner} | slope(rows["k"], rows["bags"])
+        for (problem, learner), rows in frame.groupby(["problem", "learner"])
+    ]
+    return pd.DataFrame(records).set_index(["problem", "learner"]).reindex(_pairs(frame))
+
+
+def _pairs(frame: pd.DataFrame) -> pd.MultiIndex:
+    """Problems and learners in the order of the table."""
+    return pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
+
+
+def summary(frame: pd.DataFrame) -> list[str]:
+    """What the table shows, in plain sentences with the numbers of this run."""
+    notes = []
+    fits = slopes(frame)
+    for (problem, learner), rows in frame.groupby(["problem", "learner"], sort=False):
+        rows = rows.sort_values("k")
+        found, lost = rows[~rows["censored"]], rows[rows["censored"]]
+        text = f"({problem}) {LEARNERS[learner].label}: "
+        if len(found):
+            first, last = found.iloc[0], found.iloc[-1]
+            text += f"{first['bags']:,.0f} bags at k = {first['k']}, {last['bags']:,.0f} at k = {last['k']}"
+            fit = fits.loc[(problem, learner)]
+            text += f", slope {fit['slope']:+.2f} ± {fit['slope_se']:.2f}" if np.isfinite(fit["slope_se"]) else ""
+        if len(lost):
+            text += "; " if len(found) else ""
+            text += f"no number up to {lost['cap'].max():,} suffices at k = {', '.join(map(str, lost['k']))}"
+            if (lost["limit_regret"] >= lost["regret"]).all():
+                text += ", nor would any: its mean loss prefers a hypothesis whose regret is too large"
+        notes.append(text + ".")
+    pair = frame[frame["lower_bound"].notna()]
+    if len(pair):
+        notes.append(
+            f"(i) No learner can do with fewer than {pair['lower_bound'].min():.0f} bags: a bag tells no more; "
+            f"the best one here needs {pair['bags'].min():.0f}. Both means equal p, so large bags can hurt no loss."
+        )
+    by_learner = {name: rows.set_index("k")["bags"] for name, rows in pair.groupby("learner")}
+    if {"algorithm_1", "ours"} <= set(by_learner):
+        ratio = np.exp(np.log(by_learner["algorithm_1"] / by_learner["ours"]).mean())
+        notes.append(
+            f"(i) Algorithm 1 needs {ratio:.2f} times the bags of the empirical risk: it asks each bag only which way "
+            "it points, while the square weighs it by how far the two functions differ on it (π/2 = 1.57 in the limit)."
+        )
+    return notes

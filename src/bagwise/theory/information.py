@@ -1,0 +1,131 @@
+r"""The information lower bound of the two-function problem, computed exactly.
+
+The proof of the lower bound (Theorem "warmup", second half) draws x from {0, 1} with probability 1/2 each and lets one
+of two functions be true with probability 1/2 each: :math:`h_1(1) = h_2(0) = 1/2 + \sqrt\beta/2` and
+:math:`h_1(0) = h_2(1) = 1/2 - \sqrt\beta/2`. Both have mean 1/2 and the wrong one has regret β. A learner that is right
+with probability 1 − δ has learned :math:`1 - H_2(\delta)` bits (Fano), and a bag gives no more than
+:math:`I(h^\star; (B, \alpha))`. The paper bounds that information for large k; here it is a number for any k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+# Bags with so unlikely a number of ones change the information by less than a rounding error.
+_NEGLIGIBLE = 1e-17
+
+
+@dataclass(frozen=True, kw_only=True)
+class SymmetricPair:
+    """The two symmetric functions of the lower-bound proof, and what is asked of a learner.
+
+    size: rows per bag k, the same for all bags.
+    regret: β in (0, 1], regret of the wrong function.
+    error: δ in [0, 1/2), allowed probability of choosing the wrong function.
+    """
+
+    size: int
+    regret: float
+    error: float = 0.05
+
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or int(self.size) != self.size or self.size < 1:
+            raise ValueError(
+                f"size must be a whole number of at least 1, got {self.size}: all bags have the same size."
+            )
+        if not 0 < self.regret <= 1:
+            raise ValueError(
+                f"regret must lie in (0, 1], got {self.regret}: functions with values in [0, 1] allow no other."
+            )
+        if not 0 <= self.error < 0.5:
+            raise ValueError(f"error must lie in [0, 1/2), got {self.error}: a coin is right half of the time.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InformationBound:
+    """How many bags any learner needs.
+
+    value: bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
+    bits: information I of one bag about the true function, exact.
+    bits_bound: the proof's upper bound on it, which tends to :math:`-\\tfrac12 \\log_2(1 - \\beta)` as k grows.
+    """
+
+    value: float
+    bits: float
+    bits_bound: float
+    theorem: str = "Theorem 'warmup', lower bound: Fano's inequality on the symmetric two-function problem"
+    assumptions: tuple[str, ...] = (
+        "x is 0 or 1 with probability 1/2 each",
+        "the true function is one of the two, each with probability 1/2",
+        "both functions have mean 1/2",
+        "independent bags of equal size, rows drawn at random",
+        "proportions reported without noise",
+    )
+
+
+def information_bound(problem: SymmetricPair) -> InformationBound:
+    """The bags any learner needs in the symmetric two-function problem.
+
+    >>> bound = information_bound(SymmetricPair(size=64, regret=0.01, error=0.05))
+    >>> round(bound.value, 1), round(bound.bits, 6)
+    (99.4, 0.007179)
+    """
+    ones, weight = _ones(problem.size)
+    count = _count_distribution(problem.size, ones, problem.regret)
+    # y → 1 − y exchanges the two functions, so under the other one the count has the reversed distribution. Given the
+    # bag, the count follows the mixture of both. The proof takes Binomial(k, 1/2) for it, but the labels of a bag share
+    # their h*: only over random bags is the count Binomial(k, 1/2), whose entropy bounds the mixture's from above.
+    mixture = (count + count[:, ::-1]) / 2
+    nats = weight @ special.rel_entr(count, mixture).sum(axis=1)
+    binomial = special.entr(stats.binom.pmf(np.arange(problem.size + 1), problem.size, 0.5)).sum()
+    nats_bound = binomial - weight @ special.entr(count).sum(axis=1)
+    bits = float(nats / np.log(2))
+    return InformationBound(
+        value=(1 - binary_entropy(problem.error)) / bits, bits=bits, bits_bound=float(nats_bound / np.log(2))
+    )
+
+
+def limiting_information(regret: float) -> float:
+    r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac12 \log_2(1 - \beta)` bits.
+
+    For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
+
+    >>> round(limiting_information(0.01), 6)
+    0.00725
+    """
+    if not 0 < regret < 1:
+        raise ValueError(f"regret must lie in (0, 1), got {regret}.")
+    return float(-np.log1p(-regret) / (2 * np.log(2)))
+
+
+def binary_entropy(probability: float) -> float:
+    """H₂ in bits.
+
+    >>> binary_entropy(0.5)
+    1.0
+    """
+    return float((special.entr(probability) + special.entr(1 - probability)) / np.log(2))
+
+
+def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers s of rows with x = 1 worth counting, about √k of them, and their probabilities."""
+    ones = np.arange(size + 1)
+    weight = stats.binom.pmf(ones, size, 0.5)
+    likely = weight > _NEGLIGIBLE
+    return ones[likely], weight[likely]
+
+
+def _count_distribution(size: int, ones: NDArray[np.int64], regret: float) -> NDArray[np.float64]:
+    """(s, k + 1) distribution of a bag's count under h₁: Binomial(s, 1/2 + √β/2) + Binomial(k − s, 1/2 − √β/2).
+
+    The proof writes 1/2 ± β in the binomials where 1/2 ± √β/2 is meant. The sum's characteristic function is a product,
+    turned back by one FFT of length k + 1 for each s.
+    """
+    q = 0.5 + np.sqrt(regret) / 2
+    z = np.exp(-2j * np.pi * np.arange(size + 1) / (size + 1))
+    transform = (1 - q + q * z) ** ones[:, None] * (q + (1 - q) * z) ** (size - ones)[:, None]
+    return np.clip(np.fft.ifft(transform, axis=1).real, 0, None)  # rounding may leave −1e-17

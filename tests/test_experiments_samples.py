@@ -1,0 +1,295 @@
+"""The learners against the library's losses on rows, and the claims of the samples experiment at small scale."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from bagwise import Bags, losses, means, two_function_test
+from bagwise.experiments import learners, samples
+from bagwise.experiments.curves import bags_needed, slope
+from bagwise.experiments.learners import LEARNERS, Sample, draw
+from bagwise.experiments.problems import TRUTH, problems
+from bagwise.experiments.samples import SamplesConfig
+
+BETA = 0.01
+PROBLEMS = problems(BETA)
+
+
+def sample_of(name, size=6, bags=8, trials=3):
+    sample = Sample(PROBLEMS[name], size, trials, np.random.default_rng(3))
+    sample.grow(bags // 2, trials)
+    sample.grow(bags, trials)  # in two steps, as in the experiment
+    return sample
+
+
+def rows_of(vectors):
+    """The level of every row and the bags, from the vectors of one trial's bags."""
+    size = int(vectors[0, 1:].sum())
+    level = np.concatenate([np.repeat(np.arange(len(v) - 1), v[1:]) for v in vectors])
+    proportion = np.repeat(vectors[:, 0] / size, size)
+    return level, Bags.from_rows(proportion, np.repeat(np.arange(len(vectors)), size))
+
+
+ON_ROWS = {
+    "li": (learners.li_risks, lambda h, bags, p, mean: losses.li_square(h, bags, prior=p, mean=mean)),
+    "matching": (learners.matching_risks, lambda h, bags, p, mean: losses.matching_square(h, bags)),
+    "easyllp": (learners.easyllp_risks, lambda h, bags, p, mean: losses.easyllp(h, bags, prior=p, loss="square")),
+    "centred": (
+        learners.centred_risks,
+        lambda h, bags, p, mean: losses.centred(h, bags, prior=p, mean=1 - 2 * mean, loss="square"),
+    ),
+    "clipped": (
+        lambda sample: learners.clipped_risks(sample, regret=BETA, estimated=False),
+        lambda h, bags, p, mean: losses.debiased_square(
+            h, bags, prior=p, mean=mean, clip=losses.clip_threshold(bags.size, regret=BETA)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("loss", ON_ROWS)
+def test_risks_equal_the_losses_on_rows(name, loss):
+    sample, problem = sample_of(name), PROBLEMS[name]
+    risks, on_rows = ON_ROWS[loss]
+    found = risks(sample)
+    for trial, vectors in enumerate(sample.vectors):
+        level, bags = rows_of(vectors)
+        expected = [
+            on_rows(h[level], bags, problem.prior, mean).mean()
+            for h, mean in zip(problem.hypotheses, problem.means, strict=True)
+        ]
+        np.testing.assert_allclose(found[trial], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("bags", [8, 9])
+def test_estimated_means_come_from_the_second_half(bags):
+    sample, problem = sample_of("ii", bags=bags), PROBLEMS["ii"]
+    found = learners.clipped_risks(sample, regret=BETA, estimated=True)
+    for trial, vectors in enumerate(sample.vectors):
+        level, first = rows_of(vectors[:4])
+        other_level, second = rows_of(vectors[4:])
+        clip = losses.clip_threshold(sample.size, regret=BETA, estimated=True)
+        expected = [
+            losses.debiased_square(
+                h[level], first, prior=means.prior(second), mean=means.Known.held_out(h[other_level]).value, clip=clip
+            ).mean()
+            for h in problem.hypotheses
+        ]
+        np.testing.assert_allclose(found[trial], expected, rtol=1e-9)
+
+
+def test_algorithm_1_equals_the_test_on_rows():
+    sample, problem = sample_of("i", size=9, trials=20), PROBLEMS["i"]
+    chosen = learners.two_function_choice(sample)
+    for trial, vectors in enumerate(sample.vectors):
+        level, bags = rows_of(vectors)
+        first, second = problem.hypotheses
+        assert two_function_test(first[level], second[level], bags, delta=0.0, beta=BETA).choice == chosen[trial]
+    assert 0 < chosen.mean() < 1
+
+
+@pytest.mark.parametrize("name", ["i", "ii"])
+def test_drawn_bags_have_the_moments_of_random_rows(name):
+    problem, size, bags = PROBLEMS[name], 40, 20_000
+    truth = np.arange(len(problem.truths))
+    vectors = draw(problem, size, truth, bags, np.random.default_rng(5))
+    assert (vectors[..., 1:].sum(axis=-1) == size).all()
+    z = (vectors.mean(axis=1) - size * np.r_[problem.prior, problem.weight]) / (vectors.std(axis=1) / np.sqrt(bags))
+    assert abs(z).max() < 5
+    for t, counts in enumerate(vectors):
+        expected = problem.truths[t] @ counts[:, 1:].T  # E[count | levels] is Σ η
+        error = counts[:, 0] - expected
+        assert abs(error.mean()) < 5 * error.std() / np.sqrt(bags)
+        assert error.var() == pytest.approx(
+            size * (problem.truths[t] * (1 - problem.truths[t])) @ problem.weight, rel=0.1
+        )
+
+
+def test_trials_that_end_leave_the_others_alone():
+    sample = sample_of("ii", trials=4)
+    square = sample.square[:2].copy()
+    sample.grow(sample.bags, 2)
+    np.testing.assert_array_equal(sample.square, square)
+    assert sample.vectors.shape[:2] == (2, 8)
+
+
+# -- the problems --------------------------------------------------------------------------------------------------
+
+
+def test_regrets_keep_clear_of_the_target():
+    assert PROBLEMS["i"].regrets == pytest.approx(np.array([[0, BETA], [BETA, 0]]))
+    for name in ("ii", "iii", "iv"):
+        ratio = PROBLEMS[name].regrets / BETA
+        assert not ((ratio > 2 / 3) & (ratio < 2)).any()
+        assert (ratio > 1).any()
+
+
+def test_means_are_as_the_problems_say():
+    off = {name: abs(problem.means - problem.prior) for name, problem in PROBLEMS.items()}
+    best = {name: problem.regrets[0].argmin() for name, problem in PROBLEMS.items()}
+    assert off["i"].max() < 1e-12
+    assert off["ii"][best["ii"]] < 1e-12
+    assert np.delete(off["ii"], best["ii"]).min() >= 0.02
+    assert not np.isclose(PROBLEMS["iii"].hypotheses, TRUTH).all(axis=1).any()
+    assert off["iii"].min() >= 0.04
+    assert off["iv"][best["iv"]] == pytest.approx(0.05)
+    assert PROBLEMS["iv"].regrets[0][off["iv"].argmin()] > BETA
+    assert off["iv"].min() < 1e-12
+    assert all(problem.hypotheses.min() >= 0 and problem.hypotheses.max() <= 1 for problem in PROBLEMS.values())
+
+
+def test_only_matching_is_wrong_in_the_end_and_only_for_large_bags():
+    for name, learner in LEARNERS.items():
+        wrong = [learner.limit_regret(PROBLEMS["iv"], k) >= BETA for k in (8, 16, 32, 512)]
+        assert wrong == ([False, False, True, True] if name == "matching" else [False] * 4)
+
+
+def test_a_target_that_nothing_misses_is_refused():
+    with pytest.raises(ValueError, match="every hypothesis meets"):
+        problems(0.5)
+
+
+# -- success curves ------------------------------------------------------------------------------------------------
+
+
+def test_bags_needed_recovers_the_level_of_a_known_curve():
+    m = np.unique(np.rint(2 * 1.12 ** np.arange(80)).astype(int))
+    success = stats.norm.cdf(stats.norm.ppf(0.95) * np.sqrt(m / 300))
+    needed = bags_needed(m, success, np.full(len(m), 1000), level=0.95)
+    assert needed["bags"] == pytest.approx(300, rel=0.01)
+    assert needed["bags_grid"] == m[m >= 300][0]
+    # By the delta method: the error of a success rate over the slope of the curve at the level.
+    z = stats.norm.ppf(0.95)
+    expected = np.sqrt(0.95 * 0.05 / 1000) / (stats.norm.pdf(z) * z / 2)
+    assert needed["log_bags_se"] == pytest.approx(expected, rel=0.1)
+
+
+def test_curves_below_the_level_are_censored():
+    needed = bags_needed([2, 4, 8], [0.5, 0.96, 0.9], [100, 100, 100], level=0.95)
+    assert needed["censored"]
+    assert np.isnan(needed["bags"])
+
+
+def test_slope_is_missing_where_a_count_is():
+    assert np.isnan(slope([8, 16, 32, 64], [10, 20, 40, np.nan])["slope"])
+
+
+# -- the experiment ------------------------------------------------------------------------------------------------
+
+SMALL = SamplesConfig(
+    sizes=(8, 64), trials=400, fewest_trials=80, budget=80_000, ratio=1.2, cap=3000, cap_biased=400, n_jobs=1,
+    learners=("algorithm_1", "ours", "ours_estimated", "centred", "matching"),
+)  # fmt: skip
+GROWING = SamplesConfig(
+    problems=("ii",),
+    learners=("li", "easyllp"),
+    sizes=(8, 64),
+    trials=150,
+    fewest_trials=150,
+    ratio=1.2,
+    cap=8000,
+    n_jobs=1,
+)
+
+
+def log_se(trials):
+    """Standard error of log bags at 95%, for a normal success curve."""
+    z = stats.norm.ppf(0.95)
+    return np.sqrt(0.95 * 0.05 / trials) / (stats.norm.pdf(z) * z / 2)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return samples.run(SMALL)
+
+
+def test_ours_and_centred_do_not_grow(frame):
+    table = samples.table(frame)
+    growth = np.log(table[64] / table[8])
+    for name in ("ii", "iii", "iv"):
+        for learner in ("ours", "ours_estimated", "centred"):
+            assert table.loc[(name, learner)].max() < SMALL.budget / SMALL.trials  # so that all trials were there
+            assert abs(growth[name, learner]) < 5 * np.sqrt(2) * log_se(SMALL.trials)
+
+
+def test_li_and_easyllp_grow(frame):
+    growing, ours = samples.table(samples.run(GROWING)), samples.table(frame).loc[("ii", "ours")]
+    tolerance = 5 * np.sqrt(2) * log_se(GROWING.trials)
+    for learner in GROWING.learners:
+        needed = growing.loc[("ii", learner)]
+        assert abs(np.log(needed[64] / needed[8]) - np.log(8)) < tolerance  # slope 1
+        assert np.log(needed[64] / ours[64]) > tolerance
+
+
+def test_losses_coincide_where_all_means_are_equal():
+    # With equal means and h₁ = 1 − h₀, all of these losses give the two functions the same difference.
+    sample = sample_of("i", trials=50)
+    gaps = {name: np.diff(ON_ROWS[name][0](sample))[:, 0] for name in ("clipped", "li", "easyllp", "matching")}
+    for name in ("li", "easyllp"):
+        np.testing.assert_allclose(gaps[name], gaps["clipped"], atol=1e-12)
+    np.testing.assert_allclose(sample.size * gaps["matching"], gaps["clipped"], atol=1e-12)
+
+
+def test_no_learner_beats_the_information_bound(frame):
+    rows = frame[frame["problem"] == "i"]
+    assert set(rows["learner"]) == set(SMALL.learners)
+    for success, checkpoints, trials, bound in zip(
+        rows["successes"], rows["checkpoints"], rows["trials"], rows["lower_bound"], strict=True
+    ):
+        for s, m, t in zip(success, checkpoints, trials, strict=True):
+            if m < bound:
+                assert s < 0.95 + 5 * np.sqrt(0.95 * 0.05 / t)
+    assert (np.log(rows["bags"] / rows["lower_bound"]) > 0).all()
+
+
+def test_matching_is_given_up_where_it_cannot_succeed(frame):
+    row = frame[(frame["problem"] == "iv") & (frame["learner"] == "matching")].set_index("k").loc[64]
+    assert row["censored"]
+    assert row["cap"] == SMALL.cap_biased
+    assert row["limit_regret"] > BETA
+    assert np.isnan(row["bags"])
+    assert "nor would any" in next(note for note in samples.summary(frame) if note.startswith("(iv) matching"))
+
+
+def test_result_depends_on_the_seed_alone():
+    few = {"trials": 50, "fewest_trials": 20, "budget": 2000, "ratio": 1.5, "cap": 60, "cap_biased": 60}
+    calls = []
+    one = samples.run(
+        SamplesConfig(**few, problems=("i", "iv"), sizes=(8, 16), n_jobs=1), progress=lambda *done: calls.append(done)
+    )
+    two = samples.run(SamplesConfig(**few, problems=("i", "iv"), sizes=(8, 16), n_jobs=2))
+    pd.testing.assert_frame_equal(one, two, check_exact=True)
+    alone = samples.run(SamplesConfig(**few, problems=("iv",), sizes=(16,), n_jobs=1))
+    part = one[(one["problem"] == "iv") & (one["k"] == 16)].reset_index(drop=True)
+    results = ["learner", "bags", "successes", "trials"]
+    pd.testing.assert_frame_equal(alone[results], part[results], check_exact=True)
+    other = samples.run(SamplesConfig(**few, problems=("iv",), sizes=(16,), n_jobs=1, random_state=1))
+    assert list(other["successes"]) != list(alone["successes"])
+    assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"problems": ("v",)}, "unknown problems v"),
+        ({"learners": ("oracle",)}, "unknown learners oracle"),
+        ({"ratio": 1.0}, "ratio"),
+        ({"trials": 10}, "fewest_trials"),
+    ],
+)
+def test_impossible_configs_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        SamplesConfig(**change)
+
+
+def test_success_that_would_not_last_does_not_count():
+    assert bags_needed([2, 4], [0.99, 0.99], [100, 100], level=0.95, lasts=False)["censored"]
+
+
+def test_algorithm_1_is_left_out_where_there_are_more_than_two():
+    frame = samples.run(
+        SamplesConfig(problems=("i", "iv"), learners=("algorithm_1",), sizes=(8,), trials=20, fewest_trials=20, cap=20)
+    )
+    assert list(frame["problem"]) == ["i"]

@@ -1,0 +1,114 @@
+"""The claims of the variance experiment, with tolerances from its own standard errors."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise.experiments import variance
+from bagwise.experiments.variance import MODELS, VarianceConfig
+
+SMALL = VarianceConfig(rows=2**16, sizes=(2, 16, 256), repetitions=16, n_jobs=1)
+ROW_VARIANCE = {"h = x": 1 / 12, "h = x²": 4 / 45}
+SIGMAS = 5
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return variance.run(SMALL)
+
+
+def select(frame, model, loss, means):
+    rows = frame[(frame["model"] == model) & (frame["loss"] == loss) & (frame["means"] == means)]
+    return rows.set_index("k")
+
+
+def test_models_know_their_mean_and_risk():
+    x = (np.arange(10**6) + 0.5) / 10**6
+    for model in MODELS.values():
+        h = model.function(x)
+        assert h.mean() == pytest.approx(model.mean, abs=1e-9)
+        assert (h**2 + x**2 * (1 - 2 * h)).mean() == pytest.approx(model.risk, abs=1e-9)
+
+
+def test_one_row_for_each_estimator_model_and_size(frame):
+    assert not frame.duplicated(["model", "loss", "means", "k"]).any()
+    assert len(frame) == len(MODELS) * len(variance.ESTIMATORS) * len(SMALL.sizes)
+    assert frame["config_hash"].nunique() == 1
+    assert np.isfinite(frame.select_dtypes(float)).all(axis=None)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("loss", "means"),
+    [
+        ("ours", "exact"),
+        ("ours", "corrected"),
+        ("li", "exact"),
+        ("easyllp_square", "none"),
+        ("centred_square", "leave_one_out"),
+    ],
+)
+def test_unbiased(frame, model, loss, means):
+    rows = select(frame, model, loss, means)
+    assert (abs(rows["mean"] - rows["risk"]) < SIGMAS * rows["mean_se"]).all()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_leave_one_out_exceeds_by_its_known_bias(frame, model):
+    rows = select(frame, model, "ours", "leave_one_out")
+    bias = (rows.index + 1) * ROW_VARIANCE[model] / (SMALL.batch - rows.index)
+    assert (abs(rows["excess"] - bias) < SIGMAS * rows["excess_se"]).all()
+    assert bias[-1] > 2 * SIGMAS * rows["excess_se"].iloc[-1]  # the test can see the bias it tests
+    corrected = select(frame, model, "ours", "corrected")
+    assert (abs(corrected["excess"]) < SIGMAS * corrected["excess_se"]).all()
+
+
+def test_which_variances_grow(frame):
+    def growth(model, loss, means):
+        rows = select(frame, model, loss, means)["variance"]
+        return rows[256] / rows[16]
+
+    for model in MODELS:
+        assert growth(model, "ours", "exact") < 1.5
+        assert growth(model, "centred_square", "exact") < 1.5
+    assert growth("h = x", "li", "exact") > 8
+    assert growth("h = x²", "li", "exact") < 1.5
+    assert growth("h = x", "easyllp_square", "none") < 1.5
+    assert growth("h = x²", "easyllp_square", "none") > 8
+
+
+def test_running_mean_repairs_mean_and_variance():
+    config = VarianceConfig(rows=2**19, sizes=(256,), repetitions=14, random_state=1, n_jobs=1)
+    frame = variance.run(config)
+    running, exact, paper = (select(frame, "h = x", "ours", m).loc[256] for m in ("running", "exact", "leave_one_out"))
+    assert abs(running["excess"]) + SIGMAS * running["excess_se"] < 0.01 * running["risk"]
+    assert running["variance"] == pytest.approx(exact["variance"], rel=0.1)
+    assert paper["variance"] - SIGMAS * paper["variance_se"] > 1.1 * exact["variance"]
+    assert abs(paper["variance"] - 0.055) < SIGMAS * paper["variance_se"]  # the paper's number
+
+
+def test_result_does_not_depend_on_processes():
+    config = {"rows": 4096, "sizes": (4, 64), "repetitions": 3, "random_state": 7}
+    calls = []
+    one = variance.run(VarianceConfig(**config, n_jobs=1), progress=lambda *done: calls.append(done))
+    two = variance.run(VarianceConfig(**config, n_jobs=2))
+    pd.testing.assert_frame_equal(one, two, check_exact=True)
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_summary_says_why_easyllp_is_flat(frame):
+    assert any("E[d] = 0" in note for note in variance.summary(frame))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 1000}, "multiple"),
+        ({"sizes": (3,)}, "equal bags"),
+        ({"sizes": (1024,)}, "two or more"),
+        ({"repetitions": 1}, "2"),
+    ],
+)
+def test_impossible_configs_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        VarianceConfig(**change)
