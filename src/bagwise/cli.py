@@ -121,22 +121,23 @@ def reproduce(
     with _progress() as progress:
         from bagwise.experiments import store
 
-        title, room, full, draw = _experiment(experiment)
+        room, full, draw = _experiment(experiment)
         quick = scale is Scale.quick
         frame = room.run(replace(room.QUICK if quick else full, random_state=seed, n_jobs=jobs), progress=progress)
         name = f"{experiment}-quick" if quick else str(experiment)
         files = [store.write_table(frame, out / f"{name}.parquet"), store.save_figure(draw(frame), out / f"{name}.png")]
-    table = room.table(frame).to_string(float_format=_short, na_rep="–")
-    _print(f"{title}, by bag size k:", "", table, "", *room.summary(frame), "", f"Written: {files[0]}, {files[1]}")
+    for title, table in room.tables(frame).items():
+        _print(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+    _print(*room.summary(frame), "", f"Written: {files[0]}, {files[1]}")
 
 
-def _experiment(name: Experiment) -> tuple[str, Any, Any, Callable[..., Any]]:
-    """What its table shows, its module, its full config and its figure."""
+def _experiment(name: Experiment) -> tuple[Any, Any, Callable[..., Any]]:
+    """Its module, its full config and its figure."""
     from bagwise.experiments import figures, samples, variance
 
     if name is Experiment.variance:
-        return "Variance of a bag's loss", variance, variance.VarianceConfig(), figures.variance_figure
-    return "Bags needed", samples, samples.SamplesConfig(), figures.samples_figure
+        return variance, variance.VarianceConfig(), figures.variance_figure
+    return samples, samples.SamplesConfig(), figures.samples_figure
 
 
 @contextmanager

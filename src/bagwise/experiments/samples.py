@@ -148,6 +148,11 @@ def table(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(_pairs(frame))
 
 
+def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """What to print, by title."""
+    return {"Bags needed, by bag size k (–: none sufficed)": table(frame)}
+
+
 def slopes(frame: pd.DataFrame) -> pd.DataFrame:
     """Slope of log bags on log k with its standard error: 0 is a need that does not grow, 1 one that grows like k."""
     records = [
