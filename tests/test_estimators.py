@@ -105,7 +105,7 @@ def test_classes_come_from_columns_of_proportions(estimator, data):
     indicators = (labels[:, None] == np.arange(3)).astype(float)
     model = clone(estimator)
     if "n_passes" in model.get_params():
-        model.set_params(n_passes=300)
+        model.set_params(n_passes=60)
     model.fit(X, bw.aggregate(indicators, ids), bags=ids)
     probabilities = model.predict_proba(X)
     np.testing.assert_array_equal(model.classes_, [0, 1, 2])
@@ -200,3 +200,21 @@ def test_classifiers_refuse_what_is_no_proportion(estimator, data):
 def test_an_unfitted_model_says_so(estimator, data):
     with pytest.raises(NotFittedError):
         clone(estimator).predict(data[0])
+
+
+@every
+def test_columns_without_numbers_are_named(estimator, data):
+    X, y, ids = data
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(device="mobile")
+    with pytest.raises(ValueError, match=r"column 'device' of X holds no numbers.*get_dummies"):
+        clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
+
+
+@every
+def test_nan_in_new_rows_is_named(estimator, data):
+    X, y, ids = data
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
+    frame.loc[5, "c"] = np.nan
+    with pytest.raises(ValueError, match=r"column 'c' of X contains NaN or infinity \(first in row 5\)"):
+        model.predict(frame)

@@ -127,6 +127,38 @@ def test_constant_and_repeated_columns_are_harmless():
     assert model.coef_[3] == 0
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_features_of_any_scale_are_used(dtype):
+    """A flag beside a time in milliseconds (its digits beyond single precision do not matter here)."""
+    rng = np.random.default_rng(1)
+    flag, time = (rng.random(32000) < 0.5).astype(float), 1.7e12 + rng.uniform(0, 2.6e9, 32000)
+    y = (rng.random(32000) < 0.2 + 0.5 * flag).astype(float)
+    ids = bw.random_bags(32000, 32, random_state=0)
+    X = np.column_stack([flag, time]).astype(dtype)
+    model = bw.BagRidgeClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.coef_[0] == pytest.approx(0.5, abs=0.1)
+    assert model.score(X, y) > 0.7
+
+
+def test_single_precision_loses_no_digits_in_the_sums():
+    rng = np.random.default_rng(0)
+    year = rng.integers(2024, 2027, 200_000).astype(np.float32)[:, None]
+    y = (rng.random(200_000) < 0.2 + 0.1 * (year[:, 0] - 2024)).astype(float)
+    ids = bw.random_bags(200_000, 10_000, random_state=0)
+    single, double = (
+        bw.BagRidgeClassifier(alphas=0.0).fit(year.astype(t), bw.aggregate(y, ids), bags=ids) for t in ("f4", "f8")
+    )
+    np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e307, 1e200])
+def test_numbers_too_large_are_called_so(size):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400), size * (1 + rng.random(400))])
+    with pytest.raises(ValueError, match="column 1 of X holds numbers too large"):
+        bw.BagRidgeRegressor().fit(X, bw.aggregate(rng.random(400), np.arange(400) // 10), bags=np.arange(400) // 10)
+
+
 def test_every_class_is_its_own_regression():
     X, _, bags = bagged(np.random.default_rng(0), classes=3)
     parts, _ = moments_by_fold(X, bags, 1, np.random.default_rng(0))
@@ -247,23 +279,59 @@ def test_the_bag_loss_is_two_zeta_smooth_and_not_zeta_smooth():
     assert curvature <= 2 * constants.zeta * (1 + 1e-6)
 
 
-def test_the_excess_risk_bound_holds():
-    """E[L(w̄)] − L(w*) ≤ 9k(ρ_wρ_x+ρ_y)²δ + ρ_w²/(ηm) + 4ζηL*, with the corrected constants, over repetitions."""
-    rng = np.random.default_rng(0)
-    k, m, best = 8, 2000, np.array([0.5, -0.5])
+def test_the_excess_risk_bound_holds(seed):
+    """E[L(w̄)] − L(w*) ≤ 9k(ρ_wρ_x+ρ_y)²δ + ρ_w²/(ηm) + 4ζηL*, with the corrected constants, over repetitions.
+
+    There are so many bags that w = 0, where the steps start, breaks the bound: it is the learning that is tested.
+    """
+    rng = np.random.default_rng(seed)
+    k, m, best = 2, 400_000, np.array([1.0, -1.0]) / np.sqrt(2)
     rho_w = rho_x = rho_y = 1.0
     excess = []
-    for _ in range(20):
+    for _ in range(3):
         X = rng.uniform(-1, 1, size=(k * m, 2)) / np.sqrt(2)
-        y = X @ best + rng.uniform(-0.3, 0.3, k * m)
+        y = X @ best
         ids = np.arange(k * m) // k
         model = bw.BagSGDRegressor(
-            rho_w=rho_w, rho_x=rho_x, rho_y=rho_y, risk_bound=0.03, fit_intercept=False, random_state=0
+            rho_w=rho_w, rho_x=rho_x, rho_y=rho_y, risk_bound=1e-6, fit_intercept=False, random_state=0
         ).fit(X, bw.aggregate(y, ids), bags=ids)
         excess.append((((model.coef_ - best) ** 2) / 6).sum())  # E[x xᵀ] = I/6
     delta = 1 / (9 * k * m * 4)
-    bound = 9 * k * 4 * delta + rho_w**2 / (model.step_ * m) + 4 * model.zeta_ * model.step_ * 0.03
+    bound = 9 * k * 4 * delta + rho_w**2 / (model.step_ * m) + 4 * model.zeta_ * model.step_ * 1e-6
+    assert bound < (best**2 / 6).sum()
     assert np.mean(excess) < bound
+
+
+def test_means_of_the_data_can_be_given():
+    X, _, bags = bagged(np.random.default_rng(0), n=2000)
+    mean = X[bags.order].mean(axis=0)
+    prior = float((bags.size * bags.proportion).sum() / bags.n_bagged)
+    estimated = bw.BagSGDRegressor(random_state=0).fit(X, bags=bags)
+    given = bw.BagSGDRegressor(random_state=0, mu_x=mean, mu_y=prior).fit(X, bags=bags)
+    np.testing.assert_allclose(given.coef_, estimated.coef_)
+    other = bw.BagSGDRegressor(random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
+    assert not np.allclose(other.coef_, estimated.coef_)
+    with pytest.raises(ValueError, match="mu_x must hold 5 finite numbers"):
+        bw.BagSGDRegressor(mu_x=[0.0]).fit(X, bags=bags)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_the_bound_on_the_risk_is_a_bound(intercept):
+    """The constant p is a model only where there is an intercept; otherwise the model 0 is the one to beat."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 1)), 4 + 0.1 * rng.normal(size=4000)
+    model = bw.BagSGDRegressor(fit_intercept=intercept, random_state=0).fit(X, y)
+    assert model.risk_bound_ == pytest.approx(0.01 if intercept else 16.01, rel=0.1)
+
+
+def test_rows_in_no_bag_do_not_set_the_bound_on_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 2)), rng.random(400)
+    ids = np.r_[np.arange(390) // 10, np.full(10, -1)]
+    plain = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    X[395], X[396] = np.nan, 1e9
+    same = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    np.testing.assert_array_equal(same.coef_, plain.coef_)
 
 
 def test_sgd_finds_what_ridge_finds_given_passes():

@@ -662,3 +662,27 @@ def test_random_bags_of_a_fixed_table_keep_the_mean(seed):
     delta2 = (h.mean() - y.mean()) ** 2
     expected = (((y - h) ** 2).mean() - delta2) * (n - k) / (n - 1) + delta2
     assert abs(np.mean(values) - expected) < 5 * standard_error(np.array(values))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_predictions_of_the_wrong_length_are_refused(name):
+    bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
+    with pytest.raises(ValueError, match=r"the bags hold 3 rows but [24]"):
+        LOSSES[name](np.full(4, 0.5), bags, prior=0.5, means=means.Known(0.5))
+    with pytest.raises(ValueError, match=r"the bags hold 3 rows but [24]"):
+        LOSSES[name](np.full(2, 0.5), bags, prior=0.5, means=means.Known(0.5))
+
+
+def test_noise_declared_as_zero_leaves_the_likelihood_exact():
+    ids, y = [0, 0, 1, 1], [0.5, 0.5, 1.0, 1.0]
+    h = np.array([0.3, 0.6, 0.8, 0.9])
+    exact = losses.count_likelihood(h, Bags.from_rows(y, ids))
+    np.testing.assert_allclose(losses.count_likelihood(h, Bags.from_rows(y, ids, noise_variance=0.0)), exact)
+    mixed = losses.count_likelihood(h, Bags.from_rows(y, ids, noise_variance=[0.0, 0.0, 2.0, 2.0]))
+    assert mixed[0] == pytest.approx(exact[0])
+    assert mixed[1] != pytest.approx(exact[1])
+
+
+def test_a_name_is_no_means_strategy():
+    with pytest.raises(ValueError, match="pass means="):
+        LOSSES["ours"](np.full(1, 0.5), Bags.singletons([1.0]), prior=0.5, means="leave_one_out")

@@ -85,7 +85,7 @@ def test_sums_of_scattered_rows_equal_a_loop(dtype, shape):
     order, offsets = segment.group(codes, 4)
     for result in (segment.sum_table(values, codes, 4), segment.sum_chosen(values, order, offsets)):
         np.testing.assert_allclose(result, expected, rtol=1e-5)
-        assert result.dtype == (dtype if dtype.startswith("float") else float)
+        assert result.dtype == float
 
 
 def test_rows_in_no_bag_are_not_read():
@@ -115,3 +115,16 @@ def test_as_like_follows_library_and_float_type(torch):
     frozen.flags.writeable = False
     segment.as_like(frozen, torch.zeros(1))[0] = 7  # a copy, made without a warning
     assert frozen[0] == 0.5
+
+
+@pytest.mark.parametrize("stretch", [1, 7, 10**6])
+def test_sums_of_single_precision_and_of_views_are_exact_in_double(stretch, monkeypatch):
+    """A flag on top of a large number: single precision would lose it; sums are added up in stretches of rows."""
+    monkeypatch.setattr(segment, "_STRETCH", stretch)
+    rng = np.random.default_rng(0)
+    wide = (2.0**20 + rng.integers(0, 2, size=(1000, 4))).astype(np.float32)
+    codes = rng.integers(-1, 5, size=1000)
+    expected = np.stack([wide[codes == j].astype(float).sum(axis=0) for j in range(5)])
+    np.testing.assert_array_equal(segment.sum_table(wide, codes, 5), expected)
+    np.testing.assert_array_equal(segment.sum_table(wide.astype(float)[:, ::2], codes, 5), expected[:, ::2])
+    np.testing.assert_array_equal(segment.sum_table(np.asfortranarray(wide), codes, 5), expected)

@@ -19,6 +19,8 @@ def as_labels(y: ArrayLike) -> NDArray[np.floating]:
         labels = np.asarray(y, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError("y must be numeric: encode labels as 0 and 1 (or one 0/1 column per class).") from error
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]  # a table of one column is that column
     if labels.ndim not in (1, 2):
         raise ValueError(f"y must have shape (n,) or (n, classes), got {labels.shape}.")
     return labels
@@ -91,5 +93,6 @@ def check_sizes(reported: NDArray[np.floating], rows: NDArray[np.integer], keys:
     if differs.any():
         j = int(np.argmax(differs))
         raise ValueError(
-            f"bag {name(keys[j])} reports size {reported[j]:g} but has {rows[j]} rows: rows are missing or repeated."
+            f"bag {name(keys[j])} reports size {reported[j]:g} but has {rows[j]} rows: rows are missing or repeated; "
+            "complete them, or leave the column of sizes out."
         )

@@ -69,6 +69,8 @@ def _as_array(values: Any, what: str) -> Any:
     if hasattr(values, "to_arrow"):  # polars
         values = values.to_arrow()
     if type(values).__module__.startswith("pyarrow"):
+        if hasattr(values.type, "value_type"):
+            values = values.cast(values.type.value_type)  # a dictionary of categories
         values = values.to_pandas(types_mapper=pd.ArrowDtype)
     if isinstance(values, (pd.Series, pd.Index)) and not isinstance(values, pd.MultiIndex):
         values = values.array

@@ -35,13 +35,19 @@ class Reports:
         if len(values) != len(self):
             raise ValueError(f"{what} has {len(values)} lines where the key column has {len(self)}.")
         try:
+            if getattr(getattr(values, "dtype", None), "kind", "f") in "mMc":
+                raise TypeError("dates and complex numbers are no counts")  # NumPy would convert them silently
             return np.asarray(values, dtype=float)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{what} must be numeric.") from error
 
     def columns(self, columns: str | list[str]) -> NDArray[np.floating]:
         """One column (m,), or several (m, classes)."""
-        return self.column(columns) if isinstance(columns, str) else np.stack([self.column(c) for c in columns], axis=1)
+        if isinstance(columns, str):
+            return self.column(columns)
+        if len(columns) == 0:
+            raise ValueError("the list of report columns is empty: name one column per class.")
+        return np.stack([self.column(c) for c in columns], axis=1)
 
     def match(self, keys: NDArray[Any], *, drop: bool) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         """For each bag kept its line, and which bags are kept; without `drop`, all must be, and every line used."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from bagwise.segment import Array, per_bag
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Bags:
     """Rows grouped in bags, with the mean label each bag reported. Immutable.
 
@@ -51,7 +51,7 @@ class Bags:
     proportion: Array
     noise_variance: Array | None = None
     n_rows: int
-    equal_size: int | None = field(repr=False)
+    equal_size: int | None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -149,7 +149,8 @@ class Bags:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
         size = np.diff(offsets)
         equal = int(size[0]) if len(size) and (size == size[0]).all() else None
-        for array in (keys, order, offsets, size, proportion, noise_variance, codes):
+        frozen = (keys, offsets, size, proportion, noise_variance, codes, None if codes is None else order)
+        for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
             if array is not None:
                 array.flags.writeable = False
         bags = cls(
@@ -170,6 +171,21 @@ class Bags:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        kind = "" if self.proportion.ndim == 1 else f", {self.proportion.shape[1]} classes"
+        noised = "" if self.noise_variance is None else ", noised"
+        return f"<Bags: {len(self)} bags, {self.n_bagged} of {self.n_rows} rows{kind}{noised}>"
+
+    @property
+    def outputs(self) -> NDArray[np.floating]:
+        """(m, classes) proportions, one column where there are no classes."""
+        return self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
+
+    @property
+    def noise_per_row(self) -> NDArray[np.floating]:
+        """(m,) s_j²/k_j, what declared noise adds to the debiased square of each bag; 0 where none was declared."""
+        return np.zeros(len(self)) if self.noise_variance is None else self.noise_variance / self.size
 
     @cached_property
     def code(self) -> NDArray[np.integer]:
@@ -196,8 +212,8 @@ class Bags:
         """Sum per bag of `values` (n_rows,) or (n_rows, d) in table order, without sorting them first."""
         if len(values) != self.n_rows:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
-        values = segment.as_float(values)
         if self.equal_size == 1 and self.n_bagged == self.n_rows:
+            values = np.asarray(values, dtype=float)
             return values if self._in_order else values[self.order]
         if "code" in self.__dict__:  # the whole table: one pass from front to back
             return segment.sum_table(values, self.code, len(self))
@@ -241,7 +257,12 @@ class Bags:
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
 
     def check_predictions(self, h: Array) -> None:
-        """Raise unless predictions have one column where proportions have one, and as many classes as they have."""
+        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have."""
+        if h.shape[0] != self.n_bagged:
+            raise ValueError(
+                f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "
+                "pass one per row of the bags, in bag order (h[bags.order])."
+            )
         if tuple(h.shape[1:]) != tuple(self.proportion.shape[1:]):
             wanted = ", ".join(["n", *map(str, self.proportion.shape[1:])]) + "," * (self.proportion.ndim == 1)
             raise ValueError(

@@ -31,15 +31,18 @@ class BagEstimator(ABC, BaseEstimator):
         """The predictions h, (n,) or (n, classes), not clipped."""
 
     def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
-        options: dict[str, Any] = {"dtype": (np.float64, np.float32), "reset": fitting}
-        if fitting:  # non-finite features are found, and named, in what fit computes from X
-            options |= {"ensure_all_finite": False, "ensure_min_samples": 2}
-        else:
+        if not fitting:
             check_is_fitted(self)
-        return validate_data(self, X, **options)
+        _check_numbers(X)
+        # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
+        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
+        return validate_data(self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite=False, **options)
 
     def _checked_predict(self, X: Any) -> NDArray[np.floating]:
-        return self._predict_mean(self._check_features(X, fitting=False))
+        X = self._check_features(X, fitting=False)
+        h = self._predict_mean(X)
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))
+        return h
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):
@@ -117,17 +120,31 @@ def check_enough(bags: Bags) -> None:
 def check_finite_features(
     values: NDArray[np.floating], X: NDArray[np.floating], names: ArrayLike | None = None
 ) -> None:
-    """Raise and name the column where X is NaN or infinite. `values`, computed from X, are looked at first: they are
-    finite only if X is, and are smaller."""
+    """Raise and name the column where X is NaN or infinite, or so large that `values`, computed from it, overflowed.
+
+    `values` are looked at first: they are finite only if X is, and are smaller.
+    """
     if np.isfinite(values).all():
         return
     bad = ~np.isfinite(X)
-    column = int(np.argmax(bad.any(axis=0)))
-    row = int(np.argmax(bad[:, column]))
+    column = int(np.argmax(bad.any(axis=0))) if bad.any() else int(np.argmax(np.abs(X).max(axis=0)))
     name = f"column {column}" if names is None else f"column {np.asarray(names)[column]!r}"
-    raise ValueError(
-        f"{name} of X contains NaN or infinity (first in row {row}): fill or remove such values before fitting."
-    )
+    if not bad.any():
+        raise ValueError(f"{name} of X holds numbers too large to add up: divide it by a constant first.")
+    row = int(np.argmax(bad[:, column]))
+    raise ValueError(f"{name} of X contains NaN or infinity (first in row {row}): fill or remove such values first.")
+
+
+def _check_numbers(X: Any) -> None:
+    """Raise and name the column of a data frame that does not hold numbers."""
+    if not hasattr(X, "dtypes") or not hasattr(X, "columns") or not hasattr(X, "select_dtypes"):
+        return
+    others = X.select_dtypes(exclude=["number", "bool"]).columns
+    if len(others):
+        raise ValueError(
+            f"column {others[0]!r} of X holds no numbers ({len(others)} such columns): encode categories and dates "
+            "first, for example with pandas.get_dummies or scikit-learn's OneHotEncoder."
+        )
 
 
 def _required(y: Any) -> Any:

@@ -71,8 +71,7 @@ class Known:
         n = values.shape[0]
         if n < 2:
             raise ValueError(f"the held-out part has {n} rows: at least 2 are needed to estimate a mean on them.")
-        mean = values.mean(0)
-        return cls(mean, ((values - mean) ** 2).sum(0) / (n - 1) / n)
+        return cls((1.0 * values).mean(0), _row_variance(values) / n)
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """The given mean, whatever the values."""
@@ -157,6 +156,7 @@ def _others(values: Array, bags: Bags) -> tuple[Array, Array]:
 
 
 def _row_variance(values: Array) -> Array:
+    values = 1.0 * values  # hard 0/1 predictions come as whole numbers
     return ((values - values.mean(0)) ** 2).sum(0) / (values.shape[0] - 1)
 
 

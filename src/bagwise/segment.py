@@ -17,6 +17,8 @@ from scipy import sparse
 Array = Any
 """A NumPy array or a torch tensor."""
 
+_STRETCH = 2**23  # numbers converted to double precision at a time
+
 
 def group(codes: NDArray[np.integer], n_groups: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
     """Rows of each group in bag order, by counting: O(rows), stable. Rows with code −1 belong to no group.
@@ -90,24 +92,34 @@ def sum_sorted(values: Array, offsets: NDArray[np.int64], *, equal_size: int | N
     return np.add.reduceat(values, offsets[:-1], axis=0)
 
 
-def sum_table(values: NDArray[Any], codes: NDArray[np.integer], n_groups: int) -> NDArray[np.floating]:
+def sum_table(values: Any, codes: NDArray[np.integer], n_groups: int) -> NDArray[np.float64]:
     """Sum of `values` (n,) or (n, d) per group, rows in table order, without moving a row: a sparse indicator product.
 
-    The indicator is stored by columns, so `values` is read once from front to back.
+    The indicator is stored by columns, so `values` is read once from front to back. Sums are in double precision;
+    other types, and views whose rows lie apart, are converted a stretch of rows at a time.
 
     >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
     array([2., 5.])
     """
-    values = as_float(values)
+    values = values if isinstance(values, np.ndarray) else np.asarray(values)
     n = len(values)
     row = codes.astype(_index_type(n), copy=False)
     outside = row < 0
     if outside.any():
         row = np.where(outside, row.dtype.type(n_groups), row)
-    indicator = sparse.csc_array(
-        (np.ones(n, dtype=values.dtype), row, np.arange(n + 1, dtype=row.dtype)), shape=(n_groups + 1, n)
-    )
-    return (indicator @ values)[:n_groups]
+    ready = values.dtype == np.float64 and values.flags.c_contiguous
+    width = max(1, values.size // max(n, 1))
+    # A stretch has at least as many rows as there are groups, so that adding up its sums costs no more than reading it.
+    stretch = max(n, 1) if ready else max(n_groups, _STRETCH // width, 1)
+    total: Any = None
+    for start in range(0, max(n, 1), stretch):
+        part = np.ascontiguousarray(values[start : start + stretch], dtype=np.float64)
+        where = row[start : start + stretch]
+        pointers = np.arange(len(part) + 1, dtype=row.dtype)
+        indicator = sparse.csc_array((np.ones(len(part)), where, pointers), shape=(n_groups + 1, len(part)))
+        sums = indicator @ part
+        total = sums if total is None else total + sums
+    return total[:n_groups]
 
 
 def sum_chosen(values: NDArray[Any], order: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.floating]:
@@ -116,15 +128,8 @@ def sum_chosen(values: NDArray[Any], order: NDArray[np.integer], offsets: NDArra
     >>> sum_chosen(np.array([1.0, 2.0, 4.0, 8.0]), np.array([3, 0, 2]), np.array([0, 1, 3]))
     array([8., 5.])
     """
-    values = as_float(values)
-    ones = np.ones(len(order), dtype=values.dtype)
-    return sparse.csr_array((ones, order, offsets), shape=(len(offsets) - 1, len(values))) @ values
-
-
-def as_float(values: Any) -> NDArray[np.floating]:
-    """A NumPy array of single or double precision; anything else becomes double."""
-    values = np.asarray(values)
-    return values if values.dtype in (np.float32, np.float64) else values.astype(float)
+    chosen = np.asarray(values)[order].astype(np.float64, copy=False)
+    return np.add.reduceat(chosen, offsets[:-1], axis=0)
 
 
 def repeat(per_bag: Array, offsets: NDArray[np.int64]) -> Array:

@@ -62,6 +62,11 @@ class Moments:
         """Mean label over rows, p."""
         return self.y / self.rows
 
+    @property
+    def variance(self) -> NDArray[np.floating]:
+        """(d,) mean over bags of k (x̄ − μ)²: for random bags, the variance of each feature."""
+        return np.maximum(np.diag(self.xx) - self.rows * self.mean_x**2, 0) / self.bags
+
     def about(self, mean_x: NDArray[np.floating], mean_y: NDArray[np.floating]) -> Self:
         """The same moments with x and y measured from the given points."""
         shift = np.outer(self.x, mean_x)

@@ -18,6 +18,7 @@ from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 from bagwise.linear.moments import Moments
+from bagwise.linear.predictor import LinearPredictor
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
@@ -46,27 +47,28 @@ def solve_ridge(
     bags' deviations would sum to zero with those of the training bags and give the held-out part away.
     """
     whole = sum(parts[1:], parts[0])
+    variance = whole.variance
     risks = np.full((len(scalings), len(alphas)), np.nan if len(parts) == 1 else -noise)
     if len(parts) > 1:
         for part in parts:
             train = whole - part
             held_out = part.about(train.mean_x, train.mean_y)
             for row, scaling in zip(risks, scalings, strict=True):
-                row += held_out.risk(_Path(train, scaling).coef(alphas)) * part.bags / whole.bags
+                row += held_out.risk(_Path(train, scaling, variance).coef(alphas)) * part.bags / whole.bags
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
-    coef = _Path(whole, scaling).coef(np.array([alpha]))[0]
+    coef = _Path(whole, scaling, variance).coef(np.array([alpha]))[0]
     return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
 
 
 class _Path:
     """Solutions for every α from one eigendecomposition."""
 
-    def __init__(self, moments: Moments, scaling: float):
+    def __init__(self, moments: Moments, scaling: float, whole: NDArray[np.floating]):
         centred = moments.centred()
-        variance = np.maximum(np.diag(centred.xx) / moments.bags, 0)
-        used = variance > np.finfo(float).eps * variance.max(initial=0)
-        # A feature that never varies gets no weight.
+        variance = centred.variance
+        # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
+        used = variance > 1e-12 * whole
         self.scale = np.zeros(len(variance))
         if used.any():
             self.scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
@@ -88,27 +90,22 @@ def moments_by_fold(
 ) -> tuple[list[Moments], NDArray[np.floating]]:
     """Moments of random folds of bags, with x measured from its mean, and that mean. X is read once."""
     sums = bags.sum_table(X)
-    check_finite_features(sums, X, names)
     size = bags.size
-    origin = sums.sum(axis=0, dtype=float) / bags.n_bagged
+    origin = sums.sum(axis=0) / bags.n_bagged
+    check_finite_features(origin, X, names)
     # Measured from the mean, sums of squares lose no digits to a large offset.
     deviation = sums - size[:, None] * origin
-    target = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
+    rounding = 16 * np.finfo(float).eps * size[:, None] * np.abs(origin)
+    deviation[:, (np.abs(deviation) <= rounding).all(axis=0)] = 0.0  # a constant feature
+    target = bags.outputs
     if n_folds == 1:
         return [Moments.of(deviation, size, target)], origin
     fold = rng.permutation(len(bags)) % n_folds
     return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
 
 
-class _RidgeFit:
-    """The fit and the prediction of both ridge estimators."""
-
-    alphas: ArrayLike | None
-    scaling: float | None
-    cv: int
-    random_state: RandomState
-    coef_: NDArray[np.floating]
-    intercept_: NDArray[np.floating] | float
+class _RidgeFit(LinearPredictor):
+    """The fit of both ridge estimators."""
 
     def __init__(
         self,
@@ -124,26 +121,18 @@ class _RidgeFit:
         self.random_state = random_state
 
     def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
-        alphas = _check_alphas(self.alphas)
-        scalings = _check_scaling(self.scaling)
+        alphas, scalings = _check_alphas(self.alphas), _check_scaling(self.scaling)
         if not (isinstance(self.cv, (int, np.integer)) and self.cv >= 2):
             raise ValueError(f"cv must be a whole number of at least 2 folds, got {self.cv!r}.")
         folds = min(int(self.cv), len(bags)) if len(alphas) * len(scalings) > 1 else 1
         names = getattr(self, "feature_names_in_", None)
-        parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
-        noise = 0.0 if bags.noise_variance is None else float((bags.noise_variance / bags.size).mean())
-        if bags.proportion.ndim == 2:
-            noise *= bags.proportion.shape[1]
-        solution = solve_ridge(parts, alphas, scalings, noise)
-        intercept = solution.intercept - origin @ solution.coef
-        binary = bags.proportion.ndim == 1
-        self.coef_ = solution.coef[:, 0] if binary else solution.coef.T
-        self.intercept_ = float(intercept[0]) if binary else intercept
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
+            parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
+            check_finite_features(sum(parts[1:], parts[0]).xx, X, names)
+            solution = solve_ridge(parts, alphas, scalings, float(bags.noise_per_row.mean()) * bags.outputs.shape[1])
+        self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=bags.proportion.ndim == 2)
         self.alpha_, self.scaling_ = solution.alpha, solution.scaling
         self.alphas_, self.scalings_, self.risks_ = alphas, scalings, solution.risks
-
-    def _predict_mean(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
-        return X @ self.coef_.T + self.intercept_
 
 
 class BagRidgeClassifier(_RidgeFit, BagClassifier):
@@ -190,7 +179,10 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
 def _check_alphas(alphas: ArrayLike | None) -> NDArray[np.floating]:
     if alphas is None:
         return _ALPHAS
-    values = np.atleast_1d(np.asarray([alphas] if isinstance(alphas, Real) else alphas, dtype=float))
+    try:
+        values = np.atleast_1d(np.asarray(alphas, dtype=float))
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
     if values.ndim != 1 or len(values) == 0 or not (np.isfinite(values) & (values >= 0)).all():
         raise ValueError(f"alphas must be one or more finite numbers of at least 0, got {alphas!r}.")
     return values

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from bagwise import means
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
+from bagwise.linear.predictor import LinearPredictor
 
 _BLOCK = 64
 
@@ -65,7 +67,7 @@ def sgd_constants(
 
 
 def average_iterate(
-    rows: Floats,
+    centroids: Floats,
     targets: Floats,
     mean: Floats,
     mean_target: float,
@@ -79,16 +81,16 @@ def average_iterate(
 
     The residuals are :math:`a_j = z_j \cdot w - t_j` and :math:`b_j = \mu \cdot w - \mu_y`.
 
-    rows: (m, d) z_j = √k_j c_j.  targets: (m,) t_j = √k_j (α_j − μ_y).  mean, mean_target: μ, μ_y.
+    centroids: (m, d) z_j = √k_j c_j.  targets: (m,) t_j = √k_j (α_j − μ_y).  mean, mean_target: μ, μ_y.
     weights: (m,) how often the iterate before each step counts in the sum.
     A block of steps is done at once, in one small linear system; only where w meets the ball, one by one.
     """
     w, total = start, np.zeros_like(start)
     system = _BlockSystem(mean, step)
     with threadpool_limits(1, user_api="blas"):  # the systems are too small to share between threads
-        for place in range(0, len(rows), _BLOCK):
+        for place in range(0, len(centroids), _BLOCK):
             part = slice(place, place + _BLOCK)
-            z, t, weight = rows[part], targets[part], weights[part]
+            z, t, weight = centroids[part], targets[part], weights[part]
             a, b, gram = system.solve(z, z @ w - t, float(mean @ w) - mean_target)
             path = w - 2 * step * np.cumsum(z * a[:, None] + mean * b[:, None], axis=0)
             if np.einsum("ij,ij->i", path, path).max() <= radius**2:
@@ -164,18 +166,8 @@ def _one_by_one(
     return scale, beta, np.array(gamma), np.array(counts)
 
 
-class _SGDFit:
-    """The fit and the prediction of both estimators."""
-
-    rho_w: float
-    rho_x: float | None
-    rho_y: float | None
-    risk_bound: float | None
-    n_passes: int
-    fit_intercept: bool
-    random_state: RandomState
-    coef_: NDArray[np.floating]
-    intercept_: NDArray[np.floating] | float
+class _SGDFit(LinearPredictor):
+    """The fit of both estimators."""
 
     def __init__(
         self,
@@ -184,6 +176,8 @@ class _SGDFit:
         rho_x: float | None = None,
         rho_y: float | None = None,
         risk_bound: float | None = None,
+        mu_x: ArrayLike | None = None,
+        mu_y: ArrayLike | None = None,
         n_passes: int = 1,
         fit_intercept: bool = True,
         random_state: RandomState = None,
@@ -192,79 +186,75 @@ class _SGDFit:
         self.rho_x = rho_x
         self.rho_y = rho_y
         self.risk_bound = risk_bound
+        self.mu_x = mu_x
+        self.mu_y = mu_y
         self.n_passes = n_passes
         self.fit_intercept = fit_intercept
         self.random_state = random_state
 
-    def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
         self._check_parameters()
         sums = bags.sum_table(X)
         check_finite_features(sums, X, getattr(self, "feature_names_in_", None))
         size, root = bags.size, np.sqrt(bags.size)[:, None]
-        proportion = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
-        mean = sums.sum(axis=0, dtype=float) / bags.n_bagged
-        prior = (size[:, None] * proportion).sum(axis=0) / bags.n_bagged
-        rows = sums / root - root * mean
-        targets = root * (proportion - prior)
+        mean = _given("mu_x", self.mu_x, sums.sum(axis=0) / bags.n_bagged)
+        prior = _given("mu_y", self.mu_y, np.atleast_1d(means.prior(bags)))
+        centroids = sums / root - root * mean  # √k_j c_j
+        targets = root * (bags.outputs - prior)
 
-        self.rho_x_ = self.rho_x or float(np.sqrt(np.einsum("ij,ij->i", X, X, dtype=float).max()))
+        # Rows in no bag are not looked at.
+        self.rho_x_ = self.rho_x or float(np.sqrt(np.einsum("ij,ij->i", X, X, dtype=float)[bags.order].max()))
         if self.fit_intercept:  # a feature that is always 1
             mean, self.rho_x_ = np.append(mean, 1.0), float(np.hypot(self.rho_x_, 1))
-            rows = np.column_stack([rows, np.zeros(len(rows))])
+            centroids = np.column_stack([centroids, np.zeros(len(bags))])
         self.rho_x_ = max(self.rho_x_, np.finfo(float).tiny ** 0.25)  # all features 0: no division by it
         self.rho_y_ = self.rho_y or self._label_bound(bags)
-        # The constant prediction p has this risk, so the best model's is not above it.
-        constant_risk = float((targets**2).sum() / (len(bags) - 1))
-        self.risk_bound_ = self.risk_bound or max(constant_risk, np.finfo(float).eps * self.rho_y_**2)
+        self.risk_bound_ = self.risk_bound or self._constant_risk(bags, targets, prior)
         constants = sgd_constants(
             size, rho_w=self.rho_w, rho_x=self.rho_x_, rho_y=self.rho_y_, risk_bound=self.risk_bound_
         )
         self.theta_, self.zeta_, self.step_ = constants.theta, constants.zeta, constants.step
-        kept = np.sqrt(np.einsum("ij,ij->i", rows, rows)) / root[:, 0] <= self.theta_ * self.rho_x_
+        # The paper's listing calls this threshold γ, its theorem θ.
+        kept = np.sqrt(np.einsum("ij,ij->i", centroids, centroids)) / root[:, 0] <= self.theta_ * self.rho_x_
         self.n_skipped_ = int((~kept).sum())
 
-        rng = generator(self.random_state)
-        orders = [rng.permutation(len(bags)) for _ in range(self.n_passes)]
-        weights = [
-            self._passes(rows, targets[:, c], mean, float(prior[c]), kept, orders) for c in range(targets.shape[1])
-        ]
-        self._keep(np.stack(weights), binary=bags.proportion.ndim == 1)
+        weights = self._passes(centroids, targets, mean, prior, kept)
+        if not self.fit_intercept:
+            weights = np.column_stack([weights, np.zeros(len(weights))])
+        self._keep(weights[:, :-1], weights[:, -1], classes=bags.proportion.ndim == 2)
 
     def _passes(
-        self,
-        rows: Floats,
-        targets: Floats,
-        mean: Floats,
-        mean_target: float,
-        kept: NDArray[np.bool_],
-        orders: list[NDArray[np.intp]],
+        self, centroids: Floats, targets: Floats, mean: Floats, prior: Floats, kept: NDArray[np.bool_]
     ) -> Floats:
-        """The average over the iterates of the last pass."""
-        last: Floats = np.zeros(len(mean))
-        total = last
-        for order in orders:
+        """(outputs, features) averages over the iterates of the last pass."""
+        rng, outputs = generator(self.random_state), range(targets.shape[1])
+        last, total = np.zeros((len(outputs), len(mean))), np.zeros((len(outputs), len(mean)))
+        for _ in range(self.n_passes):
+            order = rng.permutation(len(kept))
             # A skipped bag repeats the iterate before it: it adds one to the weight of the next bag that is kept.
             place = np.flatnonzero(kept[order])
-            used = order[place]
-            repeats = np.diff(place, prepend=-1).astype(float)
-            total, last = average_iterate(
-                rows[used],
-                targets[used],
-                mean,
-                mean_target,
-                weights=repeats,
-                start=last,
-                step=self.step_,
-                radius=self.rho_w,
-            )
-            total = total + (len(order) - repeats.sum()) * last
+            used, repeats = order[place], np.diff(place, prepend=-1).astype(float)
+            z, t = centroids[used], targets[used]
+            for c in outputs:
+                total[c], last[c] = average_iterate(
+                    z,
+                    t[:, c],
+                    mean,
+                    float(prior[c]),
+                    weights=repeats,
+                    start=last[c],
+                    step=self.step_,
+                    radius=self.rho_w,
+                )
+            total += (len(order) - repeats.sum()) * last
         return total / len(kept)
 
-    def _keep(self, weights: NDArray[np.floating], *, binary: bool) -> None:
-        """weights: (classes, features), the intercept last if there is one."""
-        coef, intercept = (weights[:, :-1], weights[:, -1]) if self.fit_intercept else (weights, np.zeros(len(weights)))
-        self.coef_ = coef[0] if binary else coef
-        self.intercept_ = float(intercept[0]) if binary else intercept
+    def _constant_risk(self, bags: Bags, targets: Floats, prior: Floats) -> float:
+        """A bound on the best risk: that of the constant prediction p, or of 0 where p is not in the class."""
+        variance = (targets**2).sum(axis=0) / (len(bags) - 1) - bags.noise_per_row.mean()
+        constant = self.fit_intercept & (np.abs(prior) <= self.rho_w)
+        risk = np.maximum(variance, 0) + np.where(constant, 0.0, prior**2)
+        return max(float(risk.max()), np.finfo(float).eps * self.rho_y_**2)
 
     def _check_parameters(self) -> None:
         for name in ("rho_w", "rho_x", "rho_y", "risk_bound"):
@@ -280,8 +270,15 @@ class _SGDFit:
         """ρ_y where it was not given."""
         return 1.0 if hasattr(self, "classes_") else max(float(np.abs(bags.proportion).max()), np.finfo(float).tiny)
 
-    def _predict_mean(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
-        return X @ self.coef_.T + self.intercept_
+
+def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
+    """A mean that was given, checked, or else its estimate."""
+    if value is None:
+        return estimate
+    given = np.atleast_1d(np.asarray(value, dtype=float))
+    if given.shape != estimate.shape or not np.isfinite(given).all():
+        raise ValueError(f"{name} must hold {len(estimate)} finite numbers, got {value!r}.")
+    return given
 
 
 class BagSGDClassifier(_SGDFit, BagClassifier):
@@ -295,6 +292,7 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     rho_y: bound on \|y\|; None takes 1.
     risk_bound: L*, a bound on the risk of the best model; None takes that of the constant prediction, estimated
         from bags.
+    mu_x, mu_y: E[x] (features,) and E[y], a number or (classes,); None estimates them from the bags.
     n_passes: passes over the bags; the theorem is about one. The average is over the last pass.
     fit_intercept: add a feature that is always 1.
     random_state: for the order of the bags.

@@ -85,7 +85,7 @@ class BagLoss:
                 raise ValueError("this loss needs the prior: pass prior=bagwise.means.prior(training_bags).")
             arguments["prior"] = prior
         if self.mean_of is not None:
-            if means is None:
+            if not callable(means):
                 raise ValueError("this loss needs a mean: pass means=, for example bagwise.means.LeaveOneOut().")
             estimate = means(self.mean_of(h, **({"logits": logits} if self.takes_logits else {})), bags)
             arguments["mean"] = estimate.value

@@ -107,19 +107,26 @@ def li_square(h: Array, bags: Bags, *, prior: Array, mean: Array, mean_variance:
     return loss if loss.ndim == 1 else loss.sum(1)
 
 
-def clip_threshold(size: Array, *, regret: float, estimated: bool = False) -> Array:
+def clip_threshold(
+    size: Array, *, regret: float, estimated: bool = False, noise_variance: Array | None = None
+) -> Array:
     r"""Threshold on \|R_j\| of the clipped empirical risk, with :math:`\theta = \beta / (16 k^2)`.
 
     :math:`\sqrt{8 k \log(2/\theta)}` where p and E[h] are known, :math:`\sqrt{18 k \log(6/\theta)}` where both are
-    estimated on bags set aside.
+    estimated on bags set aside. A residual is beyond it with probability at most θ (the appendix of the paper writes
+    E[G] ≤ θ for that, meaning E[1 − G] ≤ θ). Declared noise of variance s² on the count adds
+    :math:`s \log(2/\theta) / \sqrt 2`, exceeded by Laplace noise with probability θ/2, by normal noise less.
 
-    size: k, scalar or (m,).  regret: the target β in (0, 1].
+    size: k, scalar or (m,).  regret: the target β in (0, 1].  noise_variance: s², scalar or (m,).
 
     >>> round(float(clip_threshold(64, regret=0.01)), 2)
     91.6
     """
+    if np.min(segment.to_numpy(size)) < 1:
+        raise ValueError("sizes must be at least 1: a bag without rows has no threshold.")
     if not 0 < regret <= 1:
         raise ValueError(f"regret must lie in (0, 1], got {regret}.")
     xp = np if isinstance(size, (int, float)) else array_namespace(size)
     log = np.log(16 * (6 if estimated else 2) / regret) + 2 * xp.log(xp.asarray(size, dtype=xp.float64))
-    return xp.sqrt((18 if estimated else 8) * size * log)
+    threshold = xp.sqrt((18 if estimated else 8) * size * log)
+    return threshold if noise_variance is None else threshold + (noise_variance / 2) ** 0.5 * log

@@ -35,7 +35,7 @@ def easyllp(h: Array, bags: Bags, *, prior: float, loss: RowLoss = "log", logits
     bags.check_predictions(h)
     batch = bags.like(loss0)
     weight = batch.size * (batch.proportion - prior) + prior
-    return bags.mean(loss0) + weight * bags.mean(d)
+    return batch.mean(loss0) + weight * batch.mean(d)
 
 
 def centred(h: Array, bags: Bags, *, prior: float, mean: Array, loss: RowLoss = "log", logits: bool = False) -> Array:
@@ -56,7 +56,7 @@ def centred(h: Array, bags: Bags, *, prior: float, mean: Array, loss: RowLoss = 
     loss0, d = components(h, loss, logits=logits)
     bags.check_predictions(h)
     batch, mean = bags.like(loss0), segment.as_like(mean, loss0)
-    return bags.mean(loss0) + (batch.proportion - prior) * (bags.sum(d) - batch.size * mean) + prior * mean
+    return batch.mean(loss0) + (batch.proportion - prior) * (bags.sum(d) - batch.size * mean) + prior * mean
 
 
 def difference(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> Array:

@@ -38,7 +38,9 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
     h = 1.0 * h  # hard 0/1 predictions come as whole numbers
     bags.check_predictions(h)
     bags.check_proportions()
-    small = (np.diff(bags.offsets) <= exact_up_to) & (bags.noise_variance is None)
+    small = np.diff(bags.offsets) <= exact_up_to
+    if bags.noise_variance is not None:
+        small &= segment.to_numpy(bags.noise_variance) == 0
     if small.all():
         return _exact(h, bags, logits=logits)
     if not small.any():

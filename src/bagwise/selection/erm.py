@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from bagwise import segment
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
-from bagwise.selection.hypotheses import check_finite_predictions, predictions
+from bagwise.means import prior as overall
+from bagwise.selection.hypotheses import Hypothesis, check_bags, check_finite_predictions, predictions
 
-_BLOCK_BYTES = 2**26  # predictions held at a time
+_BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
 
 Floats = NDArray[np.floating]
 
@@ -44,7 +46,7 @@ class ClippedERM:
 
 
 def clipped_erm(
-    hypotheses: Sequence[Callable[[Any], ArrayLike]] | NDArray[Any],
+    hypotheses: Sequence[Hypothesis] | NDArray[Any],
     bags: Bags,
     *,
     X: Any = None,
@@ -56,8 +58,9 @@ def clipped_erm(
 ) -> ClippedERM:
     r"""Choose the hypothesis with the least clipped debiased square loss.
 
-    hypotheses: callables applied to `X`, or an array (n_rows, H) of predictions in table order (a memory map will do).
-        A block of them is held at a time, so thousands of hypotheses over millions of rows need little memory.
+    hypotheses: a list of functions or fitted models applied to `X`, or an array (n_rows, H) of predictions in table
+        order (a memory map will do). They are read piece by piece: thousands of hypotheses over millions of rows need
+        little memory.
     bags: at least 2 of them, at least 4 where p or E[h] is estimated.
     regret: target β; the clipping threshold follows from :math:`\theta = \beta/16k^2` (see `losses.clip_threshold`).
     prior, means: p and E[h] of each hypothesis (H,). What is not given is estimated on a random half of the bags
@@ -74,48 +77,50 @@ def clipped_erm(
     >>> clipped_erm(powers, bags, X=x, random_state=0).choice
     2
     """
-    if bags.proportion.ndim != 1:
-        raise ValueError("clipped_erm compares predictions of one label: the bags must report one proportion each.")
-    n_hypotheses = hypotheses.shape[1] if isinstance(hypotheses, np.ndarray) else len(hypotheses)
+    check_bags(bags)
+    if not isinstance(hypotheses, (list, tuple)):
+        hypotheses = _as_matrix(hypotheses, bags)
+    n_hypotheses = len(hypotheses) if isinstance(hypotheses, (list, tuple)) else hypotheses.shape[1]
     if n_hypotheses == 0:
         raise ValueError("there are no hypotheses to choose from.")
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, got {level}.")
     known = prior is not None and means is not None
     if len(bags) < (2 if known else 4):
-        raise ValueError(
-            f"there are {len(bags)} bags only: at least 2 are needed, or 4 if p or E[h] is to be estimated."
-        )
+        raise ValueError(f"there are {len(bags)} bags only: 2 are needed at least, or 4 if p or E[h] is estimated.")
+    if prior is not None and not 0 <= prior <= 1:
+        raise ValueError(f"prior must lie in [0, 1], got {prior}.")
     if means is not None:
         means = np.asarray(means, dtype=float)
-        if means.shape != (n_hypotheses,):
-            raise ValueError(f"means must hold one number per hypothesis, shape ({n_hypotheses},), got {means.shape}.")
+        if means.shape != (n_hypotheses,) or not np.isfinite(means).all():
+            raise ValueError(f"means must hold one finite number per hypothesis ({n_hypotheses}), got {means}.")
+
     split = generator(random_state).permutation(len(bags))
     half = 0 if known else len(bags) // 2
     aside, used = split[:half], np.sort(split[half:])
-    size, proportion = bags.size[used], bags.proportion[used]
-    if prior is None:
-        prior = float((bags.size * bags.proportion)[aside].sum() / bags.size[aside].sum())
-    clip = clip_threshold(size, regret=regret, estimated=not known)
-    noise = 0.0 if bags.noise_variance is None else float((bags.noise_variance / bags.size)[used].mean())
+    size, proportion, noise = bags.size[used, None], bags.proportion[used, None], bags.noise_per_row[used, None]
+    p = overall(bags.take(aside)) if prior is None else prior
+    clip = clip_threshold(size, regret=regret, estimated=not known, noise_variance=noise * size)
 
     parts: list[tuple[Floats, ...]] = []
-    for start, block in _blocks(hypotheses, bags, X):
-        sums = bags.sum_table(block)
-        if not np.isfinite(sums).all():
-            check_finite_predictions(block)
-        if means is None:
-            outside = block.sum(axis=0) - sums.sum(axis=0)
+    for start, sums in _bag_sums(hypotheses, bags, X):
+        if means is None:  # rows in no bag, whose sum comes last, help with E[h]
             rows = bags.size[aside].sum() + bags.n_rows - bags.n_bagged
-            mean = (sums[aside].sum(axis=0) + outside) / rows
+            mean = (sums[aside].sum(axis=0) + sums[-1]) / rows
         else:
-            mean = means[start : start + block.shape[1]]
-        centre = {"prior": prior, "mean": mean}
-        bag = (sums[used], size[:, None], proportion[:, None])
-        loss = debiased_square_of_sums(*bag, clip=clip[:, None], **centre)
-        clipped = abs(residual(*bag, **centre)) > clip[:, None]
-        parts.append((loss.mean(axis=0) - noise, loss.std(axis=0, ddof=1), clipped.sum(axis=0), mean))
+            mean = means[start : start + sums.shape[1]]
+        bag = (sums[used], size, proportion)
+        r = residual(*bag, prior=p, mean=mean)
+        loss = debiased_square_of_sums(*bag, prior=p, mean=mean, clip=clip)
+        variance = loss.var(axis=0, ddof=1) / len(used)
+        if not known:  # the error of E[h] − p, measured on the bags set aside, moves all losses together
+            gap = sums[aside] - (bags.size * bags.proportion)[aside, None]
+            deviation = gap - bags.size[aside, None] * (mean - p)
+            error = (deviation**2).sum(axis=0) / bags.size[aside].sum() ** 2 * half / max(half - 1, 1)
+            variance = variance + (2 * r.mean(axis=0) + 2 * (mean - p)) ** 2 * error
+        parts.append((loss.mean(axis=0) - noise.mean(), np.sqrt(variance), (abs(r) > clip).sum(axis=0), mean))
 
-    risks, spread, n_clipped, mean = (np.concatenate(column) for column in zip(*parts, strict=True))
-    error = spread / np.sqrt(len(used))
+    risks, error, n_clipped, mean = (np.concatenate(column) for column in zip(*parts, strict=True))
     half_width = error * stats.t.ppf((1 + level) / 2, len(used) - 1)
     return ClippedERM(
         choice=int(np.argmin(risks)),
@@ -124,24 +129,36 @@ def clipped_erm(
         low=risks - half_width,
         high=risks + half_width,
         n_clipped=n_clipped.astype(int),
-        prior=float(prior),
+        prior=float(p),
         means=mean,
         n_bags=len(used),
     )
 
 
-def _blocks(
-    hypotheses: Sequence[Callable[[Any], ArrayLike]] | NDArray[Any], bags: Bags, X: Any
-) -> Iterator[tuple[int, Floats]]:
-    """Predictions (n_rows, b) of a few hypotheses at a time, with the number of the first."""
-    width = max(1, _BLOCK_BYTES // (8 * bags.n_rows))
+def _as_matrix(hypotheses: Any, bags: Bags) -> NDArray[Any]:
+    matrix = hypotheses if isinstance(hypotheses, np.ndarray) else np.asarray(hypotheses)
+    if matrix.ndim != 2 or matrix.shape[0] != bags.n_rows:
+        raise ValueError(
+            "hypotheses must be a list of functions or models, or an array of shape "
+            f"({bags.n_rows}, number of hypotheses), got shape {matrix.shape}."
+        )
+    return matrix
+
+
+def _bag_sums(hypotheses: Any, bags: Bags, X: Any) -> Iterator[tuple[int, Floats]]:
+    """(m + 1, b) sums over each bag, and over the rows in no bag, of a few hypotheses at a time; with the first's
+    number. An array is read in stretches of rows, as many columns at a time as their sums leave room for."""
+    outside = np.where(bags.code < 0, len(bags), bags.code)
     if isinstance(hypotheses, np.ndarray):
-        if hypotheses.ndim != 2 or hypotheses.shape[0] != bags.n_rows:
-            raise ValueError(
-                f"hypotheses must be an array of shape ({bags.n_rows}, number of hypotheses), got {hypotheses.shape}."
-            )
-        for start in range(0, hypotheses.shape[1], width):
-            yield start, np.ascontiguousarray(hypotheses[:, start : start + width], dtype=float)
+        count, width = hypotheses.shape[1], max(1, _BLOCK_BYTES // (8 * (len(bags) + 1)))
     else:
-        for start in range(0, len(hypotheses), width):
-            yield start, np.stack([predictions(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
+        count, width = len(hypotheses), max(1, _BLOCK_BYTES // (8 * bags.n_rows))
+    for start in range(0, count, width):
+        if isinstance(hypotheses, np.ndarray):
+            block = hypotheses[:, start : start + width]
+        else:
+            block = np.stack([predictions(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
+        sums = segment.sum_table(block, outside, len(bags) + 1)
+        if not np.isfinite(sums).all():
+            check_finite_predictions(np.asarray(block, dtype=float), first=start)
+        yield start, sums

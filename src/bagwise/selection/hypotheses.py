@@ -11,26 +11,39 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise.bags import Bags
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
-"""A function of the table of rows that returns one prediction per row, or those predictions."""
+"""A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
 
 
 def predictions(hypothesis: Hypothesis, bags: Bags, X: Any) -> NDArray[np.floating]:
     """(n_rows,) predictions in table order, checked."""
-    if callable(hypothesis):
+    model = hasattr(hypothesis, "predict_proba")
+    if model or callable(hypothesis):
         if X is None:
-            raise ValueError("hypotheses are functions but X is missing: pass the rows they predict.")
-        hypothesis = hypothesis(X)
-    h = np.asarray(hypothesis, dtype=float)
+            raise ValueError("hypotheses are functions or models but X is missing: pass the rows they predict.")
+        hypothesis = hypothesis.predict_proba(X)[:, 1] if model else hypothesis(X)  # type: ignore[operator,union-attr]
+    try:
+        h = np.asarray(hypothesis, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a hypothesis must be a function, a model or numbers, got {hypothesis!r}.") from error
     if h.shape != (bags.n_rows,):
         raise ValueError(f"a hypothesis must give one prediction per row, shape ({bags.n_rows},), got {h.shape}.")
     check_finite_predictions(h)
     return h
 
 
-def check_finite_predictions(h: NDArray[np.floating]) -> None:
-    """Raise where a prediction is NaN or infinite, naming its row (and column)."""
+def check_bags(bags: Bags) -> None:
+    """Raise unless hypotheses of one 0/1 label can be compared on these bags."""
+    if not isinstance(bags, Bags):
+        raise TypeError(f"bags must be a bagwise.Bags, for example Bags.from_rows(y, ids), got {type(bags).__name__}.")
+    if bags.proportion.ndim != 1:
+        raise ValueError("hypotheses predict one label: the bags must report one proportion each, not one per class.")
+    bags.check_proportions()
+
+
+def check_finite_predictions(h: NDArray[np.floating], first: int = 0) -> None:
+    """Raise where a prediction is NaN or infinite, naming its row (and column, counted from `first`)."""
     finite = np.isfinite(h)
     if not finite.all():
         place = tuple(int(i) for i in np.argwhere(~finite)[0])
-        where = f"row {place[0]}" if len(place) == 1 else f"row {place[0]} of hypothesis {place[1]}"
+        where = f"row {place[0]}" if len(place) == 1 else f"row {place[0]} of hypothesis {first + place[1]}"
         raise ValueError(f"the prediction for {where} is NaN or infinite.")

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.selection.hypotheses import Hypothesis, predictions
+from bagwise.selection.hypotheses import Hypothesis, check_bags, predictions
+
+Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def two_function_test(
 ) -> TwoFunctionTest:
     """Choose between two models, one of which is the true conditional probability (Algorithm 1).
 
-    h0, h1: (n_rows,) predictions in table order, or callables applied to `X`.
+    h0, h1: (n_rows,) predictions in table order, or functions or fitted models applied to `X`.
     delta, beta: E[h₀ − h₁] and E[(h₀ − h₁)²]; where not given they are estimated on all rows, which needs no label.
     Bags of unequal size are allowed; the rule that picks the statistic then uses their mean size.
 
@@ -50,7 +52,14 @@ def two_function_test(
     >>> two_function_test(good, bad, bags).choice
     0
     """
+    check_bags(bags)
     first, second = predictions(h0, bags, X), predictions(h1, bags, X)
+    return _decide(first, second, bags.sum_table(first), bags.sum_table(second), bags, delta, beta)
+
+
+def _decide(
+    first: Floats, second: Floats, sums0: Floats, sums1: Floats, bags: Bags, delta: float | None, beta: float | None
+) -> TwoFunctionTest:
     gap = first - second
     delta = float(gap.mean()) if delta is None else delta
     beta = float((gap**2).mean()) if beta is None else beta
@@ -58,10 +67,8 @@ def two_function_test(
         raise ValueError(f"beta must lie in [0, 1], got {beta}.")
     if not -1 <= delta <= 1:
         raise ValueError(f"delta must lie in [-1, 1], got {delta}.")
-    counts = bags.size * bags.proportion
-    sums = bags.sum_table(np.stack([first, second], axis=1))
     totals = counts_decide(delta=delta, beta=beta, size=bags.n_bagged / len(bags))
-    statistic = float(two_function_statistic(sums[:, 0], sums[:, 1], counts, totals=totals))
+    statistic = float(two_function_statistic(sums0, sums1, bags.size * bags.proportion, totals=totals))
     return TwoFunctionTest(
         choice=int(statistic >= 0), branch="totals" if totals else "bags", statistic=statistic, delta=delta, beta=beta
     )
@@ -98,18 +105,21 @@ def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X
     The champion so far meets each hypothesis in turn, so that two columns of predictions are held at a time.
     As the paper says, the guarantee is for classes that contain the truth.
 
-    hypotheses: callables applied to `X`, or an array (n_rows, hypotheses) of predictions in table order.
+    hypotheses: functions or fitted models applied to `X`, or an array (n_rows, H) of predictions in table order.
 
     >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
     >>> tournament(np.array([[0.5, 0.9, 0.1], [0.5, 0.8, 0.2], [0.5, 0.1, 0.9], [0.5, 0.2, 0.8]]), bags)
     2
     """
+    check_bags(bags)
     columns: Sequence[Any] = list(hypotheses.T) if isinstance(hypotheses, np.ndarray) else hypotheses
     if len(columns) == 0:
         raise ValueError("there are no hypotheses to choose from.")
     best, champion = 0, predictions(columns[0], bags, X)
+    sums = bags.sum_table(champion)
     for number in range(1, len(columns)):
         challenger = predictions(columns[number], bags, X)
-        if two_function_test(champion, challenger, bags).choice == 1:
-            best, champion = number, challenger
+        challenging = bags.sum_table(challenger)
+        if _decide(champion, challenger, sums, challenging, bags, None, None).choice == 1:
+            best, champion, sums = number, challenger, challenging
     return best
