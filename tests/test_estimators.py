@@ -206,6 +206,9 @@ def test_an_unfitted_model_says_so(estimator, data):
 def test_columns_without_numbers_are_named(estimator, data):
     X, y, ids = data
     frame = pd.DataFrame(X, columns=list("abcd")).assign(device="mobile")
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ValueError, match=r"column 'device' of X holds no numbers"):
+        clone(estimator).fit(polars.from_pandas(frame), bw.aggregate(y, ids), bags=ids)
     with pytest.raises(ValueError, match=r"column 'device' of X holds no numbers.*get_dummies"):
         clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
 

@@ -63,21 +63,62 @@ def test_leave_one_out_exceeds_by_its_known_bias(frame, model):
     assert (abs(corrected["excess"]) < SIGMAS * corrected["excess_se"]).all()
 
 
-def test_which_variances_grow(frame):
-    def growth(model, loss, means):
-        rows = select(frame, model, loss, means)["variance"]
-        return rows[256] / rows[16]
+def moments(model, p=1 / 3):
+    """E over rows: sums over y of midpoints of x, as a function that takes expectations, and what it acts on."""
+    x = (np.arange(10**5) + 0.5) / 10**5
+    h = np.tile(model.function(x), (2, 1))
+    y, weight = np.array([[0.0], [1.0]]), np.array([1 - x**2, x**2]) / len(x)
 
-    for model in MODELS:
-        assert growth(model, "ours", "exact") < 1.5
-        assert growth(model, "centred_square", "exact") < 1.5
-    assert growth("h = x", "li", "exact") > 8
-    assert growth("h = x²", "li", "exact") < 1.5
-    assert growth("h = x", "easyllp_square", "none") < 1.5
-    assert growth("h = x²", "easyllp_square", "none") > 8
+    def mean(value):
+        return float((value * weight).sum())
+
+    return mean, y - p, h, mean(h) - p
 
 
-def test_running_mean_repairs_mean_and_variance():
+def quadratic_variance(model, k, *, li):
+    r"""Var of R²/k, R a sum of k centred residuals, is 2σ⁴ + κ₄/k; Li's loss adds 2δR to it, δ = E[h] − p."""
+    mean, a, h, delta = moments(model)
+    c = h - delta - 1 / 3 - a
+    s2, m3, m4 = (mean(c**power) for power in (2, 3, 4))
+    return 2 * s2**2 + (m4 - 3 * s2**2) / k + li * (4 * k * delta**2 * s2 + 4 * delta * m3)
+
+
+def label_linear_variance(model, k, *, centred):
+    r"""Var of U/k + eA + AB/k, sums over a bag of u = ℓ₀ + p b, a = y − p, b = d − E[d], with e = E[d].
+
+    The centred form lacks the term in e and takes u = ℓ₀. Its leading term is E[a²]E[b²], that of EasyLLP k e² E[a²].
+    """
+    mean, a, h, _ = moments(model)
+    e = mean(1 - 2 * h)
+    b = 1 - 2 * h - e
+    u = h**2 - mean(h**2) + (0 if centred else b / 3)
+    e = 0 if centred else e
+    aa, bb, ab = mean(a**2), mean(b**2), mean(a * b)
+    bounded = aa * bb + ab**2 + 2 * e * (mean(u * a) + mean(a**2 * b))
+    return k * e**2 * aa + bounded + (mean(u**2) + mean((a * b) ** 2) - aa * bb - 2 * ab**2 + 2 * mean(u * a * b)) / k
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("loss", "means", "closed_form", "options"),
+    [
+        ("ours", "exact", quadratic_variance, {"li": False}),
+        ("li", "exact", quadratic_variance, {"li": True}),
+        ("easyllp_square", "none", label_linear_variance, {"centred": False}),
+        ("centred_square", "exact", label_linear_variance, {"centred": True}),
+    ],
+)
+def test_variances_have_their_closed_form(frame, model, loss, means, closed_form, options):
+    rows = select(frame, model, loss, means)
+    expected = np.array([closed_form(MODELS[model], k, **options) for k in rows.index])
+    assert (abs(rows["variance"] - expected) < SIGMAS * rows["variance_se"]).all()
+    assert (SIGMAS * rows["variance_se"] < 0.4 * expected).all()  # between k = 16 and 256 a linear one grows 16-fold
+
+
+def test_running_mean_repairs_mean_and_variance(monkeypatch):
+    needed = {("ours", means): means for means in ("exact", "running", "leave_one_out")}
+    monkeypatch.setattr(variance, "ESTIMATORS", needed)  # the others would only cost time
+    monkeypatch.setattr(variance, "MODELS", {"h = x": MODELS["h = x"]})
     config = VarianceConfig(rows=2**19, sizes=(256,), repetitions=14, random_state=1, n_jobs=1)
     frame = variance.run(config)
     running, exact, paper = (select(frame, "h = x", "ours", m).loc[256] for m in ("running", "exact", "leave_one_out"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from bagwise.bags import Bags
 from bagwise.diagnostics import check_level
@@ -112,4 +112,4 @@ def half_width(influence: Floats, level: float) -> Floats:
     varies = second > 0
     kurtosis = np.where(varies, fourth / np.where(varies, second, 1) ** 2, 3.0)
     freedom = np.clip(2 * m / np.maximum(kurtosis - 1, 1e-9), 1, m - 1)
-    return standard_error(influence) * stats.t.ppf((1 + level) / 2, freedom)
+    return standard_error(influence) * special.stdtrit(freedom, (1 + level) / 2)

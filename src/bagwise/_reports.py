@@ -15,6 +15,8 @@ class Reports:
     """The columns of a report table: a dict of columns or a pandas, polars or Arrow table."""
 
     def __init__(self, table: Any, key: str):
+        if hasattr(table, "collect"):
+            raise ValueError("reports are a lazy table: collect them first.")
         names = getattr(table, "column_names", None)  # Arrow
         names = names if names is not None else getattr(table, "columns", table)
         if not hasattr(table, "__getitem__") or isinstance(table, (list, tuple, str, np.ndarray)):

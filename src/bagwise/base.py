@@ -136,11 +136,14 @@ def check_finite_features(
 
 
 def _check_numbers(X: Any) -> None:
-    """Raise and name the column of a data frame that does not hold numbers."""
-    if not hasattr(X, "dtypes") or not hasattr(X, "columns") or not hasattr(X, "select_dtypes"):
+    """Raise and name the column of a pandas or polars table that does not hold numbers."""
+    if hasattr(X, "select_dtypes"):
+        others = list(X.select_dtypes(exclude=["number", "bool"]).columns)
+    elif hasattr(X, "collect_schema"):
+        others = [name for name, kind in X.collect_schema().items() if not kind.is_numeric() and str(kind) != "Boolean"]
+    else:
         return
-    others = X.select_dtypes(exclude=["number", "bool"]).columns
-    if len(others):
+    if others:
         raise ValueError(
             f"column {others[0]!r} of X holds no numbers ({len(others)} such columns): encode categories and dates "
             "first, for example with pandas.get_dummies or scikit-learn's OneHotEncoder."

@@ -108,24 +108,34 @@ def reproduce(
         typer.Argument(help="variance: how much a bag's loss scatters.  samples: how many bags a learner needs."),
     ],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for table and figure.")] = Path("bagwise-results"),
-    seed: Seed = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
     scale: Annotated[Scale, typer.Option(help="quick: seconds, rougher numbers.  full: minutes.")] = Scale.full,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="TOML file with values to use in place of the scale's."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Show the theory by simulation: what the size of bags does to losses and learners.
 
-    A quick run writes under a name of its own and never replaces the results of a full one.
+    A quick run writes under a name of its own and never replaces the results of a full one; so does one with a config
+    file, which holds lines such as "sizes = [8, 64]" (the keys are the fields of SamplesConfig and VarianceConfig).
     """
     out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
     with _progress() as progress:
         from bagwise.experiments import store
+        from bagwise.experiments.config import load
 
         room, full, draw = _experiment(experiment)
-        quick = scale is Scale.quick
-        frame = room.run(replace(room.QUICK if quick else full, random_state=seed, n_jobs=jobs), progress=progress)
-        name = f"{experiment}-quick" if quick else str(experiment)
-        files = [store.write_table(frame, out / f"{name}.parquet"), store.save_figure(draw(frame), out / f"{name}.png")]
+        plan = room.QUICK if scale is Scale.quick else full
+        plan = plan if config is None else load(plan, config)
+        given = {"random_state": seed, "n_jobs": jobs}
+        plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
+        name = "-".join([experiment, *(["quick"] if scale is Scale.quick else []), *([config.stem] if config else [])])
+        files = [out / f"{name}.parquet", out / f"{name}.png"]
+        frame = store.read_table(store.write_table(room.run(plan, progress=progress), files[0]))
+        store.save_figure(draw(frame), files[1])
     for title, table in room.tables(frame).items():
         _print(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
     _print(*room.summary(frame), "", f"Written: {files[0]}, {files[1]}")

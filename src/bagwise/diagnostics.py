@@ -12,13 +12,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import sparse, special, stats
 
+from bagwise import segment
 from bagwise.bags import Bags, as_bags
 
 _STRETCHES = 10  # parts of the bag order compared for drift
 _LEVELS = 50  # most frequent categories tested one by one
 _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
+
+# Columns with an order of their own, by the kind of their type or what pandas.api.types.infer_dtype calls objects;
+# others are categories.
+_ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
+_ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
+_NAMED = 10  # findings, and columns that are not testable, that str names
 
 Floats = NDArray[Any]
 
@@ -45,6 +52,7 @@ class Diagnosis:
     advice: what follows for the choice of methods.
     proportions: dispersion of the bags' proportions.  features: dispersion of the bags' centroids, one per feature.
     drift: differences between stretches of the bag order, of proportions and features.
+    untestable: what could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes: quantiles (0, ¼, ½, ¾, 1) of the bag sizes.  size_histogram: (sizes, bags of that size).
     n_rows, n_bags, n_outside: rows in bags, bags, rows in no bag.
     single_row_bags: bags of one row, whose label is the report.
@@ -58,6 +66,7 @@ class Diagnosis:
     proportions: Finding
     features: tuple[Finding, ...]
     drift: tuple[Finding, ...]
+    untestable: tuple[str, ...]
     sizes: tuple[int, ...]
     size_histogram: tuple[NDArray[np.integer], NDArray[np.integer]]
     n_rows: int
@@ -71,14 +80,16 @@ class Diagnosis:
     def __str__(self) -> str:
         low, _, middle, _, high = self.sizes
         unusual = [f for f in (self.proportions, *self.features, *self.drift) if f.p_value < self.level]
+        names, more = self.untestable[:_NAMED], len(self.untestable) - _NAMED
         lines = [
             f"verdict: {self.verdict}",
             f"{self.n_bags} bags of {low} to {high} rows (median {middle}); {self.n_rows} rows in bags, "
             f"{self.n_outside} in none",
             *(
                 f"  {f.subject}: variation {f.ratio:.3g} times that of random bags (p = {f.p_value:.2g})"
-                for f in sorted(unusual, key=lambda f: f.p_value)[:10]
+                for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]
             ),
+            *([f"not testable: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"] if names else []),
             f"leaks: {self.single_row_bags} bags of one row, {self.pure_bags} larger bags all 0 or all 1, "
             f"{self.revealed_rows} individual labels revealed",
             f"advice: {self.advice}",
@@ -96,7 +107,8 @@ def diagnose(
 ) -> Diagnosis:
     """Tell whether bags look random, drift along their order, or leak labels.
 
-    X: (n, features) array or data frame; columns that are not numbers are compared by their categories.
+    X: (n, features) array or data frame. Numbers, dates and durations are compared by their ranks; other columns by
+        their frequent categories and by the rank of the category in alphabetical order.
     y, bags, noise_variance: as in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
     level: random bags are called anything else at most this often.
 
@@ -111,10 +123,8 @@ def diagnose(
     >>> diagnose(X, bw.aggregate(y, by_first), bags=by_first).verdict
     'grouped by feature 0'
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}.")
-    columns = _columns(X)
-    n = len(columns[0][1]) if columns else 0
+    check_level(level)
+    n, columns = _columns(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance)
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
@@ -129,6 +139,9 @@ def diagnose(
     proportions, features, drifting = tests[0], tests[1 : len(spread) + 1], tests[len(spread) + 1 :]
     verdict, advice = _verdict(proportions, features, drifting, level)
     single, pure, revealed = _leaks(given)
+    untestable = [f.subject for f in features if np.isnan(f.p_value)]
+    if np.isnan(proportions.p_value):
+        untestable.insert(0, "proportions of real labels" if _real(given) else "proportions")
     histogram = np.unique(given.size, return_counts=True)
     return Diagnosis(
         verdict=verdict,
@@ -137,6 +150,7 @@ def diagnose(
         proportions=proportions,
         features=tuple(features),
         drift=tuple(drifting),
+        untestable=tuple(untestable),
         sizes=tuple(int(q) for q in np.quantile(given.size, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
         size_histogram=histogram,
         n_rows=given.n_bagged,
@@ -149,18 +163,27 @@ def diagnose(
     )
 
 
+def check_level(level: Any) -> None:
+    """Raise unless level is a number between 0 and 1."""
+    if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
+        raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")
+
+
 # -- the test -----------------------------------------------------------------------------------------------------
 
 
 def dispersion_test(values: ArrayLike, bags: Bags) -> float:
     """Two-sided p-value of the hypothesis that bags are a random partition of rows with these values (n,), table order.
 
+    1 where nothing speaks against it because bags could not differ: equal values, or one row per bag.
+
     >>> ids = np.arange(400) // 4
     >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids)) < 1e-9)
     True
     """
     rows = np.asarray(values, dtype=float)[bags.order]
-    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))[1]
+    p_value = _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))[1]
+    return 1.0 if np.isnan(p_value) else p_value
 
 
 def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
@@ -199,9 +222,9 @@ def _dispersion(rows: Floats, sums: Floats, size: NDArray[Any]) -> tuple[float, 
 
 
 def _two_sided(statistic: float, mean: float, variance: float) -> tuple[float, float]:
-    """Ratio to the mean and p-value under a gamma law; groups that could not differ are not testable (NaN, 1)."""
+    """Ratio to the mean and p-value under a gamma law; NaN for groups that could not differ."""
     if mean <= 0 or variance <= 1e-12 * mean**2:
-        return np.nan, 1.0
+        return np.nan, np.nan
     shape, scale = mean**2 / variance, variance / mean
     upper = float(special.gammaincc(shape, statistic / scale))
     return statistic / mean, min(1.0, 2 * min(upper, float(stats.gamma.cdf(statistic, shape, scale=scale))))
@@ -212,10 +235,14 @@ def _two_sided(statistic: float, mean: float, variance: float) -> tuple[float, f
 
 def _proportion_test(bags: Bags) -> Finding:
     """Do bags differ in their proportion? Needs 0/1 labels, whose power sums follow from their number."""
-    proportion = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
-    if bags.noise_variance is None and ((proportion < 0) | (proportion > 1)).any():
-        return Finding("proportions", np.nan, np.nan)  # real labels: their variance inside bags is unknown
-    return _worst("proportions", [_count_test(column, bags) for column in proportion.T])
+    if _real(bags):
+        return Finding("proportions", np.nan, np.nan)  # the variance of real labels inside bags is unknown
+    return _worst("proportions", [_count_test(column, bags) for column in bags.outputs.T])
+
+
+def _real(bags: Bags) -> bool:
+    """Whether labels must be real numbers, since a proportion without noise lies outside [0, 1]."""
+    return bags.noise_variance is None and bool(((bags.proportion < 0) | (bags.proportion > 1)).any())
 
 
 def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
@@ -228,15 +255,15 @@ def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
     statistic = float(((count - size * count.sum() / n) ** 2 / size).sum())
     square, fourth = n * p * (1 - p), n * (p * (1 - p) ** 4 + (1 - p) * p**4)
     mean, variance = partition_moments(n, square, fourth, size)
-    # Independent noise adds its variance to each S_j; the cross term is 4 Var(S_j) s_j², the noise's own about 2 s_j⁴.
+    # Independent noise adds its variance to each S_j; the cross term is 4 Var(S_j) s_j², the noise's own Var(e²):
+    # 5 s_j⁴ for Laplace noise, 2 s_j⁴ for normal. Which it is is unknown: the larger suits both.
     mean += float((noise / size).sum() - noise.sum() / n)
-    variance += float((4 * p * (1 - p) * noise / size + 2 * (noise / size) ** 2).sum())
+    variance += float((4 * p * (1 - p) * noise / size + 5 * (noise / size) ** 2).sum())
     return _two_sided(statistic, mean, variance)
 
 
 def _proportion_drift(bags: Bags) -> Finding:
-    proportion = bags.proportion if bags.proportion.ndim == 2 else bags.proportion[:, None]
-    return _worst("drift of proportions", [_drift_test(bags.size * column, bags) for column in proportion.T])
+    return _worst("drift of proportions", [_drift_test(bags.size * column, bags) for column in bags.outputs.T])
 
 
 def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
@@ -252,31 +279,48 @@ def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
 # -- features -----------------------------------------------------------------------------------------------------
 
 
-def _columns(X: Any) -> list[tuple[str, NDArray[Any]]]:
+def _columns(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
+    """The number of rows, and each column with its name."""
+    if sparse.issparse(X):
+        raise ValueError("X is sparse: pass X.toarray(), or that of the columns to test.")
     if hasattr(X, "to_pandas"):
         X = X.to_pandas()
     if hasattr(X, "columns"):
-        return [(f"feature {name!r}", X[name].to_numpy()) for name in X.columns]
-    table = np.asarray(X)
+        repeated = X.columns.duplicated(keep=False)
+        names = [f"feature {c!r}" + (f" (column {i})" if repeated[i] else "") for i, c in enumerate(X.columns)]
+        return len(X), [(name, X.iloc[:, i].to_numpy()) for i, name in enumerate(names)]
+    table = segment.to_numpy(X)
     if table.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features, got shape {table.shape}.")
-    return [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
+    return len(table), [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
 
 
 def _scores(values: NDArray[Any], name: str) -> list[tuple[Floats, float]]:
-    """Numbers as ranks, so that no few large values decide; categories as indicators of the frequent ones. Each score
-    with the number of rows that do not have its most common value."""
-    if values.dtype.kind in "bui" or values.dtype.kind == "f":
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
-        _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
-        return [((np.cumsum(counts) - counts / 2)[where], float(len(values) - counts.max()))]
+    """Numbers to compare bags by, each with the number of rows that do not have its most common value: ranks, so that
+    no few large values decide; for categories also the indicators of the frequent ones. None where cells have no hash.
+    """
     import pandas as pd
 
-    codes, _ = pd.factorize(values, use_na_sentinel=False)
+    kind = values.dtype.kind if values.dtype.kind != "O" else pd.api.types.infer_dtype(values, skipna=True)
+    if kind in ("c", "complex"):
+        raise ValueError(f"{name} of X holds complex numbers: pass their real and imaginary parts as two columns.")
+    ordered = kind in _ORDERED
+    if ordered and (pd.isna(values).any() or (kind == "f" and np.isinf(values).any())):
+        raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
+    try:
+        codes, levels = pd.factorize(values, use_na_sentinel=False)
+    except TypeError:
+        return []
+    # Not the order of appearance, which is that of the bags where rows of a bag stand together.
+    order = np.argsort(levels if ordered else np.asarray(levels, dtype=str))
     counts = np.bincount(codes)
+    rank = np.empty(len(levels))
+    rank[order] = np.cumsum(counts[order]) - counts[order] / 2
+    scores = [(rank[codes], float(len(values) - counts.max()))]
+    if ordered:
+        return scores
     frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
-    return [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
+    return scores + [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
 
 
 def _feature_test(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
@@ -316,13 +360,13 @@ def _times(finding: Finding, tests: float) -> Finding:
 
 _FOR_RANDOM = "every loss and the label-free evaluation apply."
 _FOR_OTHERS = (
-    "prefer square-form losses, the count likelihood or boosting, which stand bags grouped by features; do not rely on "
+    "prefer square-form losses or the count likelihood, which stand bags grouped by features; do not rely on "
     "label-linear losses or on the label-free evaluation, which need random bags."
 )
 
 
 def _verdict(proportions: Finding, features: list[Finding], drift: list[Finding], level: float) -> tuple[str, str]:
-    grouped = sorted((f for f in features if f.p_value < level and f.ratio > 1), key=lambda f: (f.p_value, -f.ratio))
+    grouped = [f for f in features if f.p_value < level and f.ratio > 1]
     if grouped:
         strongest = max(grouped, key=lambda f: f.ratio)
         more = f" and {len(grouped) - 1} more" if len(grouped) > 1 else ""

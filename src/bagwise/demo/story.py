@@ -7,7 +7,6 @@ without labels, and at last compared with the truth, which only a simulation kno
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from bagwise._files import replacing
 from bagwise._rng import RandomState, generator
 from bagwise.bags import aggregate, random_bags
 from bagwise.datasets import synthetic
@@ -148,7 +148,10 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
         raise NotADirectoryError(f"{folder} is a file: the demo needs a folder to write into.")
     found = sorted(path.name for path in folder.glob("[!.]*"))
     if found and not set(FILES).issubset(found) and not force:
-        raise FileExistsError(f"{folder} holds {found[0]} and is not the demo's own: name another folder, or force it.")
+        raise FileExistsError(
+            f"{folder} holds {found[0]} and is not the demo's own: name another folder, or use --force "
+            "(force=True in Python)."
+        )
 
 
 # -- learning -----------------------------------------------------------------------------------------------------
@@ -229,12 +232,7 @@ def _tables(events: pd.DataFrame, y: NDArray[np.int8], ids: NDArray[np.int64]) -
 
 
 def _write(folder: Path, events: pd.DataFrame, reports: pd.DataFrame, picture: Figure) -> None:
-    """Write all files aside, then move them into place: nobody ever sees half of one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as aside:
-        new = [Path(aside) / name for name in FILES]
-        events.to_parquet(new[0], index=False)
-        reports.to_parquet(new[1], index=False)
-        picture.savefig(new[2], dpi=160)
-        for path in new:
-            os.replace(path, folder / path.name)
+    with replacing(*(folder / name for name in FILES)) as (new_events, new_reports, new_picture):
+        events.to_parquet(new_events, index=False)
+        reports.to_parquet(new_reports, index=False)
+        picture.savefig(new_picture, dpi=160)

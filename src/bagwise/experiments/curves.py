@@ -24,6 +24,16 @@ def standard_error(level: float, trials: int) -> float:
     return float(np.sqrt(level * (1 - level) / trials))
 
 
+def log_bags_error(level: float, trials: int) -> float:
+    """Standard error of the logarithm of the bags at which a success curve Φ(c√m) passes `level`, above one half.
+
+    That is the curve of a choice between two. Larger classes have steeper ones, so that the error is rather too large
+    for them; it does not depend on the local slope of a curve, which is much too uncertain to divide by.
+    """
+    z = stats.norm.ppf(level)
+    return float(standard_error(level, trials) / (stats.norm.pdf(z) * z / 2))
+
+
 def bags_needed(
     bags: ArrayLike, success: ArrayLike, trials: ArrayLike, *, level: float, lasts: bool = True
 ) -> dict[str, Any]:
@@ -37,35 +47,29 @@ def bags_needed(
     """
     m, s, t = np.asarray(bags), np.asarray(success, dtype=float), np.asarray(trials)
     curve = isotonic_regression(s, weights=t).x
-
-    def reach(value: float) -> float:
-        i = int(np.searchsorted(curve, min(value, curve[-1])))
-        if i == 0:
-            return float(np.log(m[0]))
-        part = (min(value, curve[-1]) - curve[i - 1]) / (curve[i] - curve[i - 1])
-        return float(np.log(m[i - 1]) + part * np.log(m[i] / m[i - 1]))
-
     censored = not lasts or bool(s[-1] < level)
     result: dict[str, Any] = {"bags": np.nan, "log_bags_se": np.nan, "bags_grid": np.nan, "censored": censored}
     if not censored:
-        error = standard_error(level, int(t[np.searchsorted(curve, min(level, curve[-1]))]))
+        i = min(int(np.searchsorted(curve, level)), len(m) - 1)  # rounding might leave the end below the level
+        reach = np.log(m[0]) if i == 0 else np.interp(level, curve[i - 1 : i + 1], np.log(m[i - 1 : i + 1]))
         below = np.flatnonzero(s < level)
-        result["bags"] = float(np.exp(reach(level)))
-        result["log_bags_se"] = (reach(level + error) - reach(level - error)) / 2
+        result["bags"], result["log_bags_se"] = float(np.exp(reach)), log_bags_error(level, int(t[i]))
         result["bags_grid"] = float(m[below[-1] + 1 if len(below) else 0])
     return result | {"checkpoints": m.tolist(), "successes": s.tolist(), "trials": t.tolist()}
 
 
-def slope(size: ArrayLike, bags: ArrayLike) -> dict[str, float]:
-    """Least-squares slope of log bags on log k, its error from the scatter around the line.
+def slope(size: ArrayLike, bags: ArrayLike, log_bags_se: ArrayLike) -> dict[str, float]:
+    """Slope of log bags on log k by least squares, weighted by the errors of log bags, with the error these give it.
 
+    The scatter around the line is not used: it says next to nothing where the line has few points.
     Missing where a count is: a slope over the sizes that were within reach would flatter those that were not.
 
-    >>> {name: round(value, 6) for name, value in slope([8, 16, 32], [10, 20, 40]).items()}
-    {'slope': 1.0, 'slope_se': 0.0}
+    >>> {name: round(value, 3) for name, value in slope([8, 16, 32], [10, 20, 40], [0.1, 0.1, 0.1]).items()}
+    {'slope': 1.0, 'slope_se': 0.102}
     """
-    k, m = np.asarray(size, dtype=float), np.asarray(bags, dtype=float)
-    if len(m) < 3 or np.isnan(m).any():
+    x, y, weight = np.log(size), np.log(bags), np.asarray(log_bags_se, dtype=float) ** -2
+    if len(y) < 2 or np.isnan(y).any():
         return {"slope": np.nan, "slope_se": np.nan}
-    fit = stats.linregress(np.log(k), np.log(m))
-    return {"slope": float(fit.slope), "slope_se": float(fit.stderr)}
+    x = x - np.average(x, weights=weight)
+    information = float(weight @ x**2)
+    return {"slope": float((weight * x) @ y) / information, "slope_se": information**-0.5}

@@ -11,9 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bagwise.experiments.learners import LEARNERS
-from bagwise.experiments.problems import problems
-
 # The palette of Okabe and Ito, which the colour-blind can tell apart.
 _BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 _BLUE, _RED, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
@@ -22,7 +19,6 @@ _BLUE, _RED, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
 class Look(NamedTuple):
     """How a method is drawn: no two share both colour and marker, and broken lines have hollow markers."""
 
-    label: str
     colour: str
     marker: str
     line: str = "-"
@@ -42,28 +38,25 @@ class Look(NamedTuple):
 
 
 _ESTIMATORS = {
-    ("ours", "exact"): Look("ours, exact mean", _BLUE, "o"),
-    ("ours", "leave_one_out"): Look("ours, leave-one-out (paper)", _SKY, "s"),
-    ("ours", "corrected"): Look("ours, corrected", _BLACK, "x", "--"),
-    ("ours", "running"): Look("ours, running", _PURPLE, "P", ":"),
-    ("li", "exact"): Look("Li, exact mean", _RED, "^"),
-    ("li", "leave_one_out"): Look("Li, leave-one-out (paper)", _RED, "v", "--"),
-    ("easyllp_square", "none"): Look("EasyLLP, square loss", _ORANGE, "D"),
-    ("centred_square", "exact"): Look("centred, exact mean", _GREEN, "X"),
-    ("centred_square", "leave_one_out"): Look("centred, leave-one-out", _GREEN, "p", "--"),
+    ("ours", "exact"): Look(_BLUE, "o"),
+    ("ours", "leave_one_out"): Look(_SKY, "s"),
+    ("ours", "corrected"): Look(_BLACK, "x", "--"),
+    ("ours", "running"): Look(_PURPLE, "P", ":"),
+    ("li", "exact"): Look(_RED, "^"),
+    ("li", "leave_one_out"): Look(_RED, "v", "--"),
+    ("easyllp_square", "none"): Look(_ORANGE, "D"),
+    ("centred_square", "exact"): Look(_GREEN, "X"),
+    ("centred_square", "leave_one_out"): Look(_GREEN, "p", "--"),
 }
 
 _LEARNERS = {
-    name: Look(LEARNERS[name].label, *rest)
-    for name, *rest in (
-        ("algorithm_1", _BLACK, "s"),
-        ("ours", _BLUE, "o"),
-        ("ours_estimated", _SKY, "h", "--"),
-        ("centred", _GREEN, "X"),
-        ("li", _RED, "^"),
-        ("easyllp", _ORANGE, "D"),
-        ("matching", _PURPLE, "P", "-."),
-    )
+    "algorithm_1": Look(_BLACK, "s"),
+    "ours": Look(_BLUE, "o"),
+    "ours_estimated": Look(_SKY, "h", "--"),
+    "centred": Look(_GREEN, "X"),
+    "li": Look(_RED, "^"),
+    "easyllp": Look(_ORANGE, "D"),
+    "matching": Look(_PURPLE, "P", "-."),
 }
 
 
@@ -78,7 +71,7 @@ def variance_figure(frame: pd.DataFrame) -> Figure:
         for place, ((loss, means), look) in enumerate(_ESTIMATORS.items()):
             one = rows[(rows["loss"] == loss) & (rows["means"] == means)].sort_values("k")
             k = one["k"] * _dodge(place, len(_ESTIMATORS))
-            top.errorbar(k, one["variance"], yerr=one["variance_se"], label=look.label, **look.style)
+            top.errorbar(k, one["variance"], yerr=one["variance_se"], label=one["label"].iloc[0], **look.style)
             bottom.errorbar(k, one["mean"] / one["risk"], yerr=one["mean_se"] / one["risk"], **look.style)
         top.set(title=f"model {model}", yscale="log")
         bottom.axhline(1, color=_GREY, linewidth=1, zorder=1)
@@ -116,8 +109,7 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
             one = rows[rows["learner"] == learner].sort_values("k")
             if len(one):
                 handles |= _needs(panel, one, look, _dodge(place, len(_LEARNERS)))
-        title = problems(float(rows["regret"].iloc[0]))[name].title
-        panel.set(title=f"({name}) {title}", yscale="log")
+        panel.set(title=f"({name}) {rows['title'].iloc[0]}", yscale="log")
         panel.yaxis.set_major_formatter(FuncFormatter(lambda m, _: f"{m:,.0f}"))
         _sizes(panel, rows["k"])
     for panel in grid[-1]:
@@ -132,7 +124,9 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
 def _needs(panel: Axes, one: pd.DataFrame, look: Look, dodge: float) -> dict[str, Any]:
     """Draw what one learner needs in one problem; returns what the legend must explain."""
     error = one["bags"] * np.expm1(one["log_bags_se"])
-    handles: dict[str, Any] = {look.label: panel.errorbar(one["k"] * dodge, one["bags"], yerr=error, **look.style)}
+    handles: dict[str, Any] = {
+        one["label"].iloc[0]: panel.errorbar(one["k"] * dodge, one["bags"], yerr=error, **look.style)
+    }
     lost = one[one["censored"]]
     hopeless = lost["limit_regret"] >= lost["regret"]
     caret: dict[str, Any] = {

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file in the folder of `path` that takes its place if the block succeeds and vanishes if not."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.stem}-{uuid.uuid4().hex}{path.suffix}")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from bagwise._files import replacing
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write a table to Parquet."""
-    with replacing(path) as temporary:
+    with replacing(path) as (temporary,):
         pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
     return Path(path)
 
@@ -42,6 +27,6 @@ def read_table(path: str | Path) -> pd.DataFrame:
 
 def save_figure(figure: Figure, path: str | Path, **options: Any) -> Path:
     """Save a Matplotlib figure; the format follows the name."""
-    with replacing(path) as temporary:
+    with replacing(path) as (temporary,):
         figure.savefig(temporary, **{"dpi": 150, **options})
     return Path(path)

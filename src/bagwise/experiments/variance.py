@@ -40,18 +40,18 @@ MODELS = {
     "h = x²": Model(function=np.square, mean=1 / 3, risk=2 / 15),
 }
 
-ESTIMATORS: tuple[tuple[str, str], ...] = (
-    ("ours", "exact"),
-    ("ours", "leave_one_out"),
-    ("ours", "corrected"),
-    ("ours", "running"),
-    ("li", "exact"),
-    ("li", "leave_one_out"),
-    ("easyllp_square", "none"),
-    ("centred_square", "exact"),
-    ("centred_square", "leave_one_out"),
-)
-"""Loss and means of each estimator, under the library's names; the paper's are the leave-one-out ones."""
+ESTIMATORS: dict[tuple[str, str], str] = {
+    ("ours", "exact"): "ours, exact mean",
+    ("ours", "leave_one_out"): "ours, leave-one-out (paper)",
+    ("ours", "corrected"): "ours, corrected",
+    ("ours", "running"): "ours, running",
+    ("li", "exact"): "Li, exact mean",
+    ("li", "leave_one_out"): "Li, leave-one-out (paper)",
+    ("easyllp_square", "none"): "EasyLLP, square loss",
+    ("centred_square", "exact"): "centred, exact mean",
+    ("centred_square", "leave_one_out"): "centred, leave-one-out",
+}
+"""Label of each estimator by its loss and means, under the library's names; the paper's are the leave-one-out ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class VarianceConfig:
             raise ValueError(f"repetitions must be at least 2, got {self.repetitions}: their spread gives the errors.")
 
 
-QUICK = VarianceConfig(rows=2**14, sizes=(2, 16, 64, 256), repetitions=16, n_jobs=1)
+QUICK = VarianceConfig(rows=2**14, sizes=(2, 16, 64, 256), repetitions=16)
 """Seconds instead of a minute; standard errors eight times as large."""
 
 
@@ -100,7 +100,7 @@ def run(config: VarianceConfig, *, progress: Callable[[int, int], None] | None =
         frames.append(pd.DataFrame.from_records(records))
         if progress is not None:
             progress(done, config.repetitions)
-    keys = ["model", "loss", "means", "k"]
+    keys = ["model", "loss", "means", "label", "k"]
     groups = pd.concat(frames).groupby(keys, sort=False)[["mean", "variance", "excess"]]
     error = groups.std() / np.sqrt(config.repetitions)
     frame = groups.mean().join(error.add_suffix("_se")).reset_index()
@@ -122,7 +122,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
         for name, model in MODELS.items():
             h = model.function(x)
             exact: dict[str, NDArray[np.float64]] = {}
-            for loss, means in ESTIMATORS:
+            for (loss, means), label in ESTIMATORS.items():
                 if means in MEANS:
                     value = _by_batch(loss, _strategy(means), h, batches)
                 else:
@@ -133,6 +133,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
                         "model": name,
                         "loss": loss,
                         "means": means,
+                        "label": label,
                         "k": k,
                         "mean": value.mean(),
                         "variance": value.var(ddof=1),
@@ -184,17 +185,17 @@ def summary(frame: pd.DataFrame) -> list[str]:
         return float(value.loc[(model, loss, means, k), column])
 
     def growth(model: str, loss: str, means: str) -> str:
-        first, last = (at("variance", model, loss, means, k) for k in (small, large))
-        return f"{first:.3g} at k = {small}, {last:.3g} at k = {large}"
+        return ", ".join(f"{at('variance', model, loss, means, k):.3g} at k = {k}" for k in sorted({small, large}))
 
     notes = [
         f"Ours, exact mean, h = x: variance {growth('h = x', 'ours', 'exact')}.",
         f"Ours, leave-one-out mean as in the paper, h = x: variance {growth('h = x', 'ours', 'leave_one_out')}.",
-        f"Li, h = x: variance {growth('h = x', 'li', 'exact')}; it grows linearly because E[h] = 1/2 is not p = 1/3. "
-        f"For h = x², where E[h] = p, it is flat: {growth('h = x²', 'li', 'exact')}.",
-        f"EasyLLP is flat for h = x ({growth('h = x', 'easyllp_square', 'none')}) because E[d] = 0 there by symmetry, "
-        f"and grows linearly for h = x² ({growth('h = x²', 'easyllp_square', 'none')}), where E[d] = 1/3.",
-        f"Its centred form stays flat for h = x²: {growth('h = x²', 'centred_square', 'exact')}.",
+        f"Li, h = x: variance {growth('h = x', 'li', 'exact')}; it should grow linearly, since E[h] = 1/2 is not "
+        f"p = 1/3, and stay bounded for h = x², where E[h] = p: {growth('h = x²', 'li', 'exact')}.",
+        f"EasyLLP, h = x: variance {growth('h = x', 'easyllp_square', 'none')}; it should stay bounded, but only "
+        f"because E[d] = 0 there by symmetry, and grow linearly for h = x², where E[d] = 1/3: "
+        f"{growth('h = x²', 'easyllp_square', 'none')}.",
+        f"Its centred form, h = x²: variance {growth('h = x²', 'centred_square', 'exact')}; it should stay bounded.",
     ]
     k = 256 if 256 in set(frame["k"]) else large
     for means in ("leave_one_out", "corrected", "running"):
