@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -130,6 +131,7 @@ def test_demo_leaves_other_folders_alone(tmp_path):
     (tmp_path / "events.parquet").write_text("mine")
     line = one_sentence(call("demo", "--out", tmp_path, "--rows", ROWS))
     assert "is not the demo's own" in line
+    assert "--force" in line
     assert (tmp_path / "events.parquet").read_text() == "mine"
     assert names(tmp_path) == {"events.parquet"}
     assert call("demo", "--out", tmp_path, "--rows", ROWS, "--force").exit_code == 0
@@ -185,7 +187,7 @@ def test_reproduce_prints_and_writes(tmp_path, monkeypatch, experiment, words):
     assert names(tmp_path / "new") == {f"{experiment}-quick.parquet", f"{experiment}-quick.png"}
     assert f"{experiment}-quick.png" in result.stdout
     frame = pd.read_parquet(tmp_path / "new" / f"{experiment}-quick.parquet")
-    assert {"k", "config_hash", "bagwise_version"} <= set(frame)
+    assert {"k", "label", "config", "config_hash", "bagwise_version"} <= set(frame)
 
 
 def test_reproduce_takes_the_seed_and_the_scale(tmp_path, monkeypatch):
@@ -200,3 +202,19 @@ def test_reproduce_takes_the_seed_and_the_scale(tmp_path, monkeypatch):
         assert call("reproduce", "variance", "--out", tmp_path, *options).exit_code == 130
     assert seen == [(7, 2, 2**20), (0, 3, 2**14)]
     assert names(tmp_path) == set()
+
+
+def test_reproduce_takes_a_config_file(tmp_path):
+    file, out = tmp_path / "mine.toml", tmp_path / "out"
+    file.write_text("rows = 2048\nsizes = [4, 16]\nrepetitions = 2\nrandom_state = 5\nn_jobs = 1\n")
+    for options, seed in ([], 5), (["--seed", "7"], 7):  # what is typed wins over the file
+        result = call("reproduce", "variance", "--config", file, "--out", out, *options)
+        assert result.exit_code == 0, result.stderr
+        assert names(out) == {"variance-mine.parquet", "variance-mine.png"}
+        frame = pd.read_parquet(out / "variance-mine.parquet")
+        assert set(frame["k"]) == {4, 16}
+        assert json.loads(frame["config"][0])["random_state"] == seed
+    file.write_text("row = 2048\n")
+    line = one_sentence(call("reproduce", "variance", "--config", file, "--out", out))
+    assert "unknown keys row: the keys are rows" in line
+    assert call("reproduce", "variance", "--config", tmp_path / "none.toml").exit_code == 2

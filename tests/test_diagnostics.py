@@ -1,8 +1,10 @@
 import itertools
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.stats import binomtest, kstest
 
 import bagwise as bw
@@ -77,9 +79,24 @@ def test_noised_random_bags_stay_random(seed):
         ids = bw.random_bags(len(y), 32, rng)
         noise = rng.laplace(scale=2.0, size=200)[np.maximum(ids, 0)] / 32
         noised = bw.aggregate(y, ids) + noise
-        alarms += not diagnose(frame, noised, bags=ids, noise_variance=8.0, level=0.1).random
-        assert (alarms, diagnose(frame, noised, bags=ids, noise_variance=8.0).revealed_rows)[1] == 0
+        found = diagnose(frame, noised, bags=ids, noise_variance=8.0, level=0.1)
+        alarms += not found.random
+        assert found.revealed_rows == 0
     assert binomtest(alarms, 60, 0.1, alternative="greater").pvalue > 1e-4
+
+
+@pytest.mark.parametrize("law", ["laplace", "normal"])
+def test_noise_that_dominates_raises_false_alarms_at_most_at_the_nominal_rate(law, seed):
+    """The square of Laplace noise varies more than that of normal noise with the same variance."""
+    rng = np.random.default_rng([seed, 4])
+    ids, alarms = np.arange(6400) // 32, 0
+    for _ in range(300):
+        y = (rng.random(6400) < 0.3).astype(float)
+        noise = rng.laplace(scale=10, size=200) if law == "laplace" else rng.normal(scale=200**0.5, size=200)
+        noised = bw.aggregate(y, ids) + noise[ids] / 32
+        alarms += diagnose(np.empty((6400, 0)), noised, bags=ids, noise_variance=200.0).proportions.p_value < 0.1
+    # The p-value is multiplied by three, for the questions asked.
+    assert binomtest(int(alarms), 300, 0.1 / 3, alternative="greater").pvalue > 1e-4
 
 
 # -- power --------------------------------------------------------------------------------------------------------
@@ -96,6 +113,53 @@ def test_bags_sorted_by_a_feature_are_found_and_named(column, size):
     assert not found.random
     assert found.verdict.startswith(f"grouped by feature '{column}'")
     assert "label-free evaluation" in found.advice
+
+
+def moments(place):
+    return pd.Series(pd.Timestamp("2024-02-28") + pd.to_timedelta(place, unit="h"))
+
+
+COLUMNS = {  # a column that sorts as `place` does
+    "datetime": moments,
+    "datetime with zone": lambda place: moments(place).dt.tz_localize("UTC").dt.tz_convert("Europe/Paris"),
+    "date": lambda place: moments(place).dt.date,
+    "period": lambda place: moments(place).dt.to_period("D"),
+    "timedelta": lambda place: pd.Series(pd.to_timedelta(place, unit="s")),
+    "2,000 strings": lambda place: pd.Series([f"user {p * 2000 // 6400:04}" for p in place]),
+    "2,000 categories": lambda place: pd.Series(place * 2000 // 6400).astype("category"),
+    "objects": lambda place: pd.Series(place, dtype=object),
+    "decimals": lambda place: pd.Series([Decimal(int(p)) for p in place]),
+    "nullable integers": lambda place: pd.Series(place).astype("Int64"),
+    "nullable booleans": lambda place: pd.Series(place < 640).astype("boolean"),
+    "numbers and strings": lambda place: pd.Series([int(p) if p < 3200 else f"{p} €" for p in place]),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("as_array", [False, True])
+def test_columns_of_every_kind_are_tested(kind, as_array):
+    rng = np.random.default_rng(0)
+    place = rng.permutation(6400)
+    frame = pd.DataFrame({"column": COLUMNS[kind](place), "name": "x"})
+    X = frame.to_numpy() if as_array else frame
+    y = (rng.random(6400) < 0.3).astype(float)
+    ids = rng.permutation(100)[place // 64]
+    found = diagnose(X, bw.aggregate(y, ids), bags=ids)
+    name, constant = ("feature 0", "feature 1") if as_array else ("feature 'column'", "feature 'name'")
+    assert found.verdict == f"grouped by {name}"
+    assert found.untestable == (constant,)
+    in_order = np.arange(6400) // 64  # random bags, since places are; rows of a bag stand together
+    assert diagnose(X, bw.aggregate(y, in_order), bags=in_order).random
+
+
+def test_users_who_keep_together_are_found():
+    """2,000 users of 3 or 4 rows, whole users put into bags at random: no user is frequent, none is next to another."""
+    rng = np.random.default_rng(0)
+    user = np.arange(6400) * 2000 // 6400
+    ids = (rng.permutation(2000) // 20)[user]
+    frame = pd.DataFrame({"user": rng.permutation(2000).astype(str)[user]})
+    y = (rng.random(6400) < 0.3).astype(float)
+    assert diagnose(frame, bw.aggregate(y, ids), bags=ids).verdict == "grouped by feature 'user'"
 
 
 def test_weakly_grouped_bags_are_found():
@@ -173,22 +237,80 @@ def test_classes_and_real_labels_are_handled():
     real = diagnose(frame, bw.aggregate(rng.normal(50, 10, 6400), ids), bags=ids)
     assert np.isnan(real.proportions.p_value)
     assert real.random
+    assert "\nnot testable: proportions of real labels\n" in str(real)
 
 
-def test_rare_and_constant_columns_are_not_testable():
+def test_what_is_not_testable_is_said():
     rng = np.random.default_rng(0)
-    X = np.zeros((640, 2))
-    X[[3, 5], 1] = 1
-    ids = np.arange(640) // 16  # the two unusual rows share a bag
+    frame = pd.DataFrame({"constant": 0.0, "rare": 0.0, "lists": [[i] for i in range(640)], "age": rng.random(640)})
+    frame.loc[[3, 5], "rare"] = 1  # the two unusual rows share a bag
+    ids = np.arange(640) // 16
     y = bw.aggregate((rng.random(640) < 0.5).astype(float), ids)
-    found = diagnose(X, y, bags=ids)
-    assert all(np.isnan(f.p_value) for f in found.features)
+    found = diagnose(frame, y, bags=ids)
+    assert [np.isnan(f.p_value) for f in found.features] == [True, True, True, False]
+    assert found.untestable == ("feature 'constant'", "feature 'rare'", "feature 'lists'")
     assert found.random
+    assert "\nnot testable: feature 'constant', feature 'rare', feature 'lists'\n" in str(found)
+    many = diagnose(np.zeros((640, 13)), y, bags=ids)
+    assert "feature 9 and 3 more\n" in str(many)
+    assert "not testable" not in str(diagnose(frame[["age"]], y, bags=ids))
+
+
+def test_bags_of_one_row_cannot_differ_from_random_ones():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(640, 1)), (rng.random(640) < 0.5).astype(float)
+    found = diagnose(X, y)
+    assert np.isnan(found.features[0].ratio)
+    assert np.isnan(found.features[0].p_value)
+    assert found.untestable == ("proportions", "feature 0")
+    assert dispersion_test(X[:, 0], bw.Bags.singletons(y)) == 1
+    assert dispersion_test(np.full(640, 0.1), bw.Bags.from_rows(np.zeros(640), np.arange(640) // 16)) == 1
+
+
+def test_without_features_proportions_are_tested():
+    rng = np.random.default_rng(0)
+    y = np.sort(rng.random(640) < 0.5).astype(float)
+    ids = rng.permutation(40)[np.arange(640) // 16]
+    for X in (np.empty((640, 0)), pd.DataFrame(index=range(640))):
+        found = diagnose(X, bw.aggregate(y, ids), bags=ids)
+        assert found.verdict.startswith("grouped by something related to the label")
+        assert found.features == ()
+
+
+def test_columns_of_the_same_name_are_told_apart():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((640, 2)), columns=["age", "age"])
+    ids = by(frame.iloc[:, 1], 16)
+    found = diagnose(frame, bw.aggregate((rng.random(640) < 0.5).astype(float), ids), bags=ids)
+    assert found.verdict == "grouped by feature 'age' (column 1)"
+
+
+def test_the_advice_names_only_what_exists():
+    rng = np.random.default_rng(0)
+    X, ids = np.arange(640.0)[:, None], np.arange(640) // 16
+    advice = diagnose(X, bw.aggregate((rng.random(640) < 0.5).astype(float), ids), bags=ids).advice
+    assert "square-form losses or the count likelihood" in advice
+    assert "boosting" not in advice
 
 
 @pytest.mark.parametrize(
     ("X", "y", "ids", "message"),
     [
+        (sparse.csr_array(np.zeros((4, 1))), [0.5] * 4, [0, 0, 1, 1], "X is sparse: pass X.toarray"),
+        (np.zeros((4, 1), dtype=complex), [0.5] * 4, [0, 0, 1, 1], "feature 0 of X holds complex numbers"),
+        (np.array([[1j]] * 4, dtype=object), [0.5] * 4, [0, 0, 1, 1], "feature 0 of X holds complex numbers"),
+        (
+            pd.DataFrame({"a": [pd.NaT] + [pd.Timestamp(0)] * 3}),
+            [0.5] * 4,
+            [0, 0, 1, 1],
+            "feature 'a' of X contains NaN",
+        ),
+        (
+            pd.DataFrame({"a": [None, 1, 2, 3]}).astype("Int64"),
+            [0.5] * 4,
+            [0, 0, 1, 1],
+            "feature 'a' of X contains NaN",
+        ),
         (np.zeros((4, 1)), [0.5] * 4, [0] * 4, "one bag only"),
         (np.zeros(4), [0.5] * 4, [0, 0, 1, 1], "two dimensions"),
         (np.array([[0.0], [np.nan], [0], [0]]), [0.5] * 4, [0, 0, 1, 1], "feature 0 of X contains NaN"),
@@ -198,3 +320,9 @@ def test_rare_and_constant_columns_are_not_testable():
 def test_wrong_input_gets_one_clear_sentence(X, y, ids, message):
     with pytest.raises(ValueError, match=message):
         diagnose(X, y, bags=ids)
+
+
+@pytest.mark.parametrize("level", [0.0, 1, 5, "a", None])
+def test_a_level_is_a_number_between_0_and_1(level):
+    with pytest.raises(ValueError, match="level must be a number between 0 and 1, got"):
+        diagnose(np.zeros((4, 1)), [0.5] * 4, bags=[0, 0, 1, 1], level=level)

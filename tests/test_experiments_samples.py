@@ -187,9 +187,9 @@ def walk(rng, need, trials):
     return bags_needed(*zip(*curve, strict=True), level=0.95)
 
 
-def test_the_error_of_a_slope_has_the_right_size():
-    """As often as it should the ± is exceeded, up to 5 standard errors; making curves monotone may take a fifth off."""
-    rng, repetitions = np.random.default_rng(0), 400
+def test_the_error_of_a_slope_has_the_right_size(seed):
+    """The slope scatters as its ± says, or somewhat less: the ± leaves out what making curves monotone gains."""
+    rng, repetitions = np.random.default_rng(seed), 400
     size, need, trials = [8, 32, 128], [40, 80, 160], [300, 300, 150]  # the true slope is 1/2
     z = []
     for _ in range(repetitions):
@@ -213,8 +213,8 @@ SMALL = SamplesConfig(
     learners=("algorithm_1", "ours", "centred", "matching"),
 )  # fmt: skip
 FLAT = SamplesConfig(
-    problems=("ii", "iii", "iv"), learners=("ours", "ours_estimated", "centred"), sizes=(8, 512), trials=1000,
-    fewest_trials=1000, ratio=1.25, cap=400, n_jobs=1,
+    problems=("ii", "iii", "iv"), learners=("ours", "ours_estimated", "centred"), sizes=(8, 512), trials=900,
+    fewest_trials=900, ratio=1.4, cap=400, n_jobs=1,
 )  # fmt: skip
 GROWING = SamplesConfig(
     problems=("ii",),
@@ -238,8 +238,8 @@ def slope_tolerance(config):
     return 5 * np.sqrt(2) * log_bags_error(config.success, config.trials) / np.log(config.sizes[1] / config.sizes[0])
 
 
-def test_ours_and_centred_do_not_grow():
-    fits = samples.slopes(samples.run(FLAT))
+def test_ours_and_centred_do_not_grow(seed):
+    fits = samples.slopes(samples.run(replace(FLAT, random_state=seed)))
     assert len(fits) == 9
     assert slope_tolerance(FLAT) < 0.15  # a slope of 0.3 is as far from passing as 0 is from failing
     assert (abs(fits["slope"]) < slope_tolerance(FLAT)).all()
@@ -287,9 +287,7 @@ def test_summary_says_what_the_table_holds():
     frame = samples.run(replace(SMALL, problems=("iv",), learners=("matching",), sizes=(8, 64)))
     line, note = samples.summary(frame)
     number = f"{frame['bags'].iloc[0]:.0f}"
-    assert line.startswith(
-        f"(iv) matching: {number} bags at k = 8; no number of bags suffices at k = 64, where its mean"
-    )
+    assert line.startswith(f"(iv) matching: {number} bags at k = 8; no number of bags suffices at k = 64, where")
     assert "classes are ours" in note
     capped = frame.assign(limit_regret=0.0)  # as if it were only slow
     assert samples.summary(capped)[0].endswith("bags at k = 8; more than 400 bags at k = 64.")

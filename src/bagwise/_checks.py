@@ -96,3 +96,9 @@ def check_sizes(reported: NDArray[np.floating], rows: NDArray[np.integer], keys:
             f"bag {name(keys[j])} reports size {reported[j]:g} but has {rows[j]} rows: rows are missing or repeated; "
             "complete them, or leave the column of sizes out."
         )
+
+
+def check_level(level: Any) -> None:
+    """Raise unless level is a number between 0 and 1."""
+    if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
+        raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")

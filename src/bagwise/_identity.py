@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from bagwise._checks import check_level
 from bagwise.bags import Bags
-from bagwise.diagnostics import check_level
 from bagwise.segment import per_bag
 
 Floats = NDArray[Any]

@@ -1,7 +1,7 @@
 """What all estimators share: reading (X, y, bags), naming classes, turning h into predictions.
 
-An estimator states two things, how it fits bags (`_fit_bags`) and what it predicts (`_predict_mean`); everything a user
-calls is written here once.
+An estimator states three things, how it reads features (`_check_features`), how it fits bags (`_fit_bags`) and what it
+predicts (`_predict_mean`); everything a user calls is written here once.
 """
 
 from __future__ import annotations
@@ -30,6 +30,20 @@ class BagEstimator(ABC, BaseEstimator):
     def _predict_mean(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
         """The predictions h, (n,) or (n, classes), not clipped."""
 
+    @abstractmethod
+    def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
+        """X as the numbers the model reads, checked; in `fit`, what is to be remembered of X is remembered."""
+
+    def _checked_predict(self, X: Any) -> NDArray[np.floating]:
+        X = self._check_features(X, fitting=False)
+        h = self._predict_mean(X)
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))
+        return h
+
+
+class NumericFeatures:
+    """Features that must be finite numbers."""
+
     def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
         if not fitting:
             check_is_fitted(self)
@@ -37,12 +51,6 @@ class BagEstimator(ABC, BaseEstimator):
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
         return validate_data(self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite=False, **options)
-
-    def _checked_predict(self, X: Any) -> NDArray[np.floating]:
-        X = self._check_features(X, fitting=False)
-        h = self._predict_mean(X)
-        check_finite_features(h, X, getattr(self, "feature_names_in_", None))
-        return h
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):

@@ -113,14 +113,16 @@ def reproduce(
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
     config: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="TOML file with values to use in place of the scale's."),
+        typer.Option(
+            exists=True, dir_okay=False, help="TOML file: fields of SamplesConfig or VarianceConfig to change."
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
     """Show the theory by simulation: what the size of bags does to losses and learners.
 
-    A quick run writes under a name of its own and never replaces the results of a full one; so does one with a config
-    file, which holds lines such as "sizes = [8, 64]" (the keys are the fields of SamplesConfig and VarianceConfig).
+    A quick run writes under a name of its own and never replaces the results of a full one.
+    So does a run with a config file, which is TOML such as: sizes = [8, 64]
     """
     out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
     with _progress() as progress:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special, stats
 
 from bagwise import segment
+from bagwise._checks import check_level
 from bagwise.bags import Bags, as_bags
 
 _STRETCHES = 10  # parts of the bag order compared for drift
@@ -161,12 +162,6 @@ def diagnose(
         revealed_rows=revealed,
         level=level,
     )
-
-
-def check_level(level: Any) -> None:
-    """Raise unless level is a number between 0 and 1."""
-    if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
-        raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")
 
 
 # -- the test -----------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
 
 def _needs(panel: Axes, one: pd.DataFrame, look: Look, dodge: float) -> dict[str, Any]:
     """Draw what one learner needs in one problem; returns what the legend must explain."""
-    error = one["bags"] * np.expm1(one["log_bags_se"])
+    error = [one["bags"] * abs(np.expm1(sign * one["log_bags_se"])) for sign in (-1, 1)]
     handles: dict[str, Any] = {
         one["label"].iloc[0]: panel.errorbar(one["k"] * dodge, one["bags"], yerr=error, **look.style)
     }

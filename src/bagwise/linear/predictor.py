@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.base import NumericFeatures
 
-class LinearPredictor:
+
+class LinearPredictor(NumericFeatures):
     """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
 
     coef_: NDArray[np.floating]

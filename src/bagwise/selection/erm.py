@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bagwise import segment
+from bagwise._checks import check_level
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
@@ -83,8 +84,7 @@ def clipped_erm(
     n_hypotheses = len(hypotheses) if isinstance(hypotheses, (list, tuple)) else hypotheses.shape[1]
     if n_hypotheses == 0:
         raise ValueError("there are no hypotheses to choose from.")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, got {level}.")
+    check_level(level)
     known = prior is not None and means is not None
     if len(bags) < (2 if known else 4):
         raise ValueError(f"there are {len(bags)} bags only: 2 are needed at least, or 4 if p or E[h] is estimated.")
