@@ -237,7 +237,7 @@ COUNTS = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=np.nan, means=[1, 1]), r"prior must lie in \[0, 1\]"),
         (
             lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], level=95),
-            "level must lie between 0 and 1",
+            "level must be a number between 0 and 1",
         ),
         (lambda: clipped_erm(H, BAGS, prior=0.5, means=[1]), r"got shape \(4,\)"),
         (lambda: clipped_erm([H, "x"], BAGS, prior=0.5, means=[1, 1]), "must be a function, a model or numbers"),
