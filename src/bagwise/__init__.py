@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bagwise.bags import Bags, aggregate, random_bags
+    from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
     from bagwise.diagnostics import diagnose
     from bagwise.evaluation import evaluate
     from bagwise.linear import BagRidgeClassifier, BagRidgeRegressor, BagSGDClassifier, BagSGDRegressor
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BagBoostingClassifier",
+    "BagBoostingRegressor",
     "BagRidgeClassifier",
     "BagRidgeRegressor",
     "BagSGDClassifier",
@@ -45,10 +48,23 @@ __all__ = [
     "two_function_test",
 ]
 
-_ROOMS = ("bags", "datasets", "diagnostics", "evaluation", "linear", "losses", "means", "selection", "theory")
+_ROOMS = (
+    "bags",
+    "boosting",
+    "datasets",
+    "diagnostics",
+    "evaluation",
+    "linear",
+    "losses",
+    "means",
+    "selection",
+    "theory",
+)
 
 
 _ROOM_OF = {
+    "BagBoostingClassifier": "boosting",
+    "BagBoostingRegressor": "boosting",
     "BagRidgeClassifier": "linear",
     "BagRidgeRegressor": "linear",
     "BagSGDClassifier": "linear",

@@ -1,0 +1,143 @@
+"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import means
+from bagwise.bags import Bags
+from bagwise.boosting.leaves import solve_leaves
+from bagwise.losses import debiased_square_of_sums, residual
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions:
+    """How trees are grown and their values solved; names as in LightGBM."""
+
+    learning_rate: float
+    num_leaves: int
+    min_child_samples: int
+    colsample_bytree: float
+    reg_lambda: float
+    max_cat_to_onehot: int
+    n_jobs: int
+
+    def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
+        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours."""
+        fewest = min(1.0, 4 / n_features)  # a tree of fewer features could not show how they act together
+        return {
+            "objective": "none",
+            "learning_rate": 1.0,
+            "num_leaves": self.num_leaves,
+            "min_data_in_leaf": self.min_child_samples,
+            "min_sum_hessian_in_leaf": 0.0,
+            "min_data_in_bin": 1,
+            "feature_pre_filter": False,
+            "feature_fraction": max(self.colsample_bytree, fewest),
+            # One category against the rest: groups of categories, sorted by a gradient this noisy, overfit.
+            "max_cat_to_onehot": self.max_cat_to_onehot,
+            "cat_l2": 0.0,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "num_threads": self.n_jobs,
+            "verbosity": -1,
+        }
+
+
+@dataclass(eq=False)
+class Boosted:
+    """A sequence of trees per output, fitted to bags.
+
+    prior: (outputs,) what the predictions start from.  boosters: one per output.
+    h: (n, outputs) predictions for all rows of the training table.  risks: label-free risk on watched bags per tree.
+    """
+
+    prior: Floats
+    boosters: list[lgb.Booster]
+    h: Floats
+    n_jobs: int
+    risks: list[float] = field(default_factory=list)
+
+    def predict(self, X: Floats, n_trees: int) -> Floats:
+        """(n, outputs) predictions after `n_trees` trees."""
+        if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
+            return np.tile(self.prior, (len(X), 1))
+        trees = [
+            booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=self.n_jobs)
+            for booster in self.boosters
+        ]
+        return self.prior + np.stack(trees, axis=1)
+
+
+def boost(
+    X: Floats,
+    data: lgb.Dataset,
+    bags: Bags,
+    options: TreeOptions,
+    *,
+    n_trees: int,
+    seed: int,
+    watch: Bags | None = None,
+    patience: int = 0,
+) -> Boosted:
+    """Fit at most `n_trees` trees per output to `bags`, some of the bags of the table X.
+
+    With `watch`, other bags of the same table, their label-free risk is recorded after every tree, p and E[h] coming
+    from `bags` alone; growth stops when it has not improved for `patience` trees.
+    """
+    prior = np.atleast_1d(means.prior(bags))
+    model = Boosted(prior, [], np.tile(prior, (len(X), 1)), options.n_jobs)
+    if not (np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)).any():
+        return model  # no feature varies
+    rows = np.flatnonzero(bags.code >= 0)
+    part = data if len(rows) == len(X) else data.subset(rows)
+    model.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
+    while len(model.risks) < n_trees:
+        grown = [_add_tree(model, c, X, rows, bags, options) for c in range(len(prior))]
+        if not any(grown):
+            break
+        model.risks.append(np.nan if watch is None else _risk(model, bags, watch))
+        if watch is not None and len(model.risks) - 1 - int(np.argmin(model.risks)) >= patience:
+            break
+    return model
+
+
+def _add_tree(
+    model: Boosted, output: int, X: Floats, rows: NDArray[np.integer], bags: Bags, options: TreeOptions
+) -> bool:
+    """Grow a tree on the gradient −R_j + (E[h] − p) of each row, then solve for its values. False if none can grow."""
+    booster, h, p = model.boosters[output], model.h[:, output], model.prior[output]
+    inside = h[bags.order]
+    mean = inside.mean()
+    r = residual(bags.sum(inside), bags.size, bags.outputs[:, output], prior=p, mean=mean)
+    gradient = ((mean - p) - r)[bags.code[rows]]
+    tree = booster.num_trees()
+    booster.update(fobj=lambda _, data: (gradient, np.ones_like(gradient)))
+    if booster.num_trees() == tree:
+        return False
+    leaf = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=options.n_jobs)
+    leaf = leaf.ravel().astype(np.int64)
+    n_leaves = int(leaf.max()) + 1
+    value = options.learning_rate * solve_leaves(
+        leaf[bags.order], n_leaves, bags, r, float(mean - p), reg_lambda=options.reg_lambda
+    )
+    for number, leaf_value in enumerate(value):
+        booster.set_leaf_output(tree, number, float(leaf_value))
+    h += value[leaf]
+    return True
+
+
+def _risk(model: Boosted, bags: Bags, watch: Bags) -> float:
+    mean = model.h[bags.order].mean(axis=0)
+    sums = watch.sum(model.h[watch.order])
+    size = watch.size[:, None]
+    loss = debiased_square_of_sums(sums, size, watch.outputs, prior=model.prior, mean=mean)
+    return float(loss.sum(axis=1).mean() - watch.noise_per_row.mean() * loss.shape[1])
