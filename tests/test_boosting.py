@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 import bagwise as bw
 from bagwise.boosting import solve_leaves
 from bagwise.boosting.estimators import choose_length
-from bagwise.boosting.features import FeatureCodes
+from bagwise.features import FeatureCodes
 from bagwise.losses import debiased_square
 
 FAST = {"n_estimators": 40, "n_fits": 1, "cv": 3, "n_jobs": 1, "random_state": 0}
@@ -93,14 +93,25 @@ def test_the_choice_of_length_and_the_fits_use_no_label():
     ("paths", "length"),
     [
         ([[3, 2, 1], [3, 2, 1]], 3),  # still falling: all
-        ([[3, 1, 2, 3], [3, 1, 2, 3]], 2),  # all folds agree that it rises
-        ([[3, 1, 0, 2], [3, 1, 2.5, 5]], 3),  # they disagree on the third tree, not on the fourth
+        ([[3, 1, 2, 3], [3, 1, 2, 3]], 2),  # all bags agree that it rises
+        ([[3, 1, 0, 2], [3, 1, 2.5, 2.5]], 3),  # they disagree on the third tree, not on the fourth
         (np.zeros((2, 0)), 0),
     ],
 )
-def test_growth_stops_where_folds_agree_that_it_got_worse(paths, length):
+def test_growth_stops_where_bags_agree_that_it_got_worse(paths, length):
     paths = np.array(paths, dtype=float)
-    assert choose_length(paths, paths.mean(axis=0)) == length
+    assert choose_length(paths) == length
+
+
+def test_the_penalty_is_chosen_by_held_out_bags():
+    rng = np.random.default_rng(0)
+    frame, y = interaction(rng, 8000)
+    ids = bw.random_bags(8000, 4, rng)
+    for penalties, chosen in (((1.0, 1e6), 1.0), ((1e6, 1.0), 1.0)):
+        model = bw.BagBoostingClassifier(**FAST, reg_lambda=penalties).fit(frame, bw.aggregate(y, ids), bags=ids)
+        assert model.reg_lambda_ == chosen
+        assert model.risks_.shape[0] == 2
+        assert penalties[int(np.argmin(model.risks_.min(axis=1)))] == chosen
 
 
 def test_held_out_risk_estimates_the_true_one(seed):
@@ -111,7 +122,8 @@ def test_held_out_risk_estimates_the_true_one(seed):
     new, labels = interaction(rng, 16_000)
     truth = ((labels - model.predict_proba(new)[:, 1]) ** 2).mean()
     # R²/k scatters by about √2 times the risk from bag to bag; the folds' models have two thirds of the bags.
-    assert abs(model.risks_[model.n_estimators_ - 1] - truth) < 5 * np.sqrt(2) * truth / np.sqrt(4000) + 0.1 * truth
+    risk = model.risks_.min()
+    assert abs(risk - truth) < 5 * np.sqrt(2) * truth / np.sqrt(4000) + 0.1 * truth
 
 
 def test_tables_of_any_library_give_the_same_model():
@@ -173,7 +185,8 @@ def test_averaged_fits_are_the_mean_of_single_ones():
         ({"cv": 1}, "cv must be a whole number of at least 2"),
         ({"learning_rate": 0}, "learning_rate must be a number above 0 and at most 1"),
         ({"colsample_bytree": 1.5}, "colsample_bytree must be a number above 0 and at most 1"),
-        ({"reg_lambda": -1}, "reg_lambda must be a number"),
+        ({"reg_lambda": -1}, "reg_lambda must be a finite number"),
+        ({"reg_lambda": []}, "reg_lambda must be a finite number"),
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
 from bagwise import Bags, aggregate, losses, means, random_bags
 from bagwise.losses import LOSSES
@@ -83,6 +83,30 @@ def plain_normal(h, alpha, p, mean):
     return -stats.norm(sum(h), math.sqrt(variance)).logpdf(len(h) * alpha)
 
 
+def plain_labels(h, count, temperature):
+    """Labels that add up to the count: handed out from the largest h down, or a shift of the logits found by Brent."""
+    if temperature == 0:
+        labels = [0.0] * len(h)
+        for i in sorted(range(len(h)), key=lambda i: -h[i]):
+            labels[i] = min(max(count, 0.0), 1.0)
+            count -= 1
+        return labels
+    if count <= 0 or count >= len(h):
+        return [float(count > 0)] * len(h)
+    logit = [math.log(x / (1 - x)) / temperature for x in h]
+
+    def labels(shift):
+        return [1 / (1 + math.exp(-z - shift)) for z in logit]
+
+    return labels(optimize.brentq(lambda shift: sum(labels(shift)) - count, -100, 100, xtol=1e-14, rtol=1e-14))
+
+
+def plain_generation(h, alpha, p, mean, *, temperature, at=None):
+    """`at`: predictions the labels come from, where they are held constant."""
+    labels = plain_labels(h if at is None else at, len(h) * alpha, temperature)
+    return sum(-u * math.log(x) - (1 - u) * math.log(1 - x) for u, x in zip(labels, h, strict=True)) / len(h)
+
+
 @dataclass(frozen=True)
 class Case:
     """A loss as a function of (h, bags, prior, mean), and its formula for one bag.
@@ -90,6 +114,7 @@ class Case:
     individual: the loss of one row it stands for, None where the law of singletons does not apply.
     rowwise: singletons give each row's loss; otherwise only their mean, with p and E[·] the means of the rows.
     mean_of: the row function whose mean the loss takes.
+    holds: part of the loss is a function of h that counts as constant; `plain` takes the h it comes from as `at`.
     """
 
     loss: Callable[..., Any]
@@ -99,6 +124,7 @@ class Case:
     mean_of: Callable[[Any], Any] = lambda h: h
     logits: bool = False
     real: bool = False
+    holds: bool = False
 
 
 def square(h, y):
@@ -146,6 +172,16 @@ def likelihood_case(plain, individual, **arguments):
     )
 
 
+def generation_case(temperature):
+    return Case(
+        lambda h, b, p, m, **kw: losses.label_generation(h, b, temperature=temperature, **kw),
+        partial(plain_generation, temperature=temperature),
+        row_loss("log"),
+        logits=True,
+        holds=True,
+    )
+
+
 CASES = {
     "debiased": debiased_case(square),
     "debiased corrected": debiased_case(mean_variance=0.01),
@@ -159,6 +195,9 @@ CASES = {
     **{f"centred {loss}": centred_case(loss) for loss in ROW_LOSSES},
     "count likelihood": likelihood_case(plain_likelihood, row_loss("log")),
     "count likelihood, normal": likelihood_case(plain_normal, None, exact_up_to=0),
+    "label generation, hard": generation_case(0),
+    "label generation, τ = 1": generation_case(1.0),
+    "label generation, τ = 0.2": generation_case(0.2),
 }
 SIZES = {"unequal": (3, 1, 5, 2, 4), "equal": (4, 4, 4), "one bag": (3,)}
 
@@ -185,11 +224,12 @@ def batch(sizes, **arguments):
     return h[bags.order], bags
 
 
-def plain_values(case, h, bags, prior=PRIOR, mean=MEAN):
+def plain_values(case, h, bags, prior=PRIOR, mean=MEAN, at=None):
     mean = np.broadcast_to(mean, len(bags))
     slices = [slice(a, b) for a, b in itertools.pairwise(bags.offsets)]
     return [
-        case.plain(h[s].tolist(), alpha, prior, m) for s, alpha, m in zip(slices, bags.proportion, mean, strict=True)
+        case.plain(h[s].tolist(), alpha, prior, m, **({"at": at[s].tolist()} if case.holds and at is not None else {}))
+        for s, alpha, m in zip(slices, bags.proportion, mean, strict=True)
     ]
 
 
@@ -228,9 +268,8 @@ def test_gradient_is_that_of_the_plain_loop(name, sizes, torch):
         up, down = h.copy(), h.copy()
         up[i] += step
         down[i] -= step
-        slope = (np.dot(weight, plain_values(case, up, bags)) - np.dot(weight, plain_values(case, down, bags))) / (
-            2 * step
-        )
+        above, below = (np.dot(weight, plain_values(case, moved, bags, at=h)) for moved in (up, down))
+        slope = (above - below) / (2 * step)
         assert tensor.grad[i].item() == pytest.approx(slope, rel=1e-6, abs=1e-8)
 
 
@@ -495,6 +534,87 @@ def test_counts_that_are_no_counts_are_errors():
             losses.count_likelihood(np.full(2, 0.5), Bags.from_rows([1.5, 1.5], ["a", "a"]), exact_up_to=exact_up_to)
 
 
+# -- label generation ---------------------------------------------------------------------------------------------
+
+TEMPERATURES = pytest.mark.parametrize("temperature", [0, 0.05, 0.5, 1.0, 3.0])
+
+
+def fractional(seed=0, scale=1.0):
+    """Logits of unequal bags whose counts are no whole numbers, some outside 0 … k."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 40, size=60)
+    ids = np.repeat(np.arange(60), sizes)
+    bags = Bags.from_rows(rng.uniform(-0.2, 1.2, size=60)[ids], ids, noise_variance=1.0)
+    return scale * rng.normal(size=len(ids)), bags
+
+
+@TEMPERATURES
+@pytest.mark.parametrize("scale", [0.0, 1.0, 100.0])
+def test_generated_labels_add_up_to_the_clipped_count(temperature, scale, torch):
+    z, bags = fractional(scale=scale)
+    count = np.clip(bags.size * bags.proportion, 0, bags.size)
+    assert (count != bags.size * bags.proportion).any()
+    for values in (z, torch.from_numpy(z), torch.tensor(z, dtype=torch.float32)):
+        labels = to_numpy(losses.generate_labels(values, bags, temperature=temperature, logits=True))
+        assert ((labels >= 0) & (labels <= 1)).all()
+        largest = 1 + abs(z).max() / (temperature or 1)  # a logit is known up to rounding, and a label not better
+        off = abs(bags.sum(labels) - count) / bags.size
+        assert (off <= 8 * np.finfo(labels.dtype).eps * largest).all()
+
+
+@TEMPERATURES
+def test_generated_labels_follow_the_predictions(temperature):
+    z, bags = fractional()
+    labels = losses.generate_labels(z, bags, temperature=temperature, logits=True)
+    for a, b in itertools.pairwise(bags.offsets):
+        assert (np.diff(labels[a:b][np.argsort(z[a:b])]) >= -1e-12).all()
+
+
+def test_a_low_temperature_gives_hard_labels():
+    h, bags = batch((9, 4, 16))
+    hard = losses.generate_labels(h, bags, temperature=0)
+    assert set(hard.tolist()) == {0.0, 1.0}
+    np.testing.assert_allclose(losses.generate_labels(h, bags, temperature=1e-4), hard, atol=1e-6)
+
+
+def test_labels_at_temperature_1_are_the_nearest_to_h():
+    """The gradient of KL(u, h) must not change by moving label from one row to another: one value for the bag."""
+    z, bags = fractional()
+    labels = losses.generate_labels(z, bags, logits=True)
+    inside = (bags.proportion > 0) & (bags.proportion < 1) & (bags.size > 1)
+    for j in np.flatnonzero(inside):
+        part = slice(*bags.offsets[j : j + 2])
+        gradient = np.log(labels[part] / (1 - labels[part])) - z[part]
+        np.testing.assert_allclose(gradient, gradient[0], atol=1e-9)
+
+
+def test_labels_of_predictions_that_add_up_are_the_predictions():
+    h = np.array([0.1, 0.3, 0.6, 0.9, 0.7])
+    bags = Bags.from_rows(aggregate(h, [0, 0, 0, 1, 1]), [0, 0, 0, 1, 1])
+    np.testing.assert_allclose(losses.generate_labels(h, bags), h, rtol=1e-12)
+
+
+def test_no_gradient_flows_through_the_labels(torch):
+    z, bags = fractional()
+    values = torch.tensor(z, requires_grad=True)
+    labels = losses.generate_labels(values, bags, logits=True)
+    assert not labels.requires_grad
+    losses.label_generation(values, bags, logits=True).sum().backward()
+    expected = (1 / (1 + np.exp(-z)) - labels.numpy()) / bags.repeat(bags.size)
+    np.testing.assert_allclose(values.grad, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [-0.1, math.inf, math.nan])
+def test_temperatures_that_are_none(temperature):
+    with pytest.raises(ValueError, match="temperature must be a finite number of at least 0"):
+        losses.label_generation(np.array([0.5]), Bags.singletons([1.0]), temperature=temperature)
+
+
+def test_undeclared_noise_is_refused_by_label_generation():
+    with pytest.raises(ValueError, match=r"bag 'a' reports proportion 1\.5, outside"):
+        losses.label_generation(np.full(2, 0.5), Bags.from_rows([1.5, 1.5], ["a", "a"]))
+
+
 # -- by name ------------------------------------------------------------------------------------------------------
 
 
@@ -510,6 +630,7 @@ def test_losses_by_name_are_the_functions():
         "easyllp": losses.easyllp(h, bags, prior=prior, loss="log"),
         "easyllp_square": losses.easyllp(h, bags, prior=prior, loss="square"),
         "count_likelihood": losses.count_likelihood(h, bags),
+        "label_generation": losses.label_generation(h, bags),
     }
     for kind in ("log", "square"):
         d = loo(losses.difference(h, kind), bags).value

@@ -22,18 +22,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bagwise.auto import BagAutoClassifier
     from bagwise.bags import Bags, aggregate, random_bags
     from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
     from bagwise.diagnostics import diagnose
     from bagwise.evaluation import evaluate
-    from bagwise.linear import BagRidgeClassifier, BagRidgeRegressor, BagSGDClassifier, BagSGDRegressor
+    from bagwise.linear import (
+        BagMeanMapClassifier,
+        BagRidgeClassifier,
+        BagRidgeRegressor,
+        BagSGDClassifier,
+        BagSGDRegressor,
+    )
+    from bagwise.neural import BagNeuralClassifier
+    from bagwise.saving import load, save
     from bagwise.selection import clipped_erm, tournament, two_function_test
+    from bagwise.validation import BagKFold, label_free_scorer
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BagAutoClassifier",
     "BagBoostingClassifier",
     "BagBoostingRegressor",
+    "BagKFold",
+    "BagMeanMapClassifier",
+    "BagNeuralClassifier",
     "BagRidgeClassifier",
     "BagRidgeRegressor",
     "BagSGDClassifier",
@@ -43,28 +57,40 @@ __all__ = [
     "clipped_erm",
     "diagnose",
     "evaluate",
+    "label_free_scorer",
+    "load",
     "random_bags",
+    "save",
     "tournament",
     "two_function_test",
 ]
 
 _ROOMS = (
+    "auto",
     "bags",
     "boosting",
+    "checks",
     "datasets",
     "diagnostics",
     "evaluation",
     "linear",
     "losses",
     "means",
+    "neural",
+    "saving",
     "selection",
     "theory",
+    "validation",
 )
 
 
 _ROOM_OF = {
+    "BagAutoClassifier": "auto",
     "BagBoostingClassifier": "boosting",
     "BagBoostingRegressor": "boosting",
+    "BagKFold": "validation",
+    "BagMeanMapClassifier": "linear",
+    "BagNeuralClassifier": "neural",
     "BagRidgeClassifier": "linear",
     "BagRidgeRegressor": "linear",
     "BagSGDClassifier": "linear",
@@ -74,7 +100,10 @@ _ROOM_OF = {
     "clipped_erm": "selection",
     "diagnose": "diagnostics",
     "evaluate": "evaluation",
+    "label_free_scorer": "validation",
+    "load": "saving",
     "random_bags": "bags",
+    "save": "saving",
     "tournament": "selection",
     "two_function_test": "selection",
 }

@@ -22,6 +22,9 @@ from bagwise.bags import Bags, as_bags
 class BagEstimator(ABC, BaseEstimator):
     """An estimator that learns from bags."""
 
+    # In a search or a pipeline of scikit-learn, bags reach `fit` without being asked for once more.
+    __metadata_request__fit = {"bags": True}  # noqa: RUF012
+
     @abstractmethod
     def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
         """Learn from rows in table order and their bags; what is learned goes into attributes ending in _."""

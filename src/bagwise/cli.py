@@ -143,6 +143,45 @@ def reproduce(
     _print(*room.summary(frame), "", f"Written: {files[0]}, {files[1]}")
 
 
+@app.command()
+@one_sentence_errors
+def bench(
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = Path(
+        "bagwise-results"
+    ),
+    report: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Markdown file for the tables; beside the rows if not given.")
+    ] = None,
+    scale: Annotated[
+        Scale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
+    ] = Scale.full,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file: fields of BenchConfig to change.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Compare all methods: ours, the paper's losses, baselines, llp-learn and the supervised ceiling.
+
+    Accuracy, AUC, Brier score and seconds on Adult, Criteo, digits and the synthetic log, by bag size.
+    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with _progress() as progress:
+        from bagwise._files import replacing
+        from bagwise.experiments import bench as room
+        from bagwise.experiments.config import load
+
+        plan = room.QUICK if scale is Scale.quick else room.FULL
+        plan = plan if config is None else load(plan, config)
+        name = "-".join(["bench", *(["quick"] if scale is Scale.quick else []), *([config.stem] if config else [])])
+        rows = out / f"{name}.parquet"
+        tables = report if report is not None else out / f"{name}.md"
+        text = room.markdown(room.run(plan, rows, progress=progress))
+        with replacing(tables) as (temporary,):
+            temporary.write_text(text, encoding="utf-8")
+    _print(*text.splitlines(), "", f"Written: {rows}, {tables}")
+
+
 def _experiment(name: Experiment) -> tuple[Any, Any, Callable[..., Any]]:
     """Its module, its full config and its figure."""
     from bagwise.experiments import figures, samples, variance

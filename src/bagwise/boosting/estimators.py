@@ -3,58 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from bagwise._folds import folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
-from bagwise.boosting.features import FeatureCodes, is_table
 from bagwise.boosting.trees import Boosted, TreeOptions, boost
+from bagwise.features import TableFeatures
 
 Floats = NDArray[np.floating]
 
+_ONE_THREAD = 200_000  # numbers in X below which threads wait for each other longer than they work
 
-def choose_length(by_fold: Floats, risks: Floats) -> int:
-    """Number of trees: past the least risk, as long as the folds do not clearly agree that it got worse.
 
-    The risk bottoms out early while rows are still being ordered better, and averaging several fits allows for more
-    trees than one fit's risk shows; so growth stops where the mean rise exceeds its standard error over folds.
+def choose_length(losses: Floats) -> int:
+    """Number of trees: past the least risk, until the bags clearly agree that it got worse.
+
+    losses: (m, trees) loss of each held-out bag after each tree.
+    With few bags the place of the least risk is a matter of chance, and averaging several fits allows for more trees
+    than one fit's risk shows; so growth stops where the mean rise over bags exceeds two of its standard errors.
 
     >>> falls_then_rises = np.array([[3.0, 2.0, 2.1, 2.5], [3.0, 2.0, 1.9, 2.6]])
-    >>> choose_length(falls_then_rises, falls_then_rises.mean(axis=0))
+    >>> choose_length(falls_then_rises)
     3
     """
-    if len(risks) == 0:
+    if losses.shape[1] == 0:
         return 0
-    best = int(np.argmin(risks))
-    rise = by_fold[:, best:] - by_fold[:, [best]]
-    error = rise.std(axis=0, ddof=1) / np.sqrt(len(rise))
-    worse = np.flatnonzero(risks[best:] - risks[best] > error)
-    return best + (int(worse[0]) if len(worse) else len(risks) - best)
+    best = int(np.argmin(losses.mean(axis=0)))
+    worse = np.flatnonzero(_clearly_above(losses[:, best:], losses[:, [best]], errors=2))
+    return best + int(worse[0]) if len(worse) else losses.shape[1]
 
 
-class _BoostingFit:
+def choose_path(paths: list[Floats]) -> int:
+    """The first path, unless another's least risk is lower by more than a standard error of the difference over bags.
+
+    >>> choose_path([np.array([[0.2], [0.3], [0.25]]), np.array([[0.1], [0.2], [0.15]])])
+    1
+    """
+    if paths[0].shape[1] == 0:
+        return 0
+    least = [path[:, [int(np.argmin(path.mean(axis=0)))]] for path in paths]
+    better = [i for i, losses in enumerate(least) if i and _clearly_above(least[0], losses, errors=1).all()]
+    return min(better, key=lambda i: least[i].mean(), default=0)
+
+
+def _clearly_above(losses: Floats, others: Floats, *, errors: float) -> NDArray[np.bool_]:
+    """Where the mean over bags (rows) of the difference exceeds so many of its standard errors."""
+    difference = losses - others
+    return difference.mean(axis=0) > errors * difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
+
+
+def _even(paths: list[Floats]) -> list[Floats]:
+    """Paths over trees made equally long: one that stopped early keeps its last values."""
+    longest = max(path.shape[1] for path in paths)
+    if longest == 0:
+        return paths
+    return [np.pad(path, ((0, 0), (0, longest - path.shape[1])), mode="edge") for path in paths]
+
+
+class _BoostingFit(TableFeatures):
     """The fit and the prediction of both estimators."""
 
     def __init__(
         self,
         *,
-        n_estimators: int = 120,
+        n_estimators: int = 160,
         learning_rate: float = 0.1,
-        num_leaves: int = 15,
+        num_leaves: int = 8,
         min_child_samples: int = 20,
-        colsample_bytree: float = 0.3,
-        reg_lambda: float = 1.0,
+        colsample_bytree: float = 0.4,
+        reg_lambda: float | Sequence[float] = (10.0, 100.0),
         max_cat_to_onehot: int = 64,
         n_fits: int = 4,
         cv: int = 5,
-        early_stopping_rounds: int = 50,
+        early_stopping_rounds: int = 100,
         categorical_features: Sequence[int] | None = None,
         n_jobs: int = 0,
         random_state: RandomState = None,
@@ -73,26 +101,10 @@ class _BoostingFit:
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
-        """Numbers and codes of categories; NaN is a missing value, infinity an error."""
-        if not fitting:
-            check_is_fitted(self)
-        if is_table(X):
-            validate_data(self, X, skip_check_array=True, reset=fitting)
-            if fitting:
-                self.features_ = FeatureCodes.of(X)
-            X = self.features_.matrix(X)  # whose columns have been checked
-            return check_array(X, ensure_all_finite="allow-nan", ensure_min_samples=2 if fitting else 1)
-        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        matrix = validate_data(
-            self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite="allow-nan", **options
-        )
-        if fitting:
-            self.features_ = FeatureCodes((None,) * matrix.shape[1])
-        return matrix
-
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        options = self._check_parameters()
+        penalties = self._check_parameters()
+        n_jobs = 1 if self.n_jobs == 0 and X.size < _ONE_THREAD else self.n_jobs
+        options = self._options(penalties[0], n_jobs)
         if bags.n_bagged < len(X):  # rows in no bag say nothing, not even where to cut
             rows = np.flatnonzero(bags.code >= 0)
             code = bags.code[rows]
@@ -103,9 +115,13 @@ class _BoostingFit:
         data = lgb.Dataset(
             X, label=np.zeros(len(X)), categorical_feature=categorical, params=options.for_lightgbm(0, X.shape[1])
         ).construct()
-        by_fold, sizes = self._held_out_risks(X, data, bags, options, rng)
-        self.risks_ = sizes @ by_fold / len(bags)
-        self.n_estimators_ = choose_length(by_fold, self.risks_)
+        seed = int(rng.integers(2**31))  # every penalty meets the same folds and draws of features
+        losses = _even([self._held_out_losses(X, data, bags, replace(options, reg_lambda=x), seed) for x in penalties])
+        self.risks_ = np.stack([values.mean(axis=0) for values in losses])
+        best = choose_path(losses)
+        self.reg_lambda_ = penalties[best]
+        self.n_estimators_ = choose_length(losses[best])
+        options = replace(options, reg_lambda=self.reg_lambda_)
         self.fits_: list[Boosted] = []
         for _ in range(self.n_fits):
             fit = boost(X, data, bags, options, n_trees=self.n_estimators_, seed=int(rng.integers(2**31)))
@@ -113,38 +129,48 @@ class _BoostingFit:
             self.fits_.append(fit)
         self._classes = bags.proportion.ndim == 2
 
-    def _held_out_risks(
-        self, X: Floats, data: lgb.Dataset, bags: Bags, options: TreeOptions, rng: np.random.Generator
-    ) -> tuple[Floats, NDArray[np.integer]]:
-        """(folds, trees) label-free risk of held-out bags after each tree, and (folds,) their number.
+    def _held_out_losses(
+        self, X: Floats, data: lgb.Dataset, bags: Bags, options: TreeOptions, random_state: int
+    ) -> Floats:
+        """(held-out bags, trees) label-free loss of bags after each tree of a fit that did not see them.
 
-        p and E[h] come from the training folds. A fold that stopped early keeps its last risk.
+        p and E[h] come from the training folds. A fold that stopped early keeps its last losses.
         """
-        folds = min(self.cv, len(bags))
-        fold = rng.permutation(len(bags)) % folds
+        rng = generator(random_state)
         paths = []
-        for f in range(folds):
-            train, watch = bags.take(np.flatnonzero(fold != f)), bags.take(np.flatnonzero(fold == f))
+        for fold in folds_of(len(bags), self.cv, rng):
             fit = boost(
                 X,
                 data,
-                train,
+                bags.take(fold.train),
                 options,
                 n_trees=self.n_estimators,
                 seed=int(rng.integers(2**31)),
-                watch=watch,
+                watch=bags.take(fold.held_out),
                 patience=self.early_stopping_rounds,
             )
-            paths.append(fit.risks)
-        longest = max(map(len, paths))
-        padded = [risks + [risks[-1] if risks else 0.0] * (longest - len(risks)) for risks in paths]
-        return np.array(padded).reshape(folds, longest), np.bincount(fold)
+            paths.append(np.stack(fit.losses, axis=1) if fit.losses else np.empty((len(fold.held_out), 0)))
+        if not paths:  # two or three bags: nothing to hold out
+            return np.zeros((len(bags), self.n_estimators))
+        return np.concatenate(_even(paths))
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = np.mean([fit.predict(X, self.n_estimators_) for fit in self.fits_], axis=0)
         return h if self._classes else h[:, 0]
 
-    def _check_parameters(self) -> TreeOptions:
+    def _options(self, reg_lambda: float, n_jobs: int) -> TreeOptions:
+        return TreeOptions(
+            learning_rate=self.learning_rate,
+            num_leaves=self.num_leaves,
+            min_child_samples=self.min_child_samples,
+            colsample_bytree=self.colsample_bytree,
+            reg_lambda=reg_lambda,
+            max_cat_to_onehot=self.max_cat_to_onehot,
+            n_jobs=n_jobs,
+        )
+
+    def _check_parameters(self) -> list[float]:
+        """The penalties to choose from."""
         for name, least in (
             ("n_estimators", 1),
             ("num_leaves", 2),
@@ -157,24 +183,14 @@ class _BoostingFit:
             value = getattr(self, name)
             if not (isinstance(value, Integral) and int(value) >= least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-        for name, most in (("learning_rate", 1.0), ("colsample_bytree", 1.0), ("reg_lambda", np.inf)):
+        for name in ("learning_rate", "colsample_bytree"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and (0 < float(value) <= most or (name == "reg_lambda" and value == 0))):
-                raise ValueError(f"{name} must be a number above 0 and at most {most:g}, got {value!r}.")
-        return TreeOptions(
-            learning_rate=self.learning_rate,
-            num_leaves=self.num_leaves,
-            min_child_samples=self.min_child_samples,
-            colsample_bytree=self.colsample_bytree,
-            reg_lambda=self.reg_lambda,
-            max_cat_to_onehot=self.max_cat_to_onehot,
-            n_jobs=self.n_jobs,
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.allow_nan = True
-        return tags
+            if not (isinstance(value, Real) and 0 < float(value) <= 1):
+                raise ValueError(f"{name} must be a number above 0 and at most 1, got {value!r}.")
+        penalties = np.atleast_1d(np.asarray(self.reg_lambda, dtype=object))
+        if not len(penalties) or not all(isinstance(x, Real) and 0 <= float(x) < np.inf for x in penalties):
+            raise ValueError(f"reg_lambda must be a finite number of at least 0, or several, got {self.reg_lambda!r}.")
+        return [float(penalty) for penalty in penalties]
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
@@ -186,14 +202,16 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
 
     n_estimators: most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk
         (see `choose_length`).
-    learning_rate, num_leaves, min_child_samples, colsample_bytree, reg_lambda, max_cat_to_onehot: as in LightGBM; the
-        penalty λ acts in the solve of the leaf values.
+    reg_lambda: penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows
+        another to be better (see `choose_path`). A leaf's value is drawn to 0 as if by λ more rows.
+    learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot: as in LightGBM.
     n_fits: fits with different draws of features whose predictions are averaged.
-    cv, early_stopping_rounds: folds of bags, and trees without improvement after which a fold stops.
+    cv, early_stopping_rounds: folds of bags, held out in turn until 512 bags have been, or all; trees without
+        improvement after which a fold stops.
     categorical_features: columns of an array that hold category codes (tables say so by their types).
-    n_jobs: threads, 0 for all.  random_state: for folds and features.
+    n_jobs: threads, 0 for all (one where the table is small).  random_state: for folds and features.
 
-    n_estimators_: trees kept.  risks_: cross-validated label-free risk after each tree.
+    n_estimators_, reg_lambda_: what was chosen.  risks_: (penalties, trees) cross-validated label-free risk.
 
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)

@@ -57,14 +57,15 @@ class Boosted:
     """A sequence of trees per output, fitted to bags.
 
     prior: (outputs,) what the predictions start from.  boosters: one per output.
-    h: (n, outputs) predictions for all rows of the training table.  risks: label-free risk on watched bags per tree.
+    h: (n, outputs) predictions for all rows of the training table.
+    losses: label-free loss (m,) of each watched bag after each tree.
     """
 
     prior: Floats
     boosters: list[lgb.Booster]
     h: Floats
     n_jobs: int
-    risks: list[float] = field(default_factory=list)
+    losses: list[Floats] = field(default_factory=list)
 
     def predict(self, X: Floats, n_trees: int) -> Floats:
         """(n, outputs) predictions after `n_trees` trees."""
@@ -90,8 +91,8 @@ def boost(
 ) -> Boosted:
     """Fit at most `n_trees` trees per output to `bags`, some of the bags of the table X.
 
-    With `watch`, other bags of the same table, their label-free risk is recorded after every tree, p and E[h] coming
-    from `bags` alone; growth stops when it has not improved for `patience` trees.
+    With `watch`, other bags of the same table, their label-free losses are recorded after every tree, p and E[h] coming
+    from `bags` alone; growth stops when their mean has not improved for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], np.tile(prior, (len(X), 1)), options.n_jobs)
@@ -100,12 +101,18 @@ def boost(
     rows = np.flatnonzero(bags.code >= 0)
     part = data if len(rows) == len(X) else data.subset(rows)
     model.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
-    while len(model.risks) < n_trees:
+    best, best_risk = 0, np.inf
+    for tree in range(n_trees):
         grown = [_add_tree(model, c, X, rows, bags, options) for c in range(len(prior))]
         if not any(grown):
             break
-        model.risks.append(np.nan if watch is None else _risk(model, bags, watch))
-        if watch is not None and len(model.risks) - 1 - int(np.argmin(model.risks)) >= patience:
+        if watch is None:
+            continue
+        model.losses.append(_losses(model, bags, watch))
+        risk = float(model.losses[-1].mean())
+        if risk < best_risk:
+            best, best_risk = tree, risk
+        if tree - best >= patience:
             break
     return model
 
@@ -135,9 +142,9 @@ def _add_tree(
     return True
 
 
-def _risk(model: Boosted, bags: Bags, watch: Bags) -> float:
+def _losses(model: Boosted, bags: Bags, watch: Bags) -> Floats:
     mean = model.h[bags.order].mean(axis=0)
     sums = watch.sum(model.h[watch.order])
     size = watch.size[:, None]
     loss = debiased_square_of_sums(sums, size, watch.outputs, prior=model.prior, mean=mean)
-    return float(loss.sum(axis=1).mean() - watch.noise_per_row.mean() * loss.shape[1])
+    return loss.sum(axis=1) - watch.noise_per_row * loss.shape[1]

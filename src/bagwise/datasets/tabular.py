@@ -50,7 +50,7 @@ def adult(*, encoded: bool = False) -> Split:
 def criteo(*, encoded: bool = False) -> Split:
     """80,000 rows of Criteo's display-advertising sample, label 1 for a click; the last 16,000 in time are for testing.
 
-    encoded: counts as logarithms, the 100 most frequent levels of each category; otherwise a table with 13 counts,
+    encoded: counts as logarithms, the 30 most frequent levels of each category; otherwise a table with 13 counts,
         some missing, and 26 categorical columns.
     """
     table = pd.read_parquet(file("criteo/criteo-80k.parquet")).drop(columns="row")
@@ -62,7 +62,7 @@ def criteo(*, encoded: bool = False) -> Split:
         table[counts] = np.sign(table[counts]) * np.log1p(table[counts].abs())
     last = len(table) - _CRITEO_TEST
     split = Split(table[:last], y[:last], table[last:].reset_index(drop=True), y[last:])
-    return encode(split, max_levels=100) if encoded else split
+    return encode(split, max_levels=30) if encoded else split
 
 
 def digits() -> Split:

@@ -1,10 +1,12 @@
-"""Linear models: ridge in closed form, and projected stochastic gradient descent (Algorithm 2)."""
+"""Linear models: ridge in closed form, projected stochastic gradient descent (Algorithm 2), and the mean map."""
 
+from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.moments import Moments
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor, SGDConstants, sgd_constants
 
 __all__ = [
+    "BagMeanMapClassifier",
     "BagRidgeClassifier",
     "BagRidgeRegressor",
     "BagSGDClassifier",

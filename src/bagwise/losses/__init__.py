@@ -25,6 +25,7 @@ from bagwise.losses.debiased import (
     li_square,
     residual,
 )
+from bagwise.losses.generation import generate_labels, label_generation
 from bagwise.losses.label_linear import RowLoss, centred, components, difference, easyllp
 from bagwise.losses.likelihood import count_likelihood
 from bagwise.losses.matching import matching_cross_entropy, matching_square
@@ -43,6 +44,8 @@ __all__ = [
     "debiased_square_of_sums",
     "difference",
     "easyllp",
+    "generate_labels",
+    "label_generation",
     "li_square",
     "matching_cross_entropy",
     "matching_square",
@@ -119,6 +122,7 @@ LOSSES: dict[str, BagLoss] = {
     "centred_log": _label_linear("log", centre=True),
     "centred_square": _label_linear("square", centre=True),
     "count_likelihood": BagLoss(function=count_likelihood, takes_logits=True),
+    "label_generation": BagLoss(function=label_generation, takes_logits=True),
 }
 """Every loss by name."""
 

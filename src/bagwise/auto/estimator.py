@@ -1,0 +1,167 @@
+"""The estimator that tries all families and keeps what is best on held-out bags."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise._checks import check_level
+from bagwise._folds import ENOUGH, folds_of
+from bagwise._rng import RandomState, generator
+from bagwise.auto.candidates import Views, default_candidates, probabilities
+from bagwise.auto.trials import Trial, measure, stack_weights
+from bagwise.bags import Bags
+from bagwise.base import BagClassifier
+from bagwise.features import Encoding, TableFeatures
+
+Floats = NDArray[np.floating]
+
+
+class BagAutoClassifier(TableFeatures, BagClassifier):
+    """Candidates of all families, chosen without labels by the clipped empirical risk on held-out bags, then refitted.
+
+    Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
+    candidates as scaled numbers and one column per level (see `features.Encoding`).
+
+    candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given.
+    stack: predict with a weighted mean of candidates, weighted by their held-out bags, instead of the best alone.
+    time_budget: seconds. No candidate is begun that would leave no time to refit the best so far, judged by what it
+        took; what is running is finished, and the first is always tried.
+    cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
+        `held_out_bags` bags.
+    max_levels: most columns for the levels of a category, where a candidate needs numbers.
+    regret: β of the clipping threshold.  level: of the intervals.
+    callback: called with each line of `trials_` as it is made.
+    random_state: for the folds and for candidates that have none of their own.
+
+    trials_: one dict per candidate: candidate, risk, low, high (label-free, None where it was not tried), seconds,
+        weight in the final model, note (why it was not tried or failed).
+    best_name_: the candidate with the least risk.  best_risk_: that risk.
+    models_, weights_: the refitted models and their weights; one model unless `stack`.
+
+    >>> import bagwise as bw
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(6400, 3))
+    >>> y = (rng.random(6400) < np.clip(0.5 + X @ [0.2, -0.1, 0.0], 0, 1)).astype(int)
+    >>> ids = bw.random_bags(6400, size=32, random_state=0)
+    >>> candidates = {"ridge": bw.BagRidgeClassifier(), "boosting": bw.BagBoostingClassifier(n_jobs=1)}
+    >>> model = BagAutoClassifier(candidates=candidates, random_state=0)
+    >>> model.fit(X, bw.aggregate(y, ids), bags=ids).best_name_
+    'ridge'
+    """
+
+    def __init__(
+        self,
+        *,
+        candidates: Mapping[str, BagClassifier] | None = None,
+        stack: bool = False,
+        time_budget: float | None = None,
+        cv: int = 5,
+        held_out_bags: int = ENOUGH,
+        max_levels: int = 64,
+        regret: float = 0.01,
+        level: float = 0.95,
+        callback: Callable[[dict[str, Any]], object] | None = None,
+        random_state: RandomState = None,
+    ) -> None:
+        self.candidates = candidates
+        self.stack = stack
+        self.time_budget = time_budget
+        self.cv = cv
+        self.held_out_bags = held_out_bags
+        self.max_levels = max_levels
+        self.regret = regret
+        self.level = level
+        self.callback = callback
+        self.random_state = random_state
+
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        self._check_parameters()
+        start = time.monotonic()
+        candidates = dict(default_candidates() if self.candidates is None else self.candidates)
+        rng = generator(self.random_state)
+        folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
+        if not folds:
+            raise ValueError(f"there are {len(bags)} bags only: 4 are needed at least, to hold some out.")
+        categorical = self.features_.categorical
+        inside = X if bags.n_bagged == len(X) else X[np.sort(bags.order)]  # rows in no bag say nothing
+        self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
+        views = Views.of(X, categorical, self.encoding_)
+        seeds = [int(seed) for seed in rng.integers(2**31, size=len(folds) + 1)]
+
+        self.trials_: list[dict[str, Any]] = []
+        tried: dict[str, Trial] = {}
+        for name, candidate in candidates.items():
+            if tried and self._spent(start, len(folds), tried):
+                self._record(name, note="not tried: the time budget was spent")
+                continue
+            began = time.monotonic()
+            try:
+                trial = measure(candidate, views, bags, folds, regret=self.regret, level=self.level, seeds=seeds[1:])
+            except (ValueError, ArithmeticError) as error:
+                self._record(name, seconds=time.monotonic() - began, note=f"failed: {error}")
+                continue
+            tried[name] = trial
+            self._record(name, trial=trial, seconds=time.monotonic() - began)
+        if not tried:
+            raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
+
+        names = list(tried)
+        risks = [tried[name].risk for name in names]
+        self.best_name_, self.best_risk_ = names[int(np.argmin(risks))], float(np.min(risks))
+        weights = (np.arange(len(names)) == np.argmin(risks)).astype(float)
+        if self.stack:
+            weights = stack_weights(list(tried.values()), bags, folds)
+        weight_of = {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
+        for line in self.trials_:
+            line["weight"] = weight_of.get(line["candidate"], 0.0)
+        self.weights_ = np.array(list(weight_of.values()))
+        self.models_ = [views.fit(candidates[name], bags, seeds[0]) for name in weight_of]
+
+    def _spent(self, start: float, n_folds: int, tried: Mapping[str, Trial]) -> bool:
+        """Whether the budget leaves no time to refit the best so far, or one fit of each if they are to be stacked."""
+        if self.time_budget is None:
+            return False
+        seconds = {line["candidate"]: line["seconds"] / n_folds for line in self.trials_}
+        best = min(tried, key=lambda name: tried[name].risk)
+        refit = sum(seconds[name] for name in tried) if self.stack else seconds[best]
+        return time.monotonic() - start + refit >= self.time_budget
+
+    def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
+        line: dict[str, Any] = {"candidate": name, "risk": None, "low": None, "high": None}
+        if trial is not None:
+            line |= {"risk": trial.risk, "low": float(trial.low), "high": float(trial.high)}
+        line |= {"seconds": seconds, "weight": 0.0, "note": note}
+        self.trials_.append(line)
+        if self.callback is not None:
+            self.callback(dict(line))
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        views = Views.of(X, self.features_.categorical, self.encoding_)
+        classes = len(self.classes_) > 2
+        parts = (
+            weight * probabilities(model, views.of_model(model), classes)
+            for weight, model in zip(self.weights_, self.models_, strict=True)
+        )
+        return sum(parts, np.zeros(1))
+
+    def _check_parameters(self) -> None:
+        for name, least in (("cv", 2), ("held_out_bags", 1), ("max_levels", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, Integral) and int(value) >= least):
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
+            raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
+        check_level(self.level)
+        if self.candidates is None:
+            return
+        if not (isinstance(self.candidates, Mapping) and len(self.candidates)):
+            raise ValueError("candidates must be a dict of classifiers by name, at least one.")
+        for name, candidate in self.candidates.items():
+            if not isinstance(candidate, BagClassifier):
+                raise ValueError(f"candidate {name!r} is a {type(candidate).__name__}: pass bagwise classifiers.")

@@ -1,0 +1,114 @@
+"""What every estimator that learns from bags must do: a list of checks, for ours and for yours.
+
+With pytest::
+
+    @pytest.mark.parametrize("check", bagwise.checks.checks_for(MyClassifier()))
+    def test_my_classifier(check):
+        check(MyClassifier())
+
+or all at once, `check_bag_estimator`. A check takes an estimator that is not fitted, works on clones of it, and raises
+an AssertionError of one sentence. What has nothing to do with bags is left to scikit-learn's own ``check_estimator``.
+
+Conventions: ``fit(X, y, *, bags=None)`` as in `bagwise.base`; ``random_state`` is set where there is one. Predictions
+that must be equal may differ by a relative 1e-6, since sums in another order round differently; a class that computes
+with fewer digits says how far with an attribute, ``_check_tolerance = 1e-3``. The same fit repeated, and a model saved
+and loaded, must be equal to the last bit; a class of your own is made known to `bagwise.save` by
+`bagwise.saving.register`. Tags of scikit-learn say what not to ask: NaN is to be refused unless ``allow_nan`` is set,
+several classes are to be learned unless ``multi_class`` is not, and a plain signal unless ``poor_score`` is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import is_classifier
+from sklearn.utils import get_tags
+
+from bagwise.checks.grouping import (
+    check_bags_of_one_row,
+    check_bags_of_unequal_size,
+    check_declared_noise,
+    check_ids_of_any_kind,
+    check_order_of_bags,
+    check_order_of_rows,
+    check_rows_in_no_bag,
+)
+from bagwise.checks.manners import (
+    check_clone,
+    check_feature_names,
+    check_fit_changes_nothing_given,
+    check_fit_starts_anew,
+    check_pipelines_and_searches,
+    check_predictions,
+    check_same_seed_same_model,
+    check_save_and_load,
+    check_several_classes,
+)
+from bagwise.checks.refusals import (
+    check_empty_table,
+    check_infinite_features,
+    check_lengths,
+    check_missing_proportion,
+    check_not_fitted,
+    check_one_bag_only,
+    check_one_class_only,
+    check_one_real_label,
+    check_proportions_outside_0_1,
+    check_two_proportions_in_a_bag,
+)
+from bagwise.checks.tools import Check
+
+CHECKS: tuple[Check, ...] = (
+    check_order_of_rows,
+    check_order_of_bags,
+    check_bags_of_unequal_size,
+    check_ids_of_any_kind,
+    check_bags_of_one_row,
+    check_rows_in_no_bag,
+    check_declared_noise,
+    check_infinite_features,
+    check_two_proportions_in_a_bag,
+    check_missing_proportion,
+    check_one_bag_only,
+    check_lengths,
+    check_empty_table,
+    check_not_fitted,
+    check_predictions,
+    check_same_seed_same_model,
+    check_fit_starts_anew,
+    check_fit_changes_nothing_given,
+    check_clone,
+    check_save_and_load,
+    check_feature_names,
+    check_pipelines_and_searches,
+)
+"""Checks for every estimator."""
+
+CLASSIFIER_CHECKS: tuple[Check, ...] = (check_proportions_outside_0_1, check_one_class_only, check_several_classes)
+"""Further checks for classifiers."""
+
+REGRESSOR_CHECKS: tuple[Check, ...] = (check_one_real_label,)
+"""Further checks for regressors."""
+
+
+def check_bag_estimator(estimator: Any) -> None:
+    """Run all checks on an estimator; the first that fails raises an AssertionError.
+
+    >>> import bagwise as bw
+    >>> check_bag_estimator(bw.BagRidgeClassifier(random_state=0))
+    """
+    for check in checks_for(estimator):
+        check(estimator)
+
+
+def checks_for(estimator: Any) -> list[Check]:
+    """The checks that apply to an estimator.
+
+    >>> import bagwise as bw
+    >>> [check.__name__ for check in checks_for(bw.BagRidgeRegressor())][:2]
+    ['check_order_of_rows', 'check_order_of_bags']
+    """
+    if not is_classifier(estimator):
+        return [*CHECKS, *REGRESSOR_CHECKS]
+    several = get_tags(estimator).classifier_tags.multi_class
+    return [*CHECKS, *(check for check in CLASSIFIER_CHECKS if several or check is not check_several_classes)]

@@ -1,0 +1,108 @@
+"""What a method is given, what it gives back, and the data sets problems are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import datasets
+from bagwise.bags import Bags
+from bagwise.datasets import Split
+from bagwise.losses import debiased_square_of_sums
+
+HELD_OUT = 0.1
+"""Part of the bags that a choice without labels holds out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All that a method sees. There are no labels of test rows in it, and none of training rows but for a ceiling.
+
+    X, X_test: features.  bags: bags of the training rows with their proportions; single rows for a ceiling.
+    random_state: seed of the run.
+    """
+
+    X: Any
+    X_test: Any
+    bags: Bags
+    random_state: int
+
+    @cached_property
+    def parts(self) -> tuple[Bags, Bags]:
+        """Bags to train on and bags held out, at random."""
+        order = np.random.default_rng(self.random_state).permutation(len(self.bags))
+        held = max(1, round(HELD_OUT * len(order)))
+        return self.bags.take(np.sort(order[held:])), self.bags.take(np.sort(order[:held]))
+
+    def held_out_risk(self, h: NDArray[np.floating]) -> float:
+        """Label-free risk of the held-out bags; p and E[h] come from the bags trained on.
+
+        h: (n,) predictions for all rows of X.
+        """
+        train, held = self.parts
+        prior = float(train.size @ train.proportion / train.n_bagged)
+        mean = float(h[train.order].mean())
+        sums = held.sum(h[held.order].astype(float))
+        return float(debiased_square_of_sums(sums, held.size, held.proportion, prior=prior, mean=mean).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a method says about the test rows.
+
+    h: (n,) probabilities of label 1, None if it failed.  error: why.
+    learning_rate, risk: where a learning rate is still to be chosen, this one and its held-out risk.
+    seconds: of fit and prediction, where the caller's clock would measure other things too.
+    """
+
+    h: NDArray[np.floating] | None = None
+    learning_rate: float = np.nan
+    risk: float = np.nan
+    seconds: float | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """A data set, as a table with categories and as numbers (arrays have one form)."""
+
+    table: Split
+    encoded: Split
+
+    def last(self, rows: int) -> DataSet:
+        """The same with the last `rows` training rows, those next to the test rows, if there are more."""
+        return DataSet(*(replace(split, X=split.X[-rows:], y=split.y[-rows:]) for split in (self.table, self.encoded)))
+
+
+def _synthetic(rows: tuple[int, int]) -> DataSet:
+    train, test = rows
+    log = datasets.synthetic(train + test, random_state=0)
+    y = log.y.astype(int)
+    table = Split(log.events[:train], y[:train], log.events[train:].reset_index(drop=True), y[train:])
+    return DataSet(table, datasets.encode(table))
+
+
+def _digits(_: tuple[int, int]) -> DataSet:
+    split = datasets.digits()
+    return DataSet(split, split)
+
+
+DATASETS: dict[str, Callable[[tuple[int, int]], DataSet]] = {
+    "adult": lambda _: DataSet(datasets.adult(), datasets.adult(encoded=True)),
+    "criteo": lambda _: DataSet(datasets.criteo(), datasets.criteo(encoded=True)),
+    "digits": _digits,
+    "synthetic": _synthetic,
+}
+"""Data sets by name: functions of the training and test rows to draw, which only the synthetic log looks at."""
+
+TITLES = {
+    "adult": "Adult (income over 50K)",
+    "criteo": "Criteo (click)",
+    "digits": "Digits (odd)",
+    "synthetic": "Synthetic advertising log (conversion)",
+}

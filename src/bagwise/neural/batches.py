@@ -1,0 +1,164 @@
+"""Batches of whole bags.
+
+Bags are shuffled in every pass and cut into batches of about as many rows as asked for. Each batch holds two bags or
+more, however large they are, since the mean prediction is estimated on the *other* bags of a batch: bags larger than a
+batch come two or three together, and memory is what these need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from bagwise import segment
+from bagwise._rng import RandomState, generator
+from bagwise.bags import Bags
+
+
+def cut(size: NDArray[np.integer], rows: int) -> NDArray[np.int64]:
+    """Where to cut a sequence of bags into batches of about `rows` rows: batch b holds bags cuts[b] to cuts[b + 1].
+
+    Batches are as even as whole bags allow, so that none is a small remainder, and hold two bags or more.
+
+    >>> cut(np.full(10, 4), 12)
+    array([ 0,  3,  7, 10])
+    >>> cut(np.array([1, 1, 50, 1, 1]), 4)
+    array([0, 3, 5])
+    """
+    ends = np.cumsum(size)
+    m, total = len(size), int(ends[-1])
+    batches = max(1, min(m // 2, round(total / rows)))
+    number = np.arange(1, batches)
+    wanted = number * total / batches
+    after = np.minimum(np.searchsorted(ends, wanted), m - 1)
+    before = np.where(after > 0, ends[after - 1], 0)
+    cuts = after + (ends[after] - wanted <= wanted - before)  # the nearer end of the bag that is met
+    cuts = np.maximum.accumulate(np.maximum(cuts - 2 * number, 0)) + 2 * number
+    return np.concatenate([[0], np.minimum(cuts, m - 2 * (batches - number)), [m]]).astype(np.int64)
+
+
+def check_rows(rows: Any, name: str) -> None:
+    """Raise unless `rows` is a size of batches."""
+    if not (isinstance(rows, (int, np.integer)) and rows >= 1):
+        raise ValueError(f"{name} must be a whole number of at least 1, got {rows!r}.")
+
+
+class BagBatchSampler:
+    """Rows of whole bags in batches, in a new order of bags each time it is iterated over.
+
+    As `batch_sampler` of a torch `DataLoader` it yields lists of row numbers; let the data set return each row's number
+    too and `bags_of` gives the batch's `Bags` for the loss. In a loop without a loader `batches` yields the `Bags`
+    themselves, and ``X[batch.order]`` are their rows.
+
+    bags: a `Bags`.  rows: about how many rows a batch has (see `cut`).  random_state: for the order of the bags.
+
+    >>> bags = Bags.from_rows([0.5, 1.0, 0.5, 0.0], ["a", "b", "a", "c"])
+    >>> sampler = BagBatchSampler(bags, rows=4, random_state=0)
+    >>> list(sampler), len(sampler)
+    ([[3, 0, 2, 1]], 1)
+    >>> sampler.bags_of([3, 0, 2, 1]).proportion
+    array([0. , 0.5, 1. ])
+    """
+
+    def __init__(self, bags: Bags, *, rows: int = 1024, random_state: RandomState = None) -> None:
+        check_rows(rows, "rows")
+        if len(bags) < 2:
+            raise ValueError("there is one bag only: a batch needs at least 2.")
+        self.bags, self.rows = bags, rows
+        self._rng = generator(random_state)
+
+    def __len__(self) -> int:
+        """Batches in one pass."""
+        return len(cut(self.bags.size, self.rows)) - 1
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Row numbers of each batch, bag after bag."""
+        for batch in self.batches():
+            yield batch.order.tolist()
+
+    def batches(self) -> Iterator[Bags]:
+        """The bags of each batch; `order` points into the whole table."""
+        index = self._rng.permutation(len(self.bags))
+        for start, stop in pairwise(cut(self.bags.size[index], self.rows)):
+            yield self.bags.take(index[start:stop])
+
+    def bags_of(self, rows: ArrayLike) -> Bags:
+        """The bags of a batch, from its row numbers as the sampler gave them."""
+        place = segment.to_numpy(rows)
+        code = self.bags.code[place]
+        first = np.flatnonzero(np.diff(code, prepend=-1))
+        batch = self.bags.take(code[first])
+        if not np.array_equal(batch.order, place):
+            raise ValueError("rows are not those of whole bags, bag after bag: pass a batch's rows as they were given.")
+        return batch
+
+
+class BagTensors:
+    """Rows in bag order on a device, dealt out in batches of whole bags. What training loops run on.
+
+    X: (n_bagged, …) rows in bag order.  bags: theirs.  Nothing is checked and little is built per batch: a small
+    network's step takes less than a millisecond.
+    """
+
+    def __init__(self, X: Tensor, bags: Bags) -> None:
+        self.X, self.bags = X, bags
+        numbers = bags.like(X)
+        self.size, self.proportion, self.noise = numbers.size, numbers.proportion, numbers.noise_variance
+        if bags.equal_size is not None:
+            self._by_bag = X.reshape(len(bags), -1)
+            self._shape = (-1, *X.shape[1:])
+
+    def epoch(
+        self, rng: np.random.Generator, rows: int, chosen: NDArray[np.integer] | None = None
+    ) -> Iterator[tuple[Tensor, Bags]]:
+        """One pass over the chosen bags (all by default): each batch's rows and bags."""
+        index = rng.permutation(len(self.bags)) if chosen is None else rng.permutation(chosen)
+        whole = self._reorder(index)
+        cuts = cut(self.bags.size[index], rows).tolist()
+        place = torch.from_numpy(index if self.bags.equal_size else whole.order).to(self.X.device)
+        for start, stop in pairwise(cuts):
+            batch = stretch(whole, start, stop)
+            if self.bags.equal_size is not None:
+                yield self._by_bag.index_select(0, place[start:stop]).view(self._shape), batch
+            else:
+                yield self.X.index_select(0, place[whole.offsets[start] : whole.offsets[stop]]), batch
+
+    def _reorder(self, index: NDArray[np.integer]) -> Bags:
+        """The bags in another order; `order` points into X."""
+        size = self.bags.size[index]
+        offsets = np.concatenate([[0], np.cumsum(size)])
+        if self.bags.equal_size is not None:
+            order = index  # nobody looks at it: rows are taken a bag at a time
+        else:
+            order, offsets = segment.take(np.arange(self.bags.n_bagged), self.bags.offsets, index)
+        place = torch.from_numpy(index).to(self.X.device)
+        return Bags(
+            keys=self.bags.keys[index],
+            order=order,
+            offsets=offsets,
+            size=self.size[place],
+            proportion=self.proportion[place],
+            noise_variance=None if self.noise is None else self.noise[place],
+            n_rows=self.bags.n_bagged,
+            equal_size=self.bags.equal_size,
+        )
+
+
+def stretch(bags: Bags, start: int, stop: int) -> Bags:
+    """Consecutive bags, as views and without the checks of `Bags.take`."""
+    return Bags(
+        keys=bags.keys[start:stop],
+        order=bags.order[bags.offsets[start] : bags.offsets[stop]],
+        offsets=bags.offsets[start : stop + 1] - bags.offsets[start],
+        size=bags.size[start:stop],
+        proportion=bags.proportion[start:stop],
+        noise_variance=None if bags.noise_variance is None else bags.noise_variance[start:stop],
+        n_rows=bags.n_rows,
+        equal_size=bags.equal_size,
+    )

@@ -1,0 +1,358 @@
+"""Networks from bags, as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from bagwise._folds import folds_of
+from bagwise._keys import name
+from bagwise._rng import RandomState, generator
+from bagwise.bags import Bags, as_bags
+from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.losses import LOSSES, by_name
+from bagwise.means import Means, prior
+from bagwise.neural.batches import BagTensors, check_rows
+from bagwise.neural.candidates import candidates_of
+from bagwise.neural.choice import choose
+from bagwise.neural.networks import Standardise, mlp
+from bagwise.neural.state import from_state, to_state
+from bagwise.neural.training import Training, as_rows, check_outputs, own_means, predict
+
+Floats = NDArray[np.floating]
+
+LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+_PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
+
+
+class BagNeuralClassifier(NumericFeatures, BagClassifier):
+    r"""A network from bags: any `torch.nn.Module`, any loss of `bagwise.losses`.
+
+    The learning rate and the number of epochs are those with the least label-free risk on held-out bags; then the
+    network is trained once more, on all bags. Batches hold whole bags, two or more (see `neural.batches`).
+
+    module: returns logits, (n,) or (n, 1) for two classes, (n, classes) for more. It is copied, and training starts
+        from its weights; with it, X may have any shape (n, …). None takes fully connected layers (`neural.mlp`) on
+        standardised features.
+    hidden: widths of the hidden layers, where module is None.
+    loss: a name of `bagwise.losses.LOSSES`.
+    means: how E[h] is estimated: a name of `bagwise.means.MEANS`, or a strategy, copied for every run.
+    learning_rate: a number; several to choose from; "auto" chooses among `LEARNING_RATES`.
+    optimizer: called as ``optimizer(parameters, lr=…, weight_decay=…)``; None takes `torch.optim.Adam`.
+    batch_rows: about how many rows a batch has.
+    max_epochs: most passes over the bags; with ``early_stopping=False`` and one learning rate, their number.
+    early_stopping, patience: stop a run after so many epochs without a new least held-out risk.
+    cv: folds of bags, held out in turn until 512 bags have been, or all. With fewer than 4 bags nothing is held out:
+        the learning rate is the first given, or 0.001, and the epochs are `max_epochs`.
+    average: predict with the mean of the weights over the steps of the last epoch.
+    callback: called with each line of `history_` as it is made.
+    device: where to train, as torch names it; None is the CPU.  dtype: "float32" or "float64".
+    random_state: for initial weights (where module is None), folds, the order of bags, and dropout.
+
+    module_: the trained module, standardisation included.  prior_: p, a number or (classes,).
+    learning_rate_, n_epochs_: what was chosen.  risk_: its held-out risk, NaN where none was measured.
+    history_: one dict per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss
+        (mean over training bags), risk (held out, None where not measured).
+
+    >>> import bagwise as bw
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, size=(6400, 2))
+    >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model learns this
+    >>> ids = bw.random_bags(6400, size=8, random_state=0)
+    >>> model = BagNeuralClassifier(learning_rate=0.03, max_epochs=30, random_state=0)
+    >>> bool(model.fit(X, bw.aggregate(y, ids), bags=ids).score(X, y) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module | None = None,
+        hidden: Sequence[int] = (32,),
+        loss: str = "ours",
+        means: str | Means = "running",
+        learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+        weight_decay: float = 0.0,
+        batch_rows: int = 1024,
+        max_epochs: int = 100,
+        early_stopping: bool = True,
+        patience: int = 10,
+        cv: int = 5,
+        average: bool = False,
+        callback: Callable[[dict[str, Any]], object] | None = None,
+        device: str | torch.device | None = None,
+        dtype: Literal["float32", "float64"] = "float32",
+        random_state: RandomState = None,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.loss = loss
+        self.means = means
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.batch_rows = batch_rows
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.patience = patience
+        self.cv = cv
+        self.average = average
+        self.callback = callback
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+
+    # -- fitting -------------------------------------------------------------------------------------------------
+
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        rates = self._check_parameters(bags)
+        rng = generator(self.random_state)
+        self.history_: list[dict[str, Any]] = []
+        body = self._start(X, bags, rng)
+        data = self._tensors(X, bags)
+        folds = folds_of(len(bags), self.cv, rng) if self.early_stopping or len(rates) > 1 else []
+        self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
+        if folds:
+            candidates = candidates_of(
+                lambda rate, p, order: self._run(copy.deepcopy(body), rate, p, order),
+                rates,
+                data,
+                folds,
+                self.batch_rows,
+                rng,
+                stackable=self.module is None and self.optimizer is None and bags.proportion.ndim == 1,
+            )
+            patience = self.patience if self.early_stopping else self.max_epochs
+            choice = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
+            self.learning_rate_, self.n_epochs_, self.risk_ = choice.learning_rate, choice.n_epochs, choice.risk
+        elif len(rates) > 1 and self.learning_rate == "auto":
+            self.learning_rate_ = _PLAIN_RATE
+        self.prior_ = prior(bags)
+        self._training = self._run(copy.deepcopy(body), self.learning_rate_, self.prior_, rng)
+        for epoch in range(1, self.n_epochs_ + 1):
+            self._train_once(data, stage="final", epoch=epoch)
+        self._rows_seen = bags.n_bagged
+        self._keep()
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        bags: ArrayLike | Bags | None = None,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        """Train one more epoch, on the bags given; the first call starts a network, standardised by its rows.
+
+        The prior is that of all rows given so far. The learning rate is the one `fit` chose, or the first given, or
+        0.001. Nothing is held out.
+        X, y, bags: as for `fit`.  classes: all classes, in the first call without `bags` that does not show them all.
+        """
+        first = not hasattr(self, "_training")
+        X = self._check_features(X, fitting=first)
+        given = self._read_bags(X, y, bags, classes, first=first)
+        rates = self._check_parameters(given)
+        if first:
+            rng = generator(self.random_state)
+            self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
+            self.learning_rate_ = _PLAIN_RATE if self.learning_rate == "auto" else rates[0]
+            self.prior_, self._rows_seen = prior(given), given.n_bagged
+            self._training = self._run(self._start(X, given, rng), self.learning_rate_, self.prior_, rng)
+        else:
+            seen = self._rows_seen + given.n_bagged
+            self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
+            self._training.prior, self._rows_seen = self.prior_, seen
+        self.n_epochs_ += 1
+        self._train_once(self._tensors(X, given), stage="partial_fit", epoch=self.n_epochs_)
+        self._keep()
+        return self
+
+    def _read_bags(self, X: Floats, y: Any, bags: Any, classes: Any, *, first: bool) -> Bags:
+        if bags is not None:
+            given = as_bags(y, bags, len(X))
+            shown = np.arange(2 if given.proportion.ndim == 1 else given.proportion.shape[1])
+            self.classes_ = shown if first else self.classes_
+            if len(shown) != len(self.classes_):
+                raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
+            given.check_proportions()
+        else:
+            labels = np.asarray(y)
+            if first:
+                self.classes_ = np.unique(labels if classes is None else np.asarray(classes))
+            if len(labels) != len(X):
+                raise ValueError(f"X has {len(X)} rows but y has {len(labels)}.")
+            indicators = (labels[:, None] == self.classes_).astype(float)
+            if (indicators.sum(axis=1) != 1).any():
+                unknown = labels[int(np.argmin(indicators.sum(axis=1)))]
+                raise ValueError(
+                    f"y holds the class {name(unknown)}, which is not among classes: name all in the first call."
+                )
+            given = Bags.singletons(indicators[:, 1] if len(self.classes_) == 2 else indicators)
+        if len(given) < 2:
+            raise ValueError("there is one bag only: at least 2 are needed to learn or measure anything.")
+        return given
+
+    def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
+        """The network before training, without standardisation, which `_scale` keeps."""
+        dtype = getattr(torch, self.dtype)
+        seed = int(rng.integers(2**63))  # drawn whatever the module, so that folds and orders do not depend on it
+        rows = X[bags.order] if bags.n_bagged < len(X) else X
+        flat = rows.reshape(len(rows), -1)
+        names = getattr(self, "feature_names_in_", None)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
+            check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
+            outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
+            if self.module is not None:
+                self._scale: Standardise | None = None
+                body = copy.deepcopy(self.module).to(self._device, dtype)
+                check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
+                return body
+            self._scale = Standardise.of(flat, dtype).to(self._device)
+            check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
+        return mlp(X.shape[1], self.hidden, outputs, random_state=seed).to(self._device, dtype)
+
+    def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
+        rows = torch.as_tensor(X[bags.order], device=self._device)
+        if self._scale is not None:  # once, rather than in every step
+            return BagTensors(self._scale(rows), bags)
+        return BagTensors(rows.to(getattr(torch, self.dtype)), bags)
+
+    def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
+        optimizer = self.optimizer or torch.optim.Adam
+        return Training(
+            body,
+            loss=self.loss,
+            means=own_means(self.means),
+            prior=p,
+            make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
+            rng=rng,
+            average=self.average,
+            means_name=self.means if isinstance(self.means, str) else None,
+        )
+
+    def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
+        loss = self._training.epoch(data, self.batch_rows)
+        self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
+        if not np.isfinite(loss):
+            raise ValueError(
+                f"training diverged with learning rate {self.learning_rate_:g} (the loss is {loss} in epoch {epoch}): "
+                "give a smaller learning_rate, or scale the features."
+            )
+
+    def _record(
+        self, *, learning_rate: float, epoch: int, loss: float, risk: float | None = None, stage: str = "choice"
+    ) -> None:
+        line = {"stage": stage, "learning_rate": learning_rate, "epoch": epoch, "loss": loss, "risk": risk}
+        self.history_.append(line)
+        if self.callback is not None:
+            self.callback(dict(line))
+
+    def _keep(self) -> None:
+        body = self._training.reading
+        self.module_ = body if self._scale is None else nn.Sequential(self._scale, body)
+
+    def _to_state(self) -> dict[str, Any]:
+        return to_state(self)
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any], *, module: nn.Module | None = None) -> Self:
+        return from_state(cls, state, module)
+
+    def _resume(self, body: nn.Module) -> Self:
+        """Take over trained weights; the optimizer starts anew where `partial_fit` goes on from them."""
+        body = body.to(self._device)
+        self._scale = None if self._scale is None else self._scale.to(self._device)
+        self._training = self._run(body, self.learning_rate_, self.prior_, generator(self.random_state))
+        self._keep()
+        return self
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        # A network may turn infinity into 0 or 1, so features are looked at themselves.
+        flat = X.reshape(len(X), -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
+        dtype = None if self._scale is not None else getattr(torch, self.dtype)
+        return predict(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+
+    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
+        """Numbers; with a module of the user's, of any shape (n, …)."""
+        if self.module is None or np.ndim(X) <= 2:
+            X = super()._check_features(X, fitting=fitting)
+        else:
+            if not fitting:
+                check_is_fitted(self)
+            options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
+            X = validate_data(
+                self,
+                X,
+                dtype=(np.float32, np.float64),
+                allow_nd=True,
+                reset=fitting,
+                ensure_all_finite=False,
+                **options,
+            )
+        if fitting:
+            self._shape = X.shape[1:]
+        elif X.shape[1:] != self._shape:
+            raise ValueError(f"rows of X have shape {X.shape[1:]}, those the model was fitted on {self._shape}.")
+        return X
+
+    @property
+    def _device(self) -> torch.device:
+        try:
+            return torch.device("cpu" if self.device is None else self.device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"device must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
+            ) from error
+
+    # -- checking ------------------------------------------------------------------------------------------------
+
+    def _check_parameters(self, bags: Bags) -> tuple[float, ...]:
+        """Raise where a parameter makes no sense; the learning rates to try."""
+        check_rows(self.batch_rows, "batch_rows")
+        for parameter, least in (("max_epochs", 1), ("patience", 1), ("cv", 2)):
+            value = getattr(self, parameter)
+            if not (isinstance(value, Integral) and int(value) >= least):
+                raise ValueError(f"{parameter} must be a whole number of at least {least}, got {value!r}.")
+        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < np.inf):
+            raise ValueError(f"weight_decay must be a finite number of at least 0, got {self.weight_decay!r}.")
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
+        if self.module is not None and not isinstance(self.module, nn.Module):
+            raise ValueError(f"module must be a torch.nn.Module or None, got {self.module!r}.")
+        widths = self.hidden if isinstance(self.hidden, (Sequence, np.ndarray)) else [None]
+        if not all(isinstance(width, Integral) and int(width) >= 1 for width in widths):
+            raise ValueError(f"hidden must be whole numbers of at least 1, got {self.hidden!r}.")
+        own_means(self.means)
+        if by_name(self.loss).takes_logits and bags.proportion.ndim == 2:
+            several = ", ".join(each for each, loss in LOSSES.items() if not loss.takes_logits)
+            raise ValueError(
+                f"loss={self.loss!r} is for two classes but there are {bags.proportion.shape[1]}: "
+                f"choose one of {several}."
+            )
+        return self._learning_rates()
+
+    def _learning_rates(self) -> tuple[float, ...]:
+        if isinstance(self.learning_rate, str) and self.learning_rate == "auto":
+            return LEARNING_RATES
+        try:
+            rates = np.atleast_1d(np.asarray(self.learning_rate, dtype=float))
+        except (TypeError, ValueError):
+            rates = np.array([np.nan])
+        if rates.ndim != 1 or len(rates) == 0 or not (np.isfinite(rates) & (rates > 0)).all():
+            raise ValueError(
+                f"learning_rate must be 'auto' or one or more finite numbers above 0, got {self.learning_rate!r}."
+            )
+        return tuple(rates.tolist())

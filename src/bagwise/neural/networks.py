@@ -1,0 +1,96 @@
+"""Networks that return logits: one for two classes, one per class for more. No global generator is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bagwise._rng import RandomState, generator
+
+
+def mlp(
+    features: int, hidden: Sequence[int] = (32,), outputs: int = 1, *, random_state: RandomState = None
+) -> nn.Sequential:
+    """Fully connected layers with ReLU between them; initial weights as torch draws them, from `random_state`.
+
+    >>> mlp(108, (32,), random_state=0)(torch.zeros(5, 108)).shape
+    torch.Size([5, 1])
+    """
+    draw = torch_generator(random_state)
+    widths = [features, *hidden, outputs]
+    layers: list[nn.Module] = []
+    for wide, narrow in pairwise(widths):
+        layers += [_drawn(nn.Linear, wide, narrow, draw=draw), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def cnn(
+    channels: int = 1, side: int = 28, outputs: int = 1, *, dropout: float = 0.5, random_state: RandomState = None
+) -> nn.Sequential:
+    """The paper's network for images of `side` × `side` points: two convolutions with pooling, then one linear layer.
+
+    >>> cnn(random_state=0)(torch.zeros(5, 1, 28, 28)).shape
+    torch.Size([5, 1])
+    """
+    draw = torch_generator(random_state)
+    left = ((side - 2) // 2 - 2) // 2  # points per side after both poolings
+    return nn.Sequential(
+        _drawn(nn.Conv2d, channels, 32, 3, draw=draw),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        _drawn(nn.Conv2d, 32, 64, 3, draw=draw),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        _drawn(nn.Linear, 64 * left * left, outputs, draw=draw),
+    )
+
+
+def torch_generator(random_state: RandomState) -> torch.Generator:
+    """A torch generator of its own, seeded from `random_state`."""
+    return torch.Generator().manual_seed(int(generator(random_state).integers(2**63)))
+
+
+def _drawn(layer: Any, *sizes: int, draw: torch.Generator) -> Any:
+    """A layer with weights and biases uniform on ±1/√(inputs), which is what torch does by default."""
+    made = nn.utils.skip_init(layer, *sizes)
+    bound = made.weight[0].numel() ** -0.5
+    with torch.no_grad():
+        made.weight.uniform_(-bound, bound, generator=draw)
+        made.bias.uniform_(-bound, bound, generator=draw)
+    return made
+
+
+class Standardise(nn.Module):
+    """Features measured from their mean, in units of their standard deviation; a constant feature becomes 0.
+
+    The statistics are part of the model and in double precision, so that a large offset costs no digits.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, mean: NDArray[np.floating], scale: NDArray[np.floating], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+
+    @classmethod
+    def of(cls, X: NDArray[np.floating], dtype: torch.dtype) -> Standardise:
+        """The statistics of the rows of X."""
+        mean = X.mean(axis=0, dtype=float)
+        scale = np.sqrt(((X - mean) ** 2).mean(axis=0, dtype=float))
+        constant = scale <= 16 * np.finfo(float).eps * np.abs(mean)
+        return cls(mean, np.where(constant, np.inf, scale), dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, features) standardised."""
+        return ((x - self.mean) / self.scale).to(self.dtype)

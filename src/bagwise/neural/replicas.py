@@ -1,0 +1,263 @@
+"""Many networks over one table: seeds, partitions, learning rates and losses side by side.
+
+`train_replicas` trains fully connected networks as one batched computation. `train_modules` trains any modules, such as
+convolutions, in several processes. Each network is the one `train_alone` gives, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from bagwise._folds import Fold
+from bagwise.bags import Bags
+from bagwise.means import Means, prior
+from bagwise.neural.batches import BagTensors, check_rows
+from bagwise.neural.choice import held_out_risk
+from bagwise.neural.networks import mlp
+from bagwise.neural.stack import Member, Stack, stacks_of
+from bagwise.neural.training import Training, as_rows, own_means
+
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Replica:
+    """One network to train.
+
+    bags: the bags of the shared table's rows.
+    loss: a name of `bagwise.losses.LOSSES`.  means: a name of `bagwise.means.MEANS` or a strategy, copied for the run.
+    learning_rate, weight_decay: for Adam.
+    seed: of initial weights and order of bags; replicas with the same bags and seed see the same batches, which makes
+        them comparable, and fast.
+    fold: train on some of the bags and measure the label-free risk on others; None trains on all.
+    """
+
+    bags: Bags
+    loss: str = "ours"
+    means: str | Means = "running"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    seed: int = 0
+    fold: Fold | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of a replica. One number per epoch each, None where nothing was given to measure it on.
+
+    network: the trained module, from features to logits.
+    loss: mean loss of a training bag.  risk: label-free risk of the held-out bags.
+    accuracy: on the test rows.  test_predictions: (epochs, n) h of the test rows.
+    """
+
+    replica: Replica
+    network: nn.Module
+    loss: Floats
+    risk: Floats | None
+    accuracy: Floats | None
+    test_predictions: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Test:
+    """Test rows, and what is wanted of them."""
+
+    X: Tensor | None
+    y: NDArray[Any] | None
+    keep: bool
+
+
+class _Log:
+    """One replica's figures, epoch by epoch."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.lines: dict[str, list[Any]] = {"loss": [], "risk": [], "accuracy": [], "test_predictions": []}
+
+    def add(self, loss: float, h: Floats | None, h_test: Floats | None, test: _Test) -> None:
+        """h: predictions for the rows of the replica's bags, in bag order."""
+        self.lines["loss"].append(loss)
+        if h is not None and self.replica.fold is not None:
+            self.lines["risk"].append(held_out_risk(h, self.replica.bags, self.replica.fold))
+        if h_test is not None and test.y is not None:
+            self.lines["accuracy"].append(float(((h_test > 0.5) == test.y).mean()))
+        if h_test is not None and test.keep:
+            self.lines["test_predictions"].append(h_test)
+
+    def result(self, network: nn.Module) -> Trained:
+        columns = {name: np.array(lines) if lines else None for name, lines in self.lines.items()}
+        return Trained(replica=self.replica, network=network, **columns)  # type: ignore[arg-type]
+
+
+def train_replicas(
+    X: ArrayLike | Tensor,
+    replicas: Sequence[Replica],
+    *,
+    epochs: int,
+    hidden: Sequence[int] = (32,),
+    batch_rows: int = 1024,
+    average: bool = False,
+    X_test: ArrayLike | Tensor | None = None,
+    y_test: ArrayLike | None = None,
+    keep_predictions: bool = False,
+    dtype: torch.dtype = torch.float32,
+    callback: Callable[[int], object] | None = None,
+) -> list[Trained]:
+    """Train fully connected networks for two classes at once; results in the order of `replicas`.
+
+    X: (n, features) the table that all bags are about, scaled as the networks shall see it.
+    epochs: passes over the bags.  hidden: widths of the hidden layers.  batch_rows, average: as `BagNeuralClassifier`.
+    X_test, y_test: rows with labels 0 and 1 to measure the accuracy on after every epoch.
+    keep_predictions: keep h of the test rows after every epoch.
+    callback: called with the number of epochs that a stack of networks has just trained, times its networks.
+    A replica whose training diverges reports NaN and does not disturb the others.
+
+    >>> import bagwise as bw
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(640, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> ids = bw.random_bags(640, size=4, random_state=0)
+    >>> bags = Bags.from_rows(bw.aggregate(y, ids), ids)
+    >>> runs = [Replica(bags=bags, loss=loss, learning_rate=rate) for loss in ("ours", "li") for rate in (1e-5, 0.1)]
+    >>> trained = train_replicas(X, runs, epochs=20, X_test=X, y_test=y)
+    >>> [bool(result.accuracy[-1] > 0.9) for result in trained]
+    [False, True, False, True]
+    """
+    check_rows(batch_rows, "batch_rows")
+    check_rows(epochs, "epochs")
+    table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, dtype)
+    members = [
+        Member(
+            training=start(replica, table.shape[1], hidden=hidden, average=average, dtype=dtype),
+            bags=replica.bags,
+            chosen=_chosen(replica),
+            batches=(id(replica.bags), id(replica.fold), replica.seed),
+        )
+        for replica in replicas
+    ]
+    logs = [_Log(replica) for replica in replicas]
+    for stack, places in stacks_of(table, members, batch_rows):
+        mine = [logs[place] for place in places]
+        for _ in range(epochs):
+            _measure(stack, stack.epoch(), mine, table, test)
+            if callback is not None:
+                callback(len(mine))
+        stack.write_back()
+    return [log.result(member.training.reading) for log, member in zip(logs, members, strict=True)]
+
+
+def train_modules(
+    X: ArrayLike | Tensor,
+    replicas: Sequence[Replica],
+    make_module: Callable[[int], nn.Module],
+    *,
+    epochs: int,
+    batch_rows: int = 1024,
+    average: bool = False,
+    X_test: ArrayLike | Tensor | None = None,
+    y_test: ArrayLike | None = None,
+    keep_predictions: bool = False,
+    dtype: torch.dtype = torch.float32,
+    n_jobs: int | None = None,
+) -> list[Trained]:
+    """Train modules of any kind, one process each, as many at a time as `n_jobs` (as in joblib; None is one).
+
+    make_module: called with a seed, for example ``lambda seed: bagwise.neural.cnn(random_state=seed)``.
+    X: (n, …).  Other arguments and the result as for `train_replicas`.
+    """
+    check_rows(batch_rows, "batch_rows")
+    check_rows(epochs, "epochs")
+    table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, dtype)
+    threads = 1 if n_jobs not in (None, 1) else None
+    options = {"epochs": epochs, "batch_rows": batch_rows, "average": average, "test": test, "dtype": dtype}
+    return list(
+        Parallel(n_jobs=n_jobs)(
+            delayed(train_alone)(table, replica, make_module, threads=threads, **options) for replica in replicas
+        )
+    )
+
+
+def train_alone(
+    X: NDArray[Any],
+    replica: Replica,
+    make_module: Callable[[int], nn.Module],
+    *,
+    epochs: int,
+    batch_rows: int,
+    average: bool,
+    test: _Test,
+    dtype: torch.dtype,
+    threads: int | None,
+) -> Trained:
+    """One replica by itself, on `threads` threads (None: as many as torch uses)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        training = start(replica, 0, make_module=make_module, average=average, dtype=dtype)
+        rows = torch.as_tensor(X[replica.bags.order], dtype=dtype)
+        data, log, chosen = BagTensors(rows, replica.bags), _Log(replica), _chosen(replica)
+        for _ in range(epochs):
+            loss = training.epoch(data, batch_rows, chosen)
+            h = None if replica.fold is None else training.predict(rows, batch_rows)
+            h_test = None if test.X is None else training.predict(test.X, batch_rows)
+            log.add(loss, h, h_test, test)
+    finally:
+        torch.set_num_threads(before)
+    return log.result(training.reading)
+
+
+def start(
+    replica: Replica,
+    features: int,
+    *,
+    hidden: Sequence[int] = (32,),
+    make_module: Callable[[int], nn.Module] | None = None,
+    average: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Training:
+    """The replica's training before its first step."""
+    rng = np.random.default_rng(replica.seed)
+    seed, order = int(rng.integers(2**32)), int(rng.integers(2**32))
+    module = mlp(features, hidden, random_state=seed) if make_module is None else make_module(seed)
+    bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
+    return Training(
+        module.to(dtype),
+        loss=replica.loss,
+        means=own_means(replica.means),
+        prior=prior(bags),
+        make_optimizer=lambda weights: torch.optim.Adam(
+            weights, lr=replica.learning_rate, weight_decay=replica.weight_decay
+        ),
+        rng=np.random.default_rng(order),
+        average=average,
+        means_name=replica.means if isinstance(replica.means, str) else None,
+    )
+
+
+def _chosen(replica: Replica) -> NDArray[np.integer]:
+    return np.arange(len(replica.bags)) if replica.fold is None else replica.fold.train
+
+
+def _measure(stack: Stack, losses: Floats, logs: Sequence[_Log], table: Tensor, test: _Test) -> None:
+    held_out = any(log.replica.fold is not None for log in logs)
+    h = stack.predict(table) if held_out else [None] * len(logs)
+    h_test = stack.predict(test.X) if test.X is not None else [None] * len(logs)
+    for log, loss, mine, mine_test in zip(logs, losses, h, h_test, strict=True):
+        log.add(float(loss), None if mine is None else mine[log.replica.bags.order], mine_test, test)
+
+
+def _test_rows(X: Any, y: Any, keep: bool, dtype: torch.dtype) -> _Test:
+    if X is None and (y is not None or keep):
+        raise ValueError("X_test is missing: give the test rows with y_test or keep_predictions.")
+    labels = None if y is None else np.asarray(y)
+    if X is not None and labels is not None and len(labels) != len(X):
+        raise ValueError(f"X_test has {len(X)} rows but y_test has {len(labels)}.")
+    return _Test(None if X is None else as_rows(X, dtype), labels, keep)

@@ -1,0 +1,53 @@
+"""Networks as plain data and arrays, for `bagwise.save`, and back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bagwise.neural.networks import Standardise, mlp
+
+
+def to_state(model: Any) -> dict[str, Any]:
+    """Parameters, what was learned, and weights; not the optimizer's moments."""
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name != "module"}
+    state = {"parameters": parameters, "own_module": model.module is not None}
+    if hasattr(model, "module_"):
+        learned = {name: value for name, value in vars(model).items() if name.endswith("_") and name != "module_"}
+        rest = {"shape": tuple(model._shape), "rows_seen": model._rows_seen, "weights": model.module_.state_dict()}
+        state |= {"learned": learned} | rest
+    return state
+
+
+def from_state(cls: type, state: dict[str, Any], module: nn.Module | None) -> Any:
+    """The model again. A module of the user's cannot be rebuilt from a file: a new one of the same shape is given."""
+    own = state["own_module"]
+    module = module if own else None
+    if own and module is None:
+        raise ValueError(
+            "it holds weights of a module of yours: pass a new one of the same shape, load(folder, module=…)"
+        )
+    model = cls(**state["parameters"], module=module)
+    if "weights" not in state:
+        return model
+    for name, value in state["learned"].items():
+        if not name.endswith("_") or hasattr(cls, name):
+            raise ValueError(f"{name!r} is nothing that a network learns")
+        setattr(model, name, value)
+    model._shape, model._rows_seen = state["shape"], state["rows_seen"]
+    dtype = getattr(torch, model.dtype)
+    if module is not None:
+        model._scale, body = None, copy.deepcopy(module).to(dtype)
+    else:
+        features, classes = model._shape[0], len(model.classes_)
+        model._scale = Standardise(np.zeros(features), np.ones(features), dtype)
+        body = mlp(features, model.hidden, 1 if classes == 2 else classes).to(dtype)
+    try:
+        (body if own else nn.Sequential(model._scale, body)).load_state_dict(state["weights"])
+    except RuntimeError:
+        raise ValueError("the weights do not fit the module") from None
+    return model._resume(body)

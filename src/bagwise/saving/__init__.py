@@ -1,0 +1,96 @@
+"""Saved models: a folder that can be read without running any code.
+
+`save` writes a folder, `load` reads it back; predictions are then equal bit for bit. The folder holds
+
+- `model.json`: ``format`` (its version), ``kind`` (the class), ``versions`` of the libraries, ``parameters`` and
+  ``fitted`` attributes, and the size and SHA-256 checksum of every other file and of this one;
+- `arrays.npz`: NumPy's arrays, never pickled;
+- `trees-0.txt`, …: LightGBM models in LightGBM's own text.
+
+A file names classes but never brings code along: only classes of the table in `saving.kinds` are built. A class of
+your own is added by `register`, in your program, before `load`. Checksums find damage; they are no signature, so what
+comes from elsewhere is also checked before it is used: damaged or hostile folders end in one sentence, a ValueError
+or an OSError.
+
+What can be saved: None, bool, int, float, str, lists, tuples, dicts, NumPy scalars and arrays (object
+arrays of those too), torch tensors, LightGBM boosters, and objects of known classes. Random generators are saved as
+None: a model that was fitted with one gives the same predictions, a clone of the loaded one draws anew. What was set
+by scikit-learn's ``set_fit_request`` is not saved.
+
+How an object of a known class is taken apart:
+
+- it has ``_to_state(self) -> dict`` and a class method ``_from_state(cls, state)``: the dict, made of what can be
+  saved, is all that is kept; ``_from_state`` builds the object from it. An estimator with parts that no file can
+  hold, such as a user's torch module, takes them by name, ``_from_state(cls, state, *, module=None)``, gets what the
+  user gave to ``load(folder, module=…)``, and raises a ValueError that asks for it where it is missing;
+- a dataclass: its fields;
+- another estimator: its parameters and all other attributes of the instance.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from bagwise.saving import folder as _folder
+from bagwise.saving.codec import Decoder, Encoder
+from bagwise.saving.kinds import register, require_known
+
+__all__ = ["load", "register", "save"]
+
+
+def save(model: BaseEstimator, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Save a fitted model as a folder that `load` reads without running code.
+
+    The folder appears whole or not at all.
+
+    model: a fitted estimator of bagwise, or of a class that was registered.
+    folder: where to; it must not exist.
+    force: replace the folder if it is itself a saved model, and holds nothing else.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import bagwise as bw
+    >>> X = np.random.default_rng(0).normal(size=(640, 2))
+    >>> ids = bw.random_bags(640, size=16, random_state=0)
+    >>> model = bw.BagRidgeClassifier().fit(X, bw.aggregate(X[:, 0] > 0, ids), bags=ids)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     save(model, f"{place}/model")
+    ...     again = load(f"{place}/model")
+    >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
+    True
+    """
+    require_known(model)
+    check_is_fitted(model)
+    place = _folder.check_target(Path(folder), force=force)
+    encoder = Encoder()
+    document = encoder.encode_object(model)
+    _folder.write(place, document, encoder.files(), force=force)
+
+
+def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
+    """The model that `save` wrote to `folder`. Runs no code but that of the installed classes.
+
+    module: the torch module of a network of your own, which no file can hold: a new one of the same shape, whose
+        weights are then those that were saved.
+
+    An OSError is raised where there is nothing to read, a ValueError where the folder is not a sound model.
+    """
+    place = Path(folder)
+    try:
+        document, files = _folder.read(place)
+        decoder = Decoder(files, module)
+        model = decoder.decode_model(document)
+        if module is not None and not decoder.used_module:
+            raise ValueError("module was given, but this model takes none")
+    except OSError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{place} cannot be loaded: {str(error).rstrip('.')}.") from None
+    except Exception as error:  # whatever damage makes the libraries raise, the user gets one sentence
+        raise ValueError(f"{place} cannot be loaded: it is damaged ({type(error).__name__}).") from None
+    return model

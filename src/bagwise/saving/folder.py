@@ -1,0 +1,181 @@
+"""The folder of a saved model: written whole or not at all, checked before anything in it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bagwise.saving.kinds import short
+
+FORMAT = 1
+_MODEL = "model.json"
+_FILE = re.compile(r"arrays\.npz|trees-[0-9]{1,6}\.txt")
+_LARGEST = 2**28  # bytes of model.json: numbers live in the other files
+_LIBRARIES = ("numpy", "scikit-learn", "lightgbm", "torch")
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+def check_target(folder: Path, *, force: bool) -> Path:
+    """Where to write, links followed; raises where something is in the way that must stay."""
+    place = Path(os.path.realpath(folder))
+    if not os.path.lexists(place):
+        return place
+    if not force:
+        raise FileExistsError(f"{folder} exists already: choose another folder, or pass force=True to replace a model.")
+    try:
+        document = _parse(_read(place, _MODEL))
+        expected = {_MODEL, *_listed(document)}
+    except (OSError, ValueError):
+        raise FileExistsError(
+            f"{folder} exists already and is no saved model: only a saved model is replaced; choose another folder."
+        ) from None
+    others = sorted(set(os.listdir(place)) - expected)
+    if others:
+        raise FileExistsError(f"{folder} holds {others[0]!r}, which is no part of the model: move it away first.")
+    return place
+
+
+def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, force: bool) -> None:
+    """Write the model beside its place, then move it there."""
+    document = {"format": FORMAT, **document, "versions": _versions()}
+    document["files"] = {name: {"bytes": len(data), "sha256": _digest(data)} for name, data in files.items()}
+    document["sha256"] = _digest(_canonical(document))
+    text = json.dumps(document, indent=1, allow_nan=False).encode()
+    if len(text) > _LARGEST:
+        raise ValueError(f"the model holds {len(text)} bytes of text, more than the {_LARGEST} that can be saved.")
+    with _aside(folder, force=force) as new:
+        for name, data in {**files, _MODEL: text}.items():
+            (new / name).write_bytes(data)
+
+
+@contextmanager
+def _aside(folder: Path, *, force: bool) -> Iterator[Path]:
+    """A new folder beside `folder` that takes its place if the block succeeds and vanishes if not."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new, old = (folder.with_name(f".{folder.name}-{uuid.uuid4().hex}.{what}") for what in ("new", "old"))
+    new.mkdir()
+    try:
+        yield new
+        if force and folder.exists():
+            os.rename(folder, old)
+            try:
+                os.rename(new, folder)
+            except OSError:
+                os.rename(old, folder)
+                raise
+        else:
+            os.rename(new, folder)
+    finally:
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _versions() -> dict[str, str]:
+    """Of bagwise, Python and the libraries in use: for people to read, not for `load`."""
+    import bagwise
+
+    versions = {"bagwise": bagwise.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    for name in _LIBRARIES:
+        if name.replace("scikit-learn", "sklearn") in sys.modules:
+            try:
+                versions[name] = version(name)
+            except PackageNotFoundError:
+                continue
+    return versions
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The document and the files of a model, checked: format, names, sizes, checksums."""
+    if not folder.exists():
+        raise FileNotFoundError(f"there is no saved model at {folder}.")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is no folder: a saved model is a folder with {_MODEL} in it.")
+    document = _parse(_read(folder, _MODEL))
+    expected = document.pop("sha256", None)
+    if expected != _digest(_canonical(document)):
+        raise ValueError(f"{_MODEL} was changed or damaged after it was saved (its checksum differs)")
+    files = {}
+    for name, entry in _listed(document).items():
+        if not (isinstance(entry, dict) and type(entry.get("bytes")) is int):
+            raise ValueError(f"{_MODEL} does not say how large {name} is")
+        data = _read(folder, name, entry["bytes"])
+        if entry.get("sha256") != _digest(data):
+            raise ValueError(f"{name} was changed or damaged after it was saved (its checksum differs)")
+        files[name] = data
+    return document, files
+
+
+def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
+    """The bytes of a file that is a real one (no pipe, no device) and as large as it should be."""
+    path = folder / name
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise ValueError(f"{name} is missing") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{name} is no file")
+    if expected is None and status.st_size > _LARGEST:
+        raise ValueError(f"{name} is larger than any model's")
+    if expected is not None and status.st_size != expected:
+        raise ValueError(f"{name} has {status.st_size} bytes instead of {expected}: it was cut off or changed")
+    return path.read_bytes()
+
+
+def _parse(data: bytes) -> dict[str, Any]:
+    """model.json as a dict of a format that this version reads."""
+    try:
+        document = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, numbers too long, nested without end
+        raise ValueError(f"{_MODEL} is not readable as JSON: it was cut off or damaged") from None
+    if not (isinstance(document, dict) and "format" in document and "kind" in document):
+        raise ValueError(f"{_MODEL} is not that of a bagwise model")
+    found = document["format"]
+    if type(found) is not int or found != FORMAT:
+        raise ValueError(
+            f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: load it with the version "
+            "that saved it, or a newer one"
+        )
+    return document
+
+
+def _listed(document: dict[str, Any]) -> dict[str, Any]:
+    """The other files of the model by name; names that lead anywhere else are refused."""
+    files = document.get("files")
+    if not isinstance(files, dict):
+        raise ValueError(f"{_MODEL} lists no files")
+    for name in files:
+        if not _FILE.fullmatch(name):
+            raise ValueError(f"{_MODEL} names the file {short(name)}, which is no part of a saved model")
+    return files
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
+    """The same text for the same content."""
+    try:
+        return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    except RecursionError:
+        raise ValueError(f"{_MODEL} is nested too deeply") from None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,99 @@
+"""The classes that a saved model may name. A name that is not here is never looked for elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from importlib import import_module
+from typing import Any, TypeVar
+
+from sklearn.base import BaseEstimator
+
+_ROOM_OF = {
+    "BagAutoClassifier": "bagwise.auto",
+    "BagBoostingClassifier": "bagwise.boosting",
+    "BagBoostingRegressor": "bagwise.boosting",
+    "BagMeanMapClassifier": "bagwise.linear",
+    "BagNeuralClassifier": "bagwise.neural",
+    "BagRidgeClassifier": "bagwise.linear",
+    "BagRidgeRegressor": "bagwise.linear",
+    "BagSGDClassifier": "bagwise.linear",
+    "BagSGDRegressor": "bagwise.linear",
+    "Boosted": "bagwise.boosting.trees",
+    "Encoding": "bagwise.features",
+    "FeatureCodes": "bagwise.features",
+    "GroupPriorClassifier": "bagwise.baselines",
+}
+_REGISTERED: dict[str, type] = {}
+
+Class = TypeVar("Class", bound=type)
+
+
+def register(cls: Class) -> Class:
+    """Let models name a class of your own: an estimator, a dataclass, or a class with `_to_state` and `_from_state`.
+
+    Call it, or use it as a decorator, where the class is defined; `save` and `load` then know it by its name.
+
+    >>> from dataclasses import dataclass
+    >>> @register
+    ... @dataclass(frozen=True)
+    ... class Thresholds:
+    ...     low: float
+    ...     high: float
+    """
+    name = cls.__name__
+    if not (isinstance(cls, type) and (issubclass(cls, BaseEstimator) or is_dataclass(cls) or has_state(cls))):
+        raise ValueError(f"{name} is no estimator and no dataclass: give it _to_state and _from_state first.")
+    known = _REGISTERED.get(name)
+    same = known is None or (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
+    if name in _ROOM_OF or not same:
+        raise ValueError(f"a class named {name} is known already: choose another name.")
+    _REGISTERED[name] = cls
+    return cls
+
+
+def has_state(cls: type) -> bool:
+    """Whether a class says itself how it is taken apart and built."""
+    return hasattr(cls, "_to_state") and hasattr(cls, "_from_state")
+
+
+def find(name: Any) -> type:
+    """The class of that name, if it is one that may be built."""
+    if isinstance(name, str) and name in _REGISTERED:
+        return _REGISTERED[name]
+    if not isinstance(name, str) or name not in _ROOM_OF:
+        raise ValueError(
+            f"it names the kind {short(name)}, which this bagwise does not know: install the version that saved it, "
+            "or register the class with bagwise.saving.register"
+        )
+    try:
+        return getattr(import_module(_ROOM_OF[name]), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"it holds a {name}, which cannot be imported here ({error})") from None
+
+
+def is_known(value: Any) -> bool:
+    """Whether the value's own class, not one it only shares its name with, is in the table."""
+    cls, name = type(value), type(value).__name__
+    ours = name in _ROOM_OF and cls.__module__.startswith("bagwise.")
+    return _REGISTERED.get(name) is cls or (ours and find(name) is cls)
+
+
+def require_known(model: Any) -> None:
+    """Raise unless `model` is an estimator that can be saved."""
+    name = type(model).__name__
+    if is_known(model) and isinstance(model, BaseEstimator):
+        return
+    if hasattr(model, "best_estimator_"):
+        raise ValueError(f"a {name} cannot be saved: save its best_estimator_.")
+    if hasattr(model, "steps"):
+        raise ValueError(f"a {name} cannot be saved, only bagwise models: save its last step and rebuild the others.")
+    raise ValueError(
+        f"a {name} cannot be saved: pass a fitted bagwise estimator, or register its class with "
+        "bagwise.saving.register."
+    )
+
+
+def short(value: Any) -> str:
+    """A value from a file as an error message shows it: never long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

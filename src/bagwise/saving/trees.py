@@ -1,0 +1,154 @@
+"""LightGBM's text, cut to what prediction needs, and checked before LightGBM reads it.
+
+LightGBM's reader trusts its input: a child that points back at its parent would make prediction run for ever, a wrong
+count would make it read beyond an array. So every tree is checked to be a tree.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_END = "end of trees\n"
+_HEADER = {
+    "version": r"v\d",
+    "num_class": r"[1-9]\d{0,4}",
+    "num_tree_per_iteration": r"[1-9]\d{0,4}",
+    "label_index": r"0",
+    "max_feature_idx": r"\d{1,8}",
+    "objective": r"regression|cross_entropy",  # others may expect more outputs than there are trees
+    "feature_names": r"\S+( \S+)*",
+    "feature_infos": r"\S+( \S+)*",
+}
+_OPTIONAL = {"objective"}
+_PER_NODE = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
+_PER_NODE_SUMS = ("internal_value", "internal_weight", "internal_count")
+_PER_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
+_WHOLE = {"split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count"}
+
+
+def to_text(booster: Any) -> str:
+    """The trees of a booster in LightGBM's text, without the parameters it was trained with.
+
+    The line of sizes is left out, by which LightGBM would jump to places in the text: without it, it reads in order.
+    """
+    text = booster.model_to_string(num_iteration=-1)
+    trees = re.sub(r"^tree_sizes=.*\n", "", text[: text.index(_END)] + _END, flags=re.MULTILINE)
+    check(trees)
+    return trees
+
+
+def from_text(data: bytes, name: str) -> Any:
+    """The booster of a text that `to_text` made."""
+    import lightgbm as lgb
+
+    try:
+        text = data.decode("utf-8")
+        check(text)
+        return lgb.Booster(model_str=text)
+    except (ValueError, lgb.basic.LightGBMError) as error:
+        raise ValueError(f"{name} is no sound LightGBM model ({str(error)[:100]})") from None
+
+
+def check(text: str) -> None:
+    """Raise unless the text is a header and trees of which each is one."""
+    if "\0" in text or "\r" in text or not text.endswith("\n" + _END):
+        raise ValueError("it does not end where it should")
+    header, *trees = text.removesuffix(_END).split("Tree=")
+    n_features, per_iteration = _check_header(header)
+    if len(trees) % per_iteration:
+        raise ValueError("trees are missing")
+    for number, tree in enumerate(trees):
+        first, _, rest = tree.partition("\n")
+        if first != str(number):
+            raise ValueError(f"tree {number} is out of order")
+        try:
+            _check_tree(_pairs(rest), n_features)
+        except (ValueError, KeyError, OverflowError) as error:
+            raise ValueError(f"tree {number}: {error}") from None
+
+
+def _pairs(block: str) -> dict[str, str]:
+    """The lines ``key=value`` of a block, which an empty line ends."""
+    pairs: dict[str, str] = {}
+    for line in block.rstrip("\n").split("\n"):
+        key, equals, value = line.partition("=")
+        if not equals or key in pairs:
+            raise ValueError(f"wrong line {line[:30]!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _check_header(header: str) -> tuple[int, int]:
+    """Numbers of features and of trees per iteration."""
+    first, _, rest = header.partition("\n")
+    pairs = _pairs(rest)
+    if first != "tree" or not set(_HEADER) - _OPTIONAL <= set(pairs) <= set(_HEADER):
+        raise ValueError("wrong header")
+    for key, value in pairs.items():
+        if not re.fullmatch(_HEADER[key], value):
+            raise ValueError(f"{key} is {value[:30]!r}")
+    n_features = int(pairs["max_feature_idx"]) + 1
+    if not len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features:
+        raise ValueError("the number of features differs")
+    if pairs["num_class"] != pairs["num_tree_per_iteration"]:
+        raise ValueError("the number of classes differs")
+    return n_features, int(pairs["num_tree_per_iteration"])
+
+
+def _check_tree(pairs: dict[str, str], n_features: int) -> None:
+    """Raise unless every node but the first, and every leaf, is the child of one earlier node."""
+    leaves, categorical = (_numbers(pairs, key, 1, whole=True)[0] for key in ("num_leaves", "num_cat"))
+    if leaves < 1 or categorical < 0 or pairs["is_linear"] != "0":
+        raise ValueError("it has no leaves, or linear ones")
+    optional = ("cat_boundaries", "cat_threshold") if categorical else ()
+    plain = ("num_leaves", "num_cat", "is_linear", "shrinkage")
+    if set(pairs) != {*plain, *_PER_NODE, *_PER_NODE_SUMS, *_PER_LEAF, *optional}:
+        raise ValueError("lines are missing")
+    sizes = {**dict.fromkeys((*_PER_NODE, *_PER_NODE_SUMS), leaves - 1), **dict.fromkeys(_PER_LEAF, leaves)}
+    if leaves == 1 and not pairs["leaf_weight"]:
+        sizes["leaf_weight"] = 0  # LightGBM does not weigh the leaf of a constant tree
+    node = {key: _numbers(pairs, key, size, whole=key in _WHOLE) for key, size in sizes.items()}
+    _numbers(pairs, "shrinkage", 1)
+    children = np.concatenate([node["left_child"], node["right_child"]])
+    wanted = np.r_[-leaves : 0 if leaves > 1 else -leaves, 1 : leaves - 1]
+    if len(children) != len(wanted) or not (np.sort(children) == wanted).all():
+        raise ValueError("its nodes form no tree")
+    parent = np.tile(np.arange(leaves - 1), 2)
+    if (parent[children > 0] >= children[children > 0]).any():
+        raise ValueError("its nodes form no tree")
+    if ((node["split_feature"] < 0) | (node["split_feature"] >= n_features)).any():
+        raise ValueError("it splits on a feature that is not there")
+    if ((node["decision_type"] < 0) | (node["decision_type"] > 15)).any():
+        raise ValueError("it decides in an unknown way")
+    _check_categories(pairs, node, int(categorical))
+
+
+def _check_categories(pairs: dict[str, str], node: dict[str, NDArray[Any]], count: int) -> None:
+    place = node["threshold"][node["decision_type"] % 2 == 1]
+    if not ((place >= 0) & (place < count) & (place == np.floor(place))).all():
+        raise ValueError("its categories are not there")
+    if count:
+        n_words = len(pairs["cat_threshold"].split(" "))
+        start = _numbers(pairs, "cat_boundaries", count + 1, whole=True)
+        words = _numbers(pairs, "cat_threshold", n_words, whole=True)
+        if start[0] != 0 or start[-1] != n_words or (np.diff(start) < 1).any() or (words < 0).any():
+            raise ValueError("its categories are not there")
+
+
+def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False) -> NDArray[Any]:
+    """The numbers of a line, as many as there must be."""
+    words = pairs[key].split(" ") if pairs[key] else []
+    if len(words) != size:
+        raise ValueError(f"{key} has {len(words)} numbers instead of {size}")
+    pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
+    wrong = [word for word in words if not re.fullmatch(pattern, word, re.ASCII)]
+    if wrong:
+        raise ValueError(f"{key} holds {wrong[0][:30]!r}")
+    numbers = np.array([int(word) if whole else float(word) for word in words])
+    if whole and len(numbers) and np.abs(numbers).max() >= 2**32:
+        raise ValueError(f"{key} holds numbers that are too large")
+    return numbers

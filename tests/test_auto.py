@@ -1,0 +1,192 @@
+"""Choosing among families without labels."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bagwise as bw
+from bagwise._folds import folds_of
+from bagwise.auto import BagAutoClassifier, default_candidates
+from bagwise.auto.trials import Trial, stack_weights
+from bagwise.bags import Bags
+from bagwise.base import BagClassifier, NumericFeatures
+
+TREES = {"n_fits": 1, "cv": 2, "n_jobs": 1, "n_estimators": 40}
+
+
+def candidates():
+    return {"ridge": bw.BagRidgeClassifier(), "boosting": bw.BagBoostingClassifier(**TREES)}
+
+
+def linear_rows(n, rng):
+    X = rng.normal(size=(n, 4))
+    return X, (rng.random(n) < np.clip(0.5 + X @ [0.2, -0.15, 0.1, 0.0], 0, 1)).astype(int)
+
+
+def crossed_rows(n, rng):
+    X = rng.uniform(-1, 1, size=(n, 2))
+    return X, (X[:, 0] * X[:, 1] > 0).astype(int)
+
+
+class Constant(NumericFeatures, BagClassifier):
+    """Predicts one number for everyone."""
+
+    def __init__(self, value=0.5):
+        self.value = value
+
+    def _fit_bags(self, X, bags):
+        self.fitted_ = True
+
+    def _predict_mean(self, X):
+        return np.full(len(X), self.value)
+
+
+class Broken(Constant):
+    """Cannot be fitted."""
+
+    def _fit_bags(self, X, bags):
+        raise ValueError("it never works.")
+
+
+@pytest.mark.parametrize(("rows", "chosen"), [(linear_rows, "ridge"), (crossed_rows, "boosting")])
+@pytest.mark.parametrize("size", [4, 32])
+def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
+    X, y = rows(6400, np.random.default_rng(seed))
+    ids = bw.random_bags(len(X), size, random_state=seed)
+    model = BagAutoClassifier(candidates=candidates(), random_state=seed).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == chosen
+    assert [line["candidate"] for line in model.trials_] == ["ridge", "boosting"]
+    assert model.best_risk_ == min(line["risk"] for line in model.trials_)
+
+
+def test_intervals_hold_the_true_risk(seed):
+    """Candidates that are constants have a risk that is known: p(1 − p) + (p − c)²."""
+    rng = np.random.default_rng(seed)
+    covered, trials = 0, 200
+    for _ in range(trials):
+        y = (rng.random(2000) < 0.3).astype(int)
+        ids = bw.random_bags(2000, 20, random_state=rng)
+        model = BagAutoClassifier(candidates={"constant": Constant(0.5)}, random_state=rng)
+        line = model.fit(rng.normal(size=(2000, 1)), bw.aggregate(y, ids), bags=ids).trials_[0]
+        covered += line["low"] <= 0.25 <= line["high"]
+    from scipy.stats import binomtest
+
+    assert binomtest(covered, trials, 0.95, alternative="less").pvalue > 1e-6
+
+
+def test_the_chosen_candidate_is_refitted_on_all_bags():
+    X, y = linear_rows(3200, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 16, random_state=0)
+    y_bag = bw.aggregate(y, ids)
+    model = BagAutoClassifier(candidates={"ridge": bw.BagRidgeClassifier(random_state=1)}, random_state=0)
+    alone = bw.BagRidgeClassifier(random_state=1).fit(model.fit(X, y_bag, bags=ids).encoding_(X), y_bag, bags=ids)
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(model.encoding_(X)), rtol=1e-6)
+
+
+def test_a_stack_weighs_what_helps():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(12_800, 3))
+    y = (rng.random(len(X)) < np.clip(0.5 + 0.3 * np.sign(X[:, 0] * X[:, 1]) + 0.2 * X[:, 2], 0, 1)).astype(int)
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    model = BagAutoClassifier(candidates={**candidates(), "constant": Constant()}, stack=True, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    weight = {line["candidate"]: line["weight"] for line in model.trials_}
+    assert weight["constant"] == 0
+    assert weight["boosting"] > 0.3
+    assert sum(weight.values()) == pytest.approx(1)
+    assert len(model.models_) == sum(value > 0 for value in weight.values())
+
+
+def test_stack_weights_find_the_mixture():
+    rng = np.random.default_rng(0)
+    bags = Bags.from_rows(np.repeat(rng.random(400), 5), np.repeat(np.arange(400), 5))
+    folds = folds_of(len(bags), 2, rng)
+    prop = bags.proportion
+    target = np.concatenate([np.sqrt(5) * (prop[fold.held_out] - prop[fold.train].mean()) for fold in folds])
+    noise = rng.normal(size=400)
+    trials = [Trial(0, 0, 0, target + noise), Trial(0, 0, 0, target - noise), Trial(0, 0, 0, rng.normal(size=400))]
+    weights = stack_weights(trials, bags, folds)
+    np.testing.assert_allclose(weights[:2], 0.5, atol=0.05)
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_a_spent_budget_leaves_later_candidates_untried():
+    X, y = linear_rows(1600, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    seen = []
+    model = BagAutoClassifier(candidates=candidates(), time_budget=1e-6, callback=seen.append, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == "ridge"
+    assert model.trials_[1]["risk"] is None
+    assert "time budget" in model.trials_[1]["note"]
+    assert [line["candidate"] for line in seen] == ["ridge", "boosting"]
+
+
+def test_a_candidate_that_fails_is_noted_and_passed_over():
+    X, y = linear_rows(800, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    model = BagAutoClassifier(candidates={"broken": Broken(), "ridge": bw.BagRidgeClassifier()}, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.trials_[0]["note"] == "failed: it never works."
+    assert model.best_name_ == "ridge"
+    with pytest.raises(ValueError, match="no candidate could be fitted: failed: it never works"):
+        BagAutoClassifier(candidates={"broken": Broken()}).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+def test_tables_with_categories_and_gaps():
+    rng = np.random.default_rng(0)
+    device = rng.choice(["phone", "tablet", "desktop"], 4800)
+    age = rng.uniform(20, 60, 4800)
+    y = (rng.random(4800) < np.where(device == "phone", 0.8, 0.2)).astype(int)
+    age[::7] = np.nan
+    table = pd.DataFrame({"age": age, "device": device})
+    ids = bw.random_bags(4800, 8, random_state=0)
+    model = BagAutoClassifier(candidates=candidates(), random_state=0).fit(table, bw.aggregate(y, ids), bags=ids)
+    assert all(line["note"] == "" for line in model.trials_)
+    assert model.score(table, y) > 0.75
+
+
+def test_several_classes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4800, 2))
+    y = np.where(X[:, 0] > 0.4, 2, np.where(X[:, 1] > 0, 1, 0))
+    ids = bw.random_bags(4800, 8, random_state=0)
+    y_bag = bw.aggregate(np.eye(3)[y], ids)
+    model = BagAutoClassifier(candidates=candidates(), random_state=0).fit(X, y_bag, bags=ids)
+    assert model.best_name_ == "boosting"
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize(("bags", "used"), [(100_000, 1), (2000, 2), (1000, 3), (508, 5), (9, 4), (4, 2), (3, 0)])
+def test_as_many_folds_as_hold_out_enough(bags, used):
+    folds = folds_of(bags, 5, np.random.default_rng(0))
+    assert len(folds) == used
+    for fold in folds:
+        assert len(fold.held_out) >= 2
+        np.testing.assert_array_equal(np.sort(np.concatenate([fold.train, fold.held_out])), np.arange(bags))
+
+
+def test_too_few_bags_to_hold_some_out():
+    with pytest.raises(ValueError, match="there are 3 bags only: 4 are needed"):
+        BagAutoClassifier().fit(np.arange(6.0)[:, None], np.repeat([0.0, 0.5, 1.0], 2), bags=np.repeat([0, 1, 2], 2))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"cv": 1}, "cv must be a whole number of at least 2"),
+        ({"time_budget": 0}, "time_budget must be a number of seconds"),
+        ({"candidates": {}}, "candidates must be a dict"),
+        ({"candidates": {"mine": object()}}, "candidate 'mine' is a object"),
+        ({"level": 2}, "level"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, message):
+    X, y = linear_rows(80, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=message):
+        BagAutoClassifier(**parameters).fit(X, y)
+
+
+def test_default_candidates_are_of_all_families(torch):
+    kinds = {type(candidate).__name__ for candidate in default_candidates().values()}
+    assert kinds == {"BagRidgeClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}

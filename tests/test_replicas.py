@@ -1,0 +1,184 @@
+"""Networks trained together are those trained alone, and report what they should."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bagwise as bw
+from bagwise import means
+from bagwise.losses import LOSSES, debiased_square
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+
+from bagwise.neural import Fold, Replica, cnn, folds_of, mlp, train_modules, train_replicas  # noqa: E402
+
+OPTIONS = {"epochs": 4, "batch_rows": 64, "dtype": torch.float64}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(480, 5))
+    return X, (rng.random(480) < 1 / (1 + np.exp(-2 * X[:, 0]))).astype(float)
+
+
+def partition(y, size, seed, **noise):
+    ids = bw.random_bags(len(y), size, random_state=seed)
+    return bw.Bags.from_rows(bw.aggregate(y, ids), ids, **noise)
+
+
+def unequal(y, seed):
+    ids = np.random.default_rng(seed).permutation(np.repeat(np.arange(80), np.tile([1, 9, 3, 11], 20)))
+    return bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+
+
+def assert_equal_to_alone(X, runs, hidden=(7,), **options):
+    """Also after several epochs, and for what is measured on the way."""
+    together = train_replicas(X, runs, hidden=hidden, X_test=X[:50], keep_predictions=True, **options)
+    alone = train_modules(
+        X,
+        runs,
+        lambda seed: mlp(X.shape[1], hidden, random_state=seed),
+        X_test=X[:50],
+        keep_predictions=True,
+        **options,
+    )
+    tolerance = {"rtol": 1e-6, "atol": 1e-7} if options["dtype"] == torch.float64 else {"rtol": 0, "atol": 2e-3}
+    for one, two in zip(together, alone, strict=True):
+        assert one.replica is two.replica
+        np.testing.assert_allclose(one.test_predictions, two.test_predictions, **tolerance)
+        np.testing.assert_allclose(one.loss, two.loss, **tolerance)
+        if one.replica.fold is not None:
+            np.testing.assert_allclose(one.risk, two.risk, **tolerance)
+        for mine, theirs in zip(one.network.parameters(), two.network.parameters(), strict=True):
+            torch.testing.assert_close(mine, theirs, **tolerance)
+    return together
+
+
+@pytest.mark.parametrize("hidden", [(7,), (), (6, 5)], ids=str)
+def test_losses_and_rates_on_shared_batches(table, hidden):
+    X, y = table
+    bags = partition(y, 6, 0)
+    runs = [Replica(bags=bags, loss=loss, learning_rate=rate) for loss in LOSSES for rate in (1e-3, 1e-2)]
+    results = assert_equal_to_alone(X, runs, hidden, **OPTIONS)
+    assert len({result.test_predictions[-1].tobytes() for result in results}) == len(runs)  # and they all differ
+
+
+@pytest.mark.parametrize(
+    "strategy", ["leave_one_out", "corrected", "running", means.Running(decay=0.5), means.Known(0.4)]
+)
+def test_means_strategies(table, strategy):
+    X, y = table
+    bags = partition(y, 6, 0)
+    runs = [
+        Replica(bags=bags, loss=loss, learning_rate=rate, means=strategy)
+        for loss in ("ours", "li", "centred_log")
+        for rate in (1e-3, 1e-2)
+    ]
+    assert_equal_to_alone(X, runs, **OPTIONS)
+
+
+def test_partitions_seeds_and_folds_of_their_own(table):
+    """Bags of several sizes, equal and not, training sets of several lengths, noise: all in one call."""
+    X, y = table
+    runs = []
+    for number, bags in enumerate(
+        (partition(y, 4, 0), partition(y, 4, 1), partition(y, 9, 2), unequal(y, 3), unequal(y, 4))
+    ):
+        first, second = folds_of(len(bags), 3, np.random.default_rng(number))[:2]
+        runs += [
+            Replica(bags=bags, seed=number),
+            Replica(bags=bags, seed=number, loss="vanilla_ce", learning_rate=0.01, weight_decay=0.1),
+            Replica(bags=bags, seed=9, fold=first),
+            Replica(bags=bags, seed=9, fold=second, loss="easyllp"),
+        ]
+    runs.append(Replica(bags=partition(y, 5, 0, noise_variance=2.0), loss="count_likelihood", fold=first_half(96)))
+    assert_equal_to_alone(X, runs, **OPTIONS)
+
+
+def first_half(n):
+    return Fold(np.arange(n // 2), np.arange(n // 2, n))
+
+
+def test_averaged_weights_and_single_precision(table):
+    X, y = table
+    bags = partition(y, 6, 0)
+    runs = [Replica(bags=bags, learning_rate=rate, loss=loss) for rate in (1e-3, 1e-2) for loss in ("ours", "easyllp")]
+    averaged = assert_equal_to_alone(X, runs, average=True, **OPTIONS)
+    plain = assert_equal_to_alone(X, runs, **(OPTIONS | {"dtype": torch.float32}))
+    for one, two in zip(averaged, plain, strict=True):
+        assert np.abs(one.test_predictions - two.test_predictions).max() > 1e-3
+
+
+def test_the_figures_are_what_they_say(table):
+    X, y = table
+    bags, held = partition(y, 4, 0), first_half(120)
+    noised = replace(bags, noise_variance=np.full(120, 3.0))
+    runs = [Replica(bags=each, learning_rate=0.03, fold=held) for each in (bags, noised)] * 2
+    results = train_replicas(X, runs, X_test=X, y_test=y, keep_predictions=True, **(OPTIONS | {"epochs": 8}))
+    for result in results:
+        for h, accuracy, risk in zip(result.test_predictions, result.accuracy, result.risk, strict=True):
+            assert accuracy == pytest.approx(((h > 0.5) == y).mean())
+            train, out = bags.take(held.train), bags.take(held.held_out)
+            loss = debiased_square(h[out.order], out, prior=means.prior(train), mean=h[train.order].mean())
+            noise = 0 if result.replica.bags is bags else 3.0 / 4
+            assert risk == pytest.approx(loss.mean() - noise)
+        with torch.no_grad():
+            again = torch.sigmoid(result.network(torch.from_numpy(X)))[:, 0]
+        np.testing.assert_allclose(again, result.test_predictions[-1])
+        assert result.loss[-1] < result.loss[0]
+
+
+def test_a_diverging_replica_does_not_disturb_the_others(table):
+    X, y = table
+    bags = partition(y, 6, 0)
+    calm = [Replica(bags=bags, learning_rate=rate) for rate in (1e-3, 3e-3, 1e-2, 3e-2)]
+    wild = replace(calm[0], learning_rate=1e300)
+    expected = train_replicas(X, calm, X_test=X, keep_predictions=True, **OPTIONS)
+    found = train_replicas(X, [wild, *calm], X_test=X, keep_predictions=True, **OPTIONS)
+    assert np.isnan(found[0].loss[-1])
+    for one, two in zip(expected, found[1:], strict=True):
+        np.testing.assert_allclose(one.test_predictions, two.test_predictions, rtol=1e-6)
+
+
+def test_convolutions_train_in_processes():
+    """Two processes give what one gives; the parameters handed in stay as they were."""
+    rng = np.random.default_rng(0)
+    X = rng.random((64, 1, 10, 10)).astype(np.float32)
+    bags = partition(X.mean(axis=(1, 2, 3)) > 0.5, 4, 0)
+    runs = [Replica(bags=bags, seed=seed, fold=first_half(16)) for seed in range(3)]
+    options = {"epochs": 2, "batch_rows": 16, "X_test": X, "keep_predictions": True}
+
+    def make(seed):
+        return cnn(1, 10, random_state=seed)
+
+    state = torch.get_rng_state()
+    one, two = (train_modules(X, runs, make, n_jobs=jobs, **options) for jobs in (1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_allclose(a.test_predictions, b.test_predictions, atol=1e-5)
+        np.testing.assert_allclose(a.risk, b.risk, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+        ({"batch_rows": 0.5}, "batch_rows must be a whole number of at least 1"),
+        ({"y_test": [0, 1]}, "X_test is missing"),
+        ({"y_test": [0, 1], "X_test": np.zeros((3, 5))}, "X_test has 3 rows but y_test has 2"),
+    ],
+)
+def test_wrong_arguments_are_named(table, change, message):
+    X, y = table
+    with pytest.raises(ValueError, match=message):
+        train_replicas(X, [Replica(bags=partition(y, 6, 0))], **({"epochs": 1} | change))

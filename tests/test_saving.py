@@ -1,0 +1,850 @@
+"""Saved models: the same predictions to the last bit, and one sentence for whatever is not a sound model."""
+
+import io
+import json
+import os
+import re
+import shutil
+import zipfile
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import bagwise as bw
+from bagwise import saving
+from bagwise.base import BagEstimator
+from bagwise.saving import folder as folders
+from bagwise.saving import load, save, trees
+from bagwise.saving.codec import Decoder, Encoder
+
+SMALL = {"n_estimators": 6, "num_leaves": 5, "n_fits": 2, "cv": 2, "n_jobs": 1, "random_state": 0}
+
+
+def rows(n=400):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n)})
+    frame["device"] = np.array(["phone", "tablet", "radio"])[rng.integers(0, 3, n)]
+    return frame, (frame["a"] + (frame["device"] == "radio") > 0).to_numpy().astype(float)
+
+
+@pytest.fixture(scope="module")
+def boosted():
+    X, y = rows()
+    ids = bw.random_bags(len(X), 4, random_state=0)
+    return bw.BagBoostingClassifier(**SMALL).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+@pytest.fixture
+def ridge():
+    X, y = rows()
+    return bw.BagRidgeClassifier(random_state=0).fit(X[["a", "b"]], y)
+
+
+@pytest.fixture
+def place(tmp_path, ridge):
+    save(ridge, tmp_path / "model")
+    return tmp_path / "model"
+
+
+# -- what comes back ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("labels", ["binary", "strings", "classes"])
+@pytest.mark.parametrize("kind", ["BagRidgeClassifier", "BagSGDClassifier", "BagBoostingClassifier"])
+def test_classifiers_predict_the_same_bit_for_bit(tmp_path, kind, labels):
+    frame, y = rows()
+    X = frame if "Boosting" in kind else frame[["a", "b"]]
+    y = {"binary": y, "strings": np.where(y, "yes", "no"), "classes": np.digitize(frame["a"], [-0.5, 0.5])}[labels]
+    model = getattr(bw, kind)(**(SMALL if "Boosting" in kind else {"random_state": 0})).fit(X, y)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert type(again) is type(model)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert again.classes_.dtype == model.classes_.dtype
+    assert again.get_params() == model.get_params()
+    assert set(vars(again)) == set(vars(model))
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(X[X.columns[::-1]])
+
+
+@pytest.mark.parametrize("kind", ["BagRidgeRegressor", "BagSGDRegressor", "BagBoostingRegressor"])
+def test_regressors_predict_the_same_bit_for_bit(tmp_path, kind):
+    X = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    model = getattr(bw, kind)(**(SMALL if "Boosting" in kind else {"random_state": 0})).fit(X, X[:, 0] + 3)
+    save(model, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
+
+
+def test_a_model_without_trees_is_saved_too(tmp_path):
+    X, y = np.zeros((40, 2)), np.arange(40) % 2
+    model = bw.BagBoostingClassifier(**SMALL).fit(X, y)
+    save(model, tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(X), model.predict_proba(X))
+
+
+def test_the_folder_holds_json_arrays_and_trees_and_no_pickle(tmp_path, boosted):
+    save(boosted, tmp_path / "model")
+    names = sorted(os.listdir(tmp_path / "model"))
+    assert names == ["arrays.npz", "model.json", "trees-0.txt", "trees-1.txt"]
+    document = json.loads((tmp_path / "model/model.json").read_text())
+    assert document["format"] == 1
+    assert document["kind"] == "BagBoostingClassifier"
+    assert document["parameters"]["num_leaves"] == 5
+    assert document["versions"]["bagwise"] == bw.__version__
+    assert set(document["files"]) == set(names) - {"model.json"}
+    np.load(tmp_path / "model/arrays.npz", allow_pickle=False)  # an ordinary npz file
+    import lightgbm as lgb
+
+    booster = lgb.Booster(model_file=str(tmp_path / "model/trees-0.txt"))  # and ordinary LightGBM files
+    assert booster.num_trees() == boosted.fits_[0].boosters[0].num_trees()
+
+
+def test_parameters_come_back_and_generators_do_not(tmp_path):
+    X, y = rows()
+    parameters = {"alphas": np.array([0.1, 1.0]), "scaling": 1.0, "random_state": np.random.default_rng(0)}
+    save(bw.BagRidgeClassifier(**parameters).fit(X[["a", "b"]], y), tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.alphas, parameters["alphas"])
+    assert again.scaling == 1.0
+    assert again.random_state is None
+
+
+def test_a_loaded_model_can_be_fitted_and_saved_again(tmp_path, place, ridge):
+    X, y = rows()
+    again = load(place)
+    save(again, tmp_path / "again")
+    assert load(tmp_path / "again").intercept_ == ridge.intercept_
+    again.fit(X[["a", "b"]], y)
+    np.testing.assert_array_equal(again.coef_, ridge.coef_)
+
+
+# -- values -------------------------------------------------------------------------------------------------------
+
+
+def through(value):
+    encoder = Encoder()
+    text = json.dumps(encoder._encode(value, "it"), allow_nan=False)
+    return Decoder(encoder.files())._decode(json.loads(text))
+
+
+def equal(a, b):
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        if a.dtype == object:
+            return all(equal(x, y) for x, y in zip(a.ravel(), b.ravel(), strict=True))
+        return a.tobytes() == b.tobytes()
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    return a == b or (a != a and b != b)
+
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.sampled_from([np.float32(0.1), np.float64(np.nan), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True)]),
+    st.sampled_from([np.str_("é"), np.float16(np.inf)]),
+)
+arrays = st.sampled_from(
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(6).reshape(2, 3)),
+        np.arange(12.0)[::5],
+        np.array(["a", "bcd"]),
+        np.array([], dtype=np.float32),
+        np.array(3.0),
+        np.array([True, False]),
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
+        np.array([1 + 2j]),
+        np.array(["x", 1, None, 2.5, (1, "y"), (2, "z")], dtype=object),
+        np.empty((0, 2), dtype=object),
+    ]
+)
+keys = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.tuples(st.integers())
+)
+values = st.recursive(
+    scalars | arrays,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_values_come_back_with_their_types(value):
+    assert equal(through(value), value)
+
+
+def test_tensors_come_back(torch):
+    state = torch.nn.Linear(3, 2).state_dict()
+    state["half"] = torch.tensor([0.1, 7.0], dtype=torch.bfloat16)
+    state["steps"] = torch.tensor(3)
+    state["turned"] = torch.arange(6).reshape(2, 3).T
+    again = through(state)
+    assert list(again) == list(state)
+    for name, tensor in state.items():
+        assert again[name].dtype == tensor.dtype
+        assert torch.equal(again[name], tensor)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (lambda x: x, "it holds a function, which cannot be saved: set it to None or to plain data first"),
+        ({frozenset(): 1}, "it holds a frozenset"),
+        (pd.Series([1]), "it holds a Series"),
+        (np.ma.array([1]), "it holds a MaskedArray"),
+        (np.zeros(1, dtype=[("a", int)]), "it holds a ndarray"),
+        (np.array([{1}], dtype=object), "it holds a set"),
+        (re.compile("x"), "it holds a Pattern"),
+        (bw.Bags.from_rows([0.0, 1.0], [0, 1]), "it holds a Bags"),
+        (True.__class__, "it holds a type"),
+    ],
+)
+def test_what_is_no_plain_data_is_refused_by_name(value, message):
+    with pytest.raises(ValueError, match=message):
+        through(value)
+
+
+def test_a_value_that_contains_itself_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        through(value)
+
+
+def test_the_parameter_is_named(tmp_path, ridge):
+    ridge.cv = len
+    with pytest.raises(ValueError, match="parameter 'cv' of BagRidgeClassifier holds a builtin_function_or_method"):
+        save(ridge, tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+# -- classes of one's own, nested models, modules -----------------------------------------------------------------
+
+
+@saving.register
+@dataclass(frozen=True)
+class Weights:
+    share: float
+    names: tuple[str, ...]
+
+
+@saving.register
+class Committee(ClassifierMixin, BaseEstimator):
+    """The mean of several models, which are its parameter and what it learns."""
+
+    def __init__(self, candidates=()):
+        self.candidates = candidates
+
+    def fit(self, X, y):
+        self.chosen_ = [candidate.fit(X, y) for candidate in self.candidates]
+        self.weights_ = Weights(0.5, ("first", "second"))
+        return self
+
+    def predict_proba(self, X):
+        return sum(self.weights_.share * model.predict_proba(X) for model in self.chosen_)
+
+
+def test_models_inside_models_are_saved(tmp_path):
+    X, y = rows()
+    X = X[["a", "b"]]
+    model = Committee([bw.BagRidgeClassifier(random_state=0), bw.BagBoostingClassifier(**SMALL)]).fit(X, y)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.weights_ == model.weights_
+    assert [type(candidate).__name__ for candidate in again.candidates] == [
+        "BagRidgeClassifier",
+        "BagBoostingClassifier",
+    ]
+
+
+@saving.register
+class Network(ClassifierMixin, BaseEstimator):
+    """A torch module, its own or the user's: the pattern for estimators with parts that no file can hold."""
+
+    def __init__(self, module=None):
+        self.module = module
+
+    def fit(self, X, y):
+        self.module_ = self._fresh() if self.module is None else self.module
+        return self
+
+    def predict_proba(self, X):
+        import torch
+
+        with torch.no_grad():
+            return self.module_(torch.as_tensor(X)).numpy()
+
+    @staticmethod
+    def _fresh():
+        import torch
+
+        return torch.nn.Linear(2, 2, dtype=torch.float64)
+
+    def _to_state(self):
+        return {"weights": self.module_.state_dict(), "users": self.module is not None}
+
+    @classmethod
+    def _from_state(cls, state, *, module=None):
+        if state["users"] and module is None:
+            raise ValueError("it holds weights of a module of yours: pass a new one, load(folder, module=…)")
+        model = cls(module)
+        model.module_ = cls._fresh() if module is None else module
+        model.module_.load_state_dict(state["weights"])
+        return model
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_a_module_of_the_users_is_given_to_load(tmp_path, torch, users):
+    def module():
+        return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 2)).double()
+
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = Network(module() if users else None).fit(X, None)
+    save(model, tmp_path / "model")
+    if users:
+        with pytest.raises(ValueError, match=r"model cannot be loaded: .*load\(folder, module=…\)\.$"):
+            load(tmp_path / "model")
+    again = load(tmp_path / "model", module=module() if users else None)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_a_module_that_nothing_takes_is_refused(place):
+    with pytest.raises(ValueError, match="module was given, but this model takes none"):
+        load(place, module=object())
+
+
+def test_every_estimator_can_be_named():
+    for name in bw.__all__:
+        value = getattr(bw, name)
+        if isinstance(value, type) and issubclass(value, BagEstimator):
+            assert saving.kinds.find(name) is value
+
+
+def test_registering_is_explicit_and_names_are_unique(tmp_path):
+    class Stranger(bw.BagRidgeClassifier):
+        pass
+
+    X, y = rows()
+    model = Stranger().fit(X[["a", "b"]], y)
+    with pytest.raises(ValueError, match=r"a Stranger cannot be saved: .*bagwise\.saving\.register"):
+        save(model, tmp_path / "model")
+    with pytest.raises(ValueError, match="a class named Weights is known already"):
+
+        @saving.register
+        class Weights(BaseEstimator):
+            pass
+
+    with pytest.raises(ValueError, match="a class named BagRidgeClassifier is known already"):
+        saving.register(type("BagRidgeClassifier", (BaseEstimator,), {}))
+    with pytest.raises(ValueError, match="Plain is no estimator and no dataclass"):
+        saving.register(type("Plain", (), {}))
+
+
+# -- where to -----------------------------------------------------------------------------------------------------
+
+
+def test_models_that_are_not_ours_get_a_sentence(tmp_path, ridge):
+    with pytest.raises(ValueError, match="a Pipeline cannot be saved, only bagwise models: save its last step"):
+        save(make_pipeline(StandardScaler(), ridge), tmp_path / "model")
+    search = GridSearchCV(bw.BagRidgeClassifier(), {"alphas": [0.1, 1.0]}, cv=2)
+    search.fit(*map(np.asarray, ([[0.0], [1.0]] * 20, [0, 1] * 20)))
+    with pytest.raises(ValueError, match="a GridSearchCV cannot be saved: save its best_estimator_"):
+        save(search, tmp_path / "model")
+    with pytest.raises(ValueError, match="a dict cannot be saved"):
+        save({}, tmp_path / "model")
+    with pytest.raises(NotFittedError):
+        save(bw.BagRidgeClassifier(), tmp_path / "model")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_existing_folder_is_kept(tmp_path, place, ridge):
+    ridge.intercept_ = 7.0
+    with pytest.raises(FileExistsError, match="exists already: choose another folder, or pass force=True"):
+        save(ridge, place)
+    assert load(place).intercept_ != 7.0
+    save(ridge, place, force=True)
+    assert load(place).intercept_ == 7.0
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_only_a_saved_model_is_replaced(tmp_path, place, ridge):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("a file")
+    for path in (precious, tmp_path / "file", tmp_path):
+        with pytest.raises(FileExistsError, match="is no saved model: only a saved model is replaced"):
+            save(ridge, path, force=True)
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds 'notes\.txt', which is no part of the model"):
+        save(ridge, place, force=True)
+    assert (precious / "thesis.txt").exists()
+    assert (place / "notes.txt").exists()
+    load(place)  # what else lies in the folder does not disturb
+
+
+def test_a_damaged_model_can_be_replaced_only_where_it_can_be_told_that_it_is_one(place, ridge):
+    (place / "arrays.npz").write_bytes(b"damaged")
+    save(ridge, place, force=True)
+    load(place)
+    (place / "model.json").write_text("{")
+    with pytest.raises(FileExistsError, match="no saved model"):
+        save(ridge, place, force=True)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_failed_save_leaves_things_as_they_were(tmp_path, place, ridge, monkeypatch, force):
+    before = load(place).intercept_
+    target = place if force else tmp_path / "other"
+    listed = sorted(os.listdir(tmp_path))
+
+    def full(*_):
+        raise OSError("disk full")
+
+    ridge.intercept_ = 7.0
+    monkeypatch.setattr(folders.Path, "write_bytes", full)
+    with pytest.raises(OSError, match="disk full"):
+        save(ridge, target, force=force)
+    monkeypatch.undo()
+    assert sorted(os.listdir(tmp_path)) == listed
+    assert load(place).intercept_ == before
+
+
+def test_a_failed_move_puts_the_old_model_back(tmp_path, place, ridge, monkeypatch):
+    before, rename = load(place).intercept_, os.rename
+    ridge.intercept_ = 7.0
+
+    def fails(source, target):
+        if str(source).endswith(".new"):
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(folders.os, "rename", fails)
+    with pytest.raises(OSError, match="no"):
+        save(ridge, place, force=True)
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["model"]
+    assert load(place).intercept_ == before
+
+
+def test_links_are_followed(tmp_path, place, ridge):
+    link = tmp_path / "link"
+    link.symlink_to(place)
+    ridge.intercept_ = 7.0
+    save(ridge, link, force=True)
+    assert link.is_symlink()
+    assert load(place).intercept_ == load(link).intercept_ == 7.0
+
+
+# -- damaged and hostile folders ----------------------------------------------------------------------------------
+
+
+def seal(place, document, files=None):
+    """Write a document with the checksums it should have: what an attacker would do."""
+    for name, data in (files or {}).items():
+        (place / name).write_bytes(data)
+        document["files"][name] = {"bytes": len(data), "sha256": folders._digest(data)}
+    document.pop("sha256", None)
+    document["sha256"] = folders._digest(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+    (place / "model.json").write_text(json.dumps(document))
+
+
+def change(place, **parts):
+    document = json.loads((place / "model.json").read_text())
+    document.update(parts)
+    seal(place, document)
+
+
+def npz(**members):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, data in members.items():
+            file.writestr(f"{name}.npy", data)
+    return buffer.getvalue()
+
+
+def header(shape, descr="<f8"):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"shape": shape, "fortran_order": False, "descr": descr})
+    return buffer.getvalue()
+
+
+def pickled():
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
+    return buffer.getvalue()
+
+
+def compressed():
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, a0=np.zeros(10**6))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"kind": "Popen"}, "it names the kind 'Popen', which this bagwise does not know"),
+        ({"kind": "os.system"}, "it names the kind 'os.system'"),
+        ({"kind": ["x" * 1000]}, r"it names the kind \['xxx.{10,60}, which"),
+        ({"kind": "FeatureCodes"}, "it holds a FeatureCodes, which is no model"),
+        ({"format": 2}, "it has format 2 and this version of bagwise reads format 1"),
+        ({"format": True}, "it has format True"),
+        ({"parameters": []}, "the parameters of a BagRidgeClassifier are missing"),
+        ({"parameters": {"shell": 1}}, "BagRidgeClassifier has no parameter 'shell'"),
+        ({"fitted": {"predict": 1}}, "'predict' is no attribute that fitting"),
+        ({"fitted": {"_predict_mean": 1}}, "'_predict_mean' is no attribute"),
+        ({"fitted": {"__class__": 1}}, "'__class__' is no attribute"),
+        ({"fitted": {"cv": 1}}, "'cv' is no attribute"),
+        ({"fitted": {"a b": 1}}, "'a b' is no attribute"),
+        ({"fitted": {"coef_": {"kind": "array", "name": "b"}}}, "the array 'b' is missing"),
+        ({"fitted": {"coef_": {"kind": "array"}}}, "the array None is missing"),
+        ({"fitted": {"coef_": {"kind": "trees", "number": 0}}}, "the file 'trees-0.txt' is missing"),
+        ({"fitted": {"coef_": {"kind": "trees", "number": "/../x"}}}, "is missing"),
+        ({"fitted": {"coef_": {"kind": "scalar", "type": "object", "value": 1}}}, "1 is no number of type 'object'"),
+        ({"fitted": {"coef_": {"kind": "scalar", "type": "int8", "value": 10**9}}}, r"damaged \(OverflowError\)"),
+        ({"fitted": {"coef_": {"kind": "objects", "shape": [3], "items": [1]}}}, "does not have the shape it claims"),
+        ({"fitted": {"coef_": {"kind": "objects", "shape": [-1], "items": [1]}}}, "does not have the shape it claims"),
+        ({"fitted": {"coef_": {"kind": "FeatureCodes", "fields": {"other": 1}}}}, "must have the fields categories"),
+        ({"fitted": {"coef_": {"kind": "FeatureCodes"}}}, "the fields of a FeatureCodes are missing"),
+        ({"fitted": {"coef_": {"no": "kind"}}}, "it names the kind None"),
+        ({"files": ["arrays.npz"]}, "lists no files"),
+        ({"files": {"../model/arrays.npz": {}}}, r"names the file '\.\./model/arrays\.npz', which is no part"),
+        ({"files": {"/etc/passwd": {}}}, "names the file '/etc/passwd'"),
+        ({"files": {"model.json": {}}}, "names the file 'model.json'"),
+        ({"files": {"arrays.npz": {"sha256": ""}}}, "does not say how large arrays.npz is"),
+        ({"files": {"arrays.npz": {"bytes": 10**30}}}, "arrays.npz has .* bytes instead of 1000000"),
+        ({"files": {"trees-7.txt": {"bytes": 1}}}, "trees-7.txt is missing"),
+    ],
+)
+def test_hostile_documents_get_a_sentence(place, parts, message):
+    change(place, **parts)
+    with pytest.raises(ValueError, match=rf"model cannot be loaded: .*{message}"):
+        load(place)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PK",
+        pickled(),
+        npz(a0=pickled()),
+        npz(a0=header((2**45,))),
+        npz(a0=header((3,), descr="|O")),
+        npz(a0=b"no array"),
+        npz(a0=header((3,)) + b"12345"),
+        compressed(),
+    ],
+    ids=["empty", "cut off", "pickle", "pickle in npz", "huge", "objects", "no array", "too short", "compressed"],
+)
+def test_hostile_arrays_get_a_sentence(place, data):
+    document = json.loads((place / "model.json").read_text())
+    seal(place, document, {"arrays.npz": data})
+    with pytest.raises(ValueError, match=r"model cannot be loaded: arrays\.npz is damaged\.$"):
+        load(place)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "nonsense", '{"format": 1', "[" * 100_000, '{"format": NaN, "kind": 1}', "\ud800", "9" * 10_000],
+    ids=["empty", "list", "dict", "word", "cut off", "deep", "constant", "no UTF-8", "long number"],
+)
+def test_a_document_that_is_none_gets_a_sentence(place, text):
+    (place / "model.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ValueError, match=r"model cannot be loaded: model\.json is not "):
+        load(place)
+
+
+def test_deep_nesting_gets_a_sentence(place):
+    deep = 0
+    for _ in range(200):
+        deep = [deep]
+    change(place, fitted={"coef_": deep})
+    with pytest.raises(ValueError, match="it is nested too deeply"):
+        load(place)
+
+
+def test_folders_that_are_no_model_get_a_sentence(tmp_path, place):
+    with pytest.raises(FileNotFoundError, match=r"there is no saved model at .*nowhere"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="file is no folder"):
+        load(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"model\.json is missing"):
+        load(tmp_path)
+    (place / "model.json").unlink()
+    os.mkfifo(place / "model.json")  # reading it would wait for ever
+    with pytest.raises(ValueError, match=r"model\.json is no file"):
+        load(place)
+
+
+def test_changed_and_missing_files_are_told(place):
+    data = (place / "arrays.npz").read_bytes()
+    (place / "arrays.npz").write_bytes(data[:-10])
+    with pytest.raises(
+        ValueError, match=rf"arrays\.npz has {len(data) - 10} bytes instead of {len(data)}: it was cut off"
+    ):
+        load(place)
+    (place / "arrays.npz").write_bytes(data[:-10] + b"0123456789")
+    with pytest.raises(ValueError, match=r"arrays\.npz was changed or damaged after it was saved"):
+        load(place)
+    (place / "arrays.npz").unlink()
+    with pytest.raises(ValueError, match=r"arrays\.npz is missing"):
+        load(place)
+
+
+def test_a_changed_number_in_the_document_is_found(place):
+    text = (place / "model.json").read_text()
+    changed = text.replace('"cv": 5', '"cv": 6')
+    assert changed != text
+    (place / "model.json").write_text(changed)
+    with pytest.raises(ValueError, match=r"model\.json was changed or damaged after it was saved"):
+        load(place)
+
+
+def test_a_class_that_cannot_be_imported_is_told(place, monkeypatch):
+    monkeypatch.setitem(saving.kinds._ROOM_OF, "BagRidgeClassifier", "bagwise.nothing")
+    with pytest.raises(ValueError, match="it holds a BagRidgeClassifier, which cannot be imported here"):
+        load(place)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, boosted):
+    """A saved model with all kinds of files, for tests that damage copies of it."""
+    place = tmp_path_factory.mktemp("saved") / "model"
+    save(boosted, place)
+    return place
+
+
+def damaged_copy(saved, name, data):
+    copy = saved.parent / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(saved, copy)
+    (copy / name).write_bytes(data)
+    return copy
+
+
+def loaded_or_told(place):
+    """The model, or None where there was one sentence instead."""
+    try:
+        return load(place)
+    except ValueError as error:
+        message = str(error)
+    assert re.fullmatch(r"[^\n]+ cannot be loaded: [^\n]+\.", message)
+    return None
+
+
+@given(st.data())
+def test_no_damage_goes_unnoticed(saved, boosted, data):
+    """Files cut off, bits flipped, bytes put in: a ValueError, or the same model where only white space changed."""
+    name = data.draw(st.sampled_from(sorted(os.listdir(saved))))
+    content = bytearray((saved / name).read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    damage = data.draw(st.sampled_from(["cut", "flip", "insert"]))
+    if damage == "cut":
+        content = content[:at]
+    elif damage == "flip":
+        content[at] ^= 1 << data.draw(st.integers(0, 7))
+    else:
+        content[at:at] = data.draw(st.binary(min_size=1, max_size=5))
+    copy = damaged_copy(saved, name, bytes(content))
+    model = loaded_or_told(copy)
+    if model is not None:
+        assert name == "model.json"
+        X, _ = rows()
+        np.testing.assert_array_equal(model.predict_proba(X), boosted.predict_proba(X))
+
+
+def paths(value, path=()):
+    yield path
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from paths(child, (*path, key))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["kind", "items", "name", "value", "type", "shape", "number"]), inner, max_size=4
+        )
+        | st.fixed_dictionaries(
+            {
+                "kind": st.sampled_from(
+                    ["float", "tuple", "dict", "pairs", "scalar", "array", "objects", "tensor", "trees", "Boosted"]
+                ),
+                "name": st.sampled_from(["a0", "a1"]),
+                "type": st.sampled_from(["float64", "int8", "bfloat16"]),
+                "items": inner,
+            }
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_any_change_of_the_document_loads_or_gets_a_sentence(saved, data):
+    """With sound checksums, so that only the reader's own care is left."""
+    document = json.loads((saved / "model.json").read_text())
+    *path, last = data.draw(st.sampled_from([path for path in paths(document) if path]))
+    place = document
+    for key in path:
+        place = place[key]
+    if isinstance(place, dict) and data.draw(st.booleans()):
+        del place[last]
+    else:
+        place[last] = data.draw(json_values)
+    copy = damaged_copy(saved, "model.json", b"")
+    if not isinstance(document.get("files"), dict):
+        document["files"] = {}
+    seal(copy, document)
+    loaded_or_told(copy)
+
+
+# -- LightGBM's text ----------------------------------------------------------------------------------------------
+
+
+TEXT = """tree
+version=v4
+num_class=1
+num_tree_per_iteration=1
+label_index=0
+max_feature_idx=1
+feature_names=Column_0 Column_1
+feature_infos=[-3.89:3.06] -1:2:1:0
+
+Tree=0
+num_leaves=4
+num_cat=1
+split_feature=1 0 0
+split_gain=27.2234 45.0166 7.10543e-15
+threshold=0 1.0000000180025095e-35 0.95590394161158609
+decision_type=1 2 2
+left_child=1 -1 -3
+right_child=-2 2 -4
+leaf_value=-0.013857142857058025 -0.0139 0.0844 0.0833
+leaf_weight=97 419 53 31
+leaf_count=97 419 53 31
+internal_value=1.49012e-09 0.324088 0.86
+internal_weight=600 181 84
+internal_count=600 181 84
+cat_boundaries=0 1
+cat_threshold=1
+is_linear=0
+shrinkage=1
+
+
+Tree=1
+num_leaves=1
+num_cat=0
+split_feature=
+split_gain=
+threshold=
+decision_type=
+left_child=
+right_child=
+leaf_value=1
+leaf_weight=
+leaf_count=100
+internal_value=
+internal_weight=
+internal_count=
+is_linear=0
+shrinkage=1
+
+
+end of trees
+"""
+
+
+def test_sound_trees_are_read():
+    booster = trees.from_text(TEXT.encode(), "trees-0.txt")
+    assert booster.predict([[0.5, 0.0], [0.5, 1.0]], raw_score=True).tolist() == [1.0844, 1 - 0.0139]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("right_child=-2 2", "right_child=-2 0", "its nodes form no tree"),  # a loop: predicting would never end
+        (
+            "left_child=1 -1 -3\nright_child=-2 2 -4",
+            "left_child=-1 2 1\nright_child=-2 -3 -4",
+            "its nodes form no tree",
+        ),
+        ("left_child=1 -1", "left_child=900 -1", "its nodes form no tree"),
+        ("left_child=1 -1 -3", "left_child=1 -1", "left_child has 2 numbers instead of 3"),
+        ("split_feature=1", "split_feature=2", "it splits on a feature that is not there"),
+        ("split_feature=1", "split_feature=-1", "it splits on a feature that is not there"),
+        ("num_leaves=4", "num_leaves=2000000000", "split_feature has 3 numbers instead of 1999999999"),
+        ("num_leaves=4", "num_leaves=0", "it has no leaves"),
+        ("num_cat=1", "num_cat=9", "cat_boundaries has 2 numbers instead of 10"),
+        ("num_cat=1", "num_cat=0", "lines are missing"),
+        ("threshold=0 1", "threshold=1 1", "its categories are not there"),
+        ("threshold=0 1", "threshold=0.5 1", "its categories are not there"),
+        ("cat_boundaries=0 1", "cat_boundaries=0 99", "its categories are not there"),
+        ("cat_threshold=1", "cat_threshold=1 2", "its categories are not there"),
+        ("is_linear=0", "is_linear=1", "linear"),
+        ("decision_type=1", "decision_type=99", "it decides in an unknown way"),
+        ("leaf_value=1", "leaf_value=1_0", "leaf_value holds '1_0'"),
+        ("num_tree_per_iteration=1", "num_tree_per_iteration=0", "num_tree_per_iteration is '0'"),
+        ("num_tree_per_iteration=1", "num_tree_per_iteration=2", "the number of classes differs"),
+        ("num_class=1\nnum_tree_per_iteration=1", "num_class=3\nnum_tree_per_iteration=3", "trees are missing"),
+        ("split_feature=1 0 0\n", "split_feature=1 0 0\n\n", "wrong line"),
+        ("feature_names=Column_0 ", "feature_names= ", "feature_names is"),
+        ("label_index=0", "label_index=0\ntree_sizes=5", "wrong header"),
+        ("label_index=0", "label_index=0\nobjective=multiclass num_class:9", "objective is 'multiclass num_class:9'"),
+        ("max_feature_idx=1", "max_feature_idx=99999999", "the number of features differs"),
+        ("Tree=1", "Tree=2", "tree 1 is out of order"),
+        ("shrinkage=1", "shrinkage=1\nshrinkage=1", "wrong line"),
+        ("split_gain=\n", "", "lines are missing"),
+        ("end of trees", "end", "it does not end where it should"),
+    ],
+)
+def test_trees_that_are_none_are_refused_before_lightgbm_reads_them(before, after, message):
+    changed = TEXT.replace(before, after, 1)
+    assert changed != TEXT
+    with pytest.raises(ValueError, match=rf"trees-0\.txt is no sound LightGBM model \(.*({message})"):
+        trees.from_text(changed.encode(), "trees-0.txt")
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_trees_that_pass_predict_without_harm(data):
+    """Words of the text replaced at will: refused, or a model that predicts and comes to an end."""
+    words = re.split(r"([ =\n])", TEXT)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(words) - 1))
+        word = st.sampled_from(["0", "1", "-1", "2", "-3", "7", "4294967295", "1e300", "nan", "", " ", "\n"])
+        words[at] = data.draw(word)
+    try:
+        booster = trees.from_text("".join(words).encode(), "trees-0.txt")
+    except ValueError:
+        return
+    X = np.array([[0.1, np.nan], [-5.0, 1e9], [0.0, -1.0], [0.0, 1e6]])
+    assert booster.predict(X, raw_score=True).shape == (4,)
