@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.boosting import solve_leaves
-from bagwise.boosting.estimators import choose_length
+from bagwise.boosting.choice import Path, choose_length, choose_path
 from bagwise.features import FeatureCodes
 from bagwise.losses import debiased_square
 
@@ -110,8 +110,44 @@ def test_the_penalty_is_chosen_by_held_out_bags():
     for penalties, chosen in (((1.0, 1e6), 1.0), ((1e6, 1.0), 1.0)):
         model = bw.BagBoostingClassifier(**FAST, reg_lambda=penalties).fit(frame, bw.aggregate(y, ids), bags=ids)
         assert model.reg_lambda_ == chosen
-        assert model.risks_.shape[0] == 2
-        assert penalties[int(np.argmin(model.risks_.min(axis=1)))] == chosen
+
+
+def test_the_stretch_undoes_a_shrinkage(seed):
+    """Deviations that are a third of what they should be, in noise of declared variance."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(4000, 1))
+    target = truth + rng.normal(size=truth.shape)
+    path = Path(truth[:, :, None] * np.array([2 / 3, 1.0]), target, np.full(4000, 0.25))
+    # The slope of 4,000 standard normal pairs scatters by 1/√4000, times the shrinkage.
+    assert np.abs(path.stretch - [1.5, 1.0]).max() < 5 * 1.5 / np.sqrt(4000)
+    # Both are stretched to the truth, whose loss is the noise's variance 1, less the declared 0.25.
+    assert np.abs(path.losses.mean(axis=0) - 0.75).max() < 5 * np.sqrt(2 / 4000)
+
+
+def test_few_trees_are_stretched():
+    rng = np.random.default_rng(0)
+    frame, y = interaction(rng, 8000)
+    ids = bw.random_bags(8000, 4, rng)
+    few = bw.BagBoostingClassifier(**{**FAST, "n_estimators": 8}).fit(frame, bw.aggregate(y, ids), bags=ids)
+    assert few.stretch_ > 1.2
+    plain = np.mean([fit.predict(few._check_features(frame, fitting=False), 8) for fit in few.fits_], axis=0)[:, 0]
+    stretched = few._checked_predict(frame)
+    p = few.fits_[0].prior[0]
+    np.testing.assert_allclose(stretched - p, few.stretch_ * (plain - p), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen"),
+    [
+        ([[0.1, 0.2], [0.1, 0.2], [0.1, 0.2]], 1),  # clearly better
+        ([[0.5, 0.2], [0.5, 0.45], [0.5, 0.25]], 0),  # better on average, within a standard error
+        ([[0.9, 0.9], [0.9, 0.9], [0.9, 0.9]], 0),
+        (np.empty((3, 0)), 0),
+    ],
+)
+def test_another_penalty_must_be_clearly_better(others, chosen):
+    first = np.array([[0.5, 0.3], [0.5, 0.31], [0.5, 0.3]])
+    assert choose_path([first, np.array(others)]) == chosen
 
 
 def test_held_out_risk_estimates_the_true_one(seed):
@@ -173,7 +209,9 @@ def test_averaged_fits_are_the_mean_of_single_ones():
     model = bw.BagBoostingClassifier(**(FAST | {"n_fits": 3})).fit(frame, y.astype(int))
     matrix = model.features_.matrix(frame)
     single = [fit.predict(matrix, model.n_estimators_)[:, 0] for fit in model.fits_]
-    np.testing.assert_allclose(model.predict_proba(frame)[:, 1], np.clip(np.mean(single, axis=0), 0, 1))
+    p = y.mean()
+    expected = p + model.stretch_ * (np.mean(single, axis=0) - p)
+    np.testing.assert_allclose(model.predict_proba(frame)[:, 1], np.clip(expected, 0, 1), atol=1e-12)
     assert np.std(single, axis=0).max() > 0
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
-from bagwise.losses import debiased_square_of_sums, residual
+from bagwise.losses import residual
 
 Floats = NDArray[np.floating]
 
@@ -27,6 +27,7 @@ class TreeOptions:
     colsample_bytree: float
     reg_lambda: float
     max_cat_to_onehot: int
+    cat_smooth: float
     n_jobs: int
 
     def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
@@ -43,7 +44,8 @@ class TreeOptions:
             "feature_fraction": max(self.colsample_bytree, fewest),
             # One category against the rest: groups of categories, sorted by a gradient this noisy, overfit.
             "max_cat_to_onehot": self.max_cat_to_onehot,
-            "cat_l2": 0.0,
+            "cat_l2": self.cat_smooth,
+            "cat_smooth": self.cat_smooth,
             "seed": seed,
             "deterministic": True,
             "force_row_wise": True,
@@ -58,14 +60,14 @@ class Boosted:
 
     prior: (outputs,) what the predictions start from.  boosters: one per output.
     h: (n, outputs) predictions for all rows of the training table.
-    losses: label-free loss (m,) of each watched bag after each tree.
+    deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
     """
 
     prior: Floats
     boosters: list[lgb.Booster]
     h: Floats
     n_jobs: int
-    losses: list[Floats] = field(default_factory=list)
+    deviations: list[Floats] = field(default_factory=list)
 
     def predict(self, X: Floats, n_trees: int) -> Floats:
         """(n, outputs) predictions after `n_trees` trees."""
@@ -91,8 +93,8 @@ def boost(
 ) -> Boosted:
     """Fit at most `n_trees` trees per output to `bags`, some of the bags of the table X.
 
-    With `watch`, other bags of the same table, their label-free losses are recorded after every tree, p and E[h] coming
-    from `bags` alone; growth stops when their mean has not improved for `patience` trees.
+    With `watch`, other bags of the same table, their deviations are recorded after every tree, E[h] coming from `bags`
+    alone; growth stops when they have not come closer to √k(α − p) for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], np.tile(prior, (len(X), 1)), options.n_jobs)
@@ -101,17 +103,18 @@ def boost(
     rows = np.flatnonzero(bags.code >= 0)
     part = data if len(rows) == len(X) else data.subset(rows)
     model.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
-    best, best_risk = 0, np.inf
+    best, best_gap = 0, np.inf
+    target = np.empty(0) if watch is None else targets(watch, prior)
     for tree in range(n_trees):
         grown = [_add_tree(model, c, X, rows, bags, options) for c in range(len(prior))]
         if not any(grown):
             break
         if watch is None:
             continue
-        model.losses.append(_losses(model, bags, watch))
-        risk = float(model.losses[-1].mean())
-        if risk < best_risk:
-            best, best_risk = tree, risk
+        model.deviations.append(_deviations(model, bags, watch))
+        gap = float(np.square(target - model.deviations[-1]).sum())
+        if gap < best_gap:
+            best, best_gap = tree, gap
         if tree - best >= patience:
             break
     return model
@@ -142,9 +145,12 @@ def _add_tree(
     return True
 
 
-def _losses(model: Boosted, bags: Bags, watch: Bags) -> Floats:
+def targets(bags: Bags, prior: Floats) -> Floats:
+    """(m, outputs) √k(α − p): what the deviations of a good model are near to."""
+    return np.sqrt(bags.size)[:, None] * (bags.outputs - prior)
+
+
+def _deviations(model: Boosted, bags: Bags, watch: Bags) -> Floats:
     mean = model.h[bags.order].mean(axis=0)
-    sums = watch.sum(model.h[watch.order])
     size = watch.size[:, None]
-    loss = debiased_square_of_sums(sums, size, watch.outputs, prior=model.prior, mean=mean)
-    return loss.sum(axis=1) - watch.noise_per_row * loss.shape[1]
+    return (watch.sum(model.h[watch.order]) - size * mean) / np.sqrt(size)
