@@ -54,7 +54,7 @@ def test_version():
 def test_help_names_the_commands():
     result = call("--help")
     assert result.exit_code == 0
-    for word in ("demo", "reproduce", "--version", "labels are known only for groups"):
+    for word in ("demo", "reproduce", "bench", "--version", "labels are known only for groups"):
         assert word in result.stdout
     assert "reproduce" in call().output  # no command: the same
 
@@ -218,3 +218,20 @@ def test_reproduce_takes_a_config_file(tmp_path):
     line = one_sentence(call("reproduce", "variance", "--config", file, "--out", out))
     assert "unknown keys row: the keys are rows" in line
     assert call("reproduce", "variance", "--config", tmp_path / "none.toml").exit_code == 2
+
+
+# -- bench --------------------------------------------------------------------------------------------------------
+
+
+def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
+    file, out = tmp_path / "tiny.toml", tmp_path / "out"
+    file.write_text('datasets = ["digits"]\nsizes = [8]\nmethods = ["ridge", "class_prior"]\npartitions = 2\n')
+    for _ in range(2):  # the second finds every run done
+        result = call("bench", "--config", file, "--out", out, "--report", tmp_path / "tables.md")
+        assert result.exit_code == 0, result.stderr
+        assert "`BagRidgeClassifier`" in result.stdout
+        assert names(out) == {"bench-tiny.parquet"}
+        assert "| Accuracy | k = 8 |" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+        assert len(pd.read_parquet(out / "bench-tiny.parquet")) == 4
+    file.write_text('methods = ["magic"]\n')
+    assert "unknown methods magic" in one_sentence(call("bench", "--config", file, "--out", out))

@@ -14,7 +14,7 @@ class BenchConfig:
 
     datasets: tuple[str, ...] = tuple(DATASETS)
     """Names of data sets; one whose files are missing is reported and left out."""
-    sizes: tuple[int, ...] = (16, 64, 256)
+    sizes: tuple[int, ...] = (16, 64, 256, 512)
     """Bag sizes k; one that leaves fewer than `fewest_bags` bags is left out."""
     methods: tuple[str, ...] = tuple(METHODS)
     """Names of methods."""
@@ -28,10 +28,8 @@ class BenchConfig:
     """The paper's, tried for each of its losses."""
     outside_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
     """Tried for llp-learn's network, which takes a step per bag."""
-    auto_seconds: int = 60
+    auto_seconds: int = 120
     """Time budget of `BagAutoClassifier`."""
-    max_rows: int = 33_000
-    """Training rows; a larger data set gives its last ones, those next to the test rows."""
     synthetic_rows: tuple[int, ...] = (20_000, 20_000)
     """Training and test impressions of the synthetic log."""
     fewest_bags: int = 10
@@ -48,7 +46,7 @@ class BenchConfig:
             raise ValueError(f"sizes must be one or more positive bag sizes, got {self.sizes}.")
         if len(self.synthetic_rows) != 2 or min(self.synthetic_rows) < 1:
             raise ValueError(f"synthetic_rows must be the training and the test rows, got {self.synthetic_rows}.")
-        for name in ("partitions", "epochs", "auto_seconds", "max_rows", "timeout"):
+        for name in ("partitions", "epochs", "auto_seconds", "timeout"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.fewest_bags < 2:

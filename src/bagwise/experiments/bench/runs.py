@@ -78,16 +78,14 @@ class Run:
 def plan(config: BenchConfig) -> list[Run]:
     """All runs of a config; a ceiling runs once per data set, since it does not look at bags."""
     units = []
-    for dataset in config.datasets:
-        for partition in range(config.partitions):
+    for partition in range(config.partitions):  # the outer loop, so that stopping early leaves whole tables
+        for dataset in config.datasets:
             for i, size in enumerate(config.sizes):
                 for name in config.methods:
                     once = METHODS[name].individual
                     if once and (partition, i) != (0, 0):
                         continue
-                    read = [*METHODS[name].settings, "max_rows"]
-                    if dataset == "synthetic":
-                        read.append("synthetic_rows")
+                    read = (*METHODS[name].settings, *(("synthetic_rows",) if dataset == "synthetic" else ()))
                     units.append(
                         Run(
                             dataset=dataset,
@@ -105,13 +103,13 @@ class Source:
     """A data set, read when first needed."""
 
     def __init__(self, name: str, config: BenchConfig) -> None:
-        self.name, self.rows, self.max_rows = name, config.synthetic_rows, config.max_rows
+        self.name, self.rows = name, config.synthetic_rows
 
     @cached_property
     def data(self) -> DataSet | str:
         """The data set, or why it is missing."""
         try:
-            return DATASETS[self.name]((self.rows[0], self.rows[1])).last(self.max_rows)
+            return DATASETS[self.name]((self.rows[0], self.rows[1]))
         except FileNotFoundError as error:
             return f"skipped: {error}"
 
