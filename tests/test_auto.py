@@ -45,7 +45,7 @@ class Broken(Constant):
     """Cannot be fitted."""
 
     def _fit_bags(self, X, bags):
-        raise ValueError("it never works.")
+        raise RuntimeError("it never works.")
 
 
 @pytest.mark.parametrize(("rows", "chosen"), [(linear_rows, "ridge"), (crossed_rows, "boosting")])
@@ -190,3 +190,21 @@ def test_wrong_parameters_are_named(parameters, message):
 def test_default_candidates_are_of_all_families(torch):
     kinds = {type(candidate).__name__ for candidate in default_candidates().values()}
     assert kinds == {"BagRidgeClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
+
+
+def test_a_constant_does_not_win_by_being_clipped():
+    """Bags grouped by the feature that decides: the residuals of a constant are beyond the threshold."""
+    x = np.repeat([0.0, 1.0], 20 * 1024)
+    ids = np.repeat(np.arange(40), 1024)
+    pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier()}
+    model = BagAutoClassifier(candidates=pair, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
+    assert model.best_name_ == "ridge"
+    assert model.trials_[0]["risk"] > 10
+
+
+def test_a_candidate_keeps_its_own_categories():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, size=(800, 2)).astype(float)
+    own = {"boosting": bw.BagBoostingClassifier(categorical_features=[1], **TREES)}
+    model = BagAutoClassifier(candidates=own, random_state=0).fit(X, X[:, 1].astype(int) % 2)
+    assert model.models_[0].categorical_features == [1]

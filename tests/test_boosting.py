@@ -230,3 +230,46 @@ def test_averaged_fits_are_the_mean_of_single_ones():
 def test_wrong_parameters_are_named(parameters, message):
     with pytest.raises(ValueError, match=message):
         clone(bw.BagBoostingClassifier(**parameters)).fit([[0.0], [1.0]] * 20, [0, 1] * 20)
+
+
+def test_an_unlucky_draw_of_features_does_not_end_growth():
+    """Columns too rare to be cut are drawn most of the time: rounds without a tree are passed over."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((2000, 12))
+    X[:, 0] = rng.normal(size=2000)
+    for column in range(1, 12):
+        X[rng.choice(2000, 12, replace=False), column] = 1
+    y = (X[:, 0] > 0).astype(int)
+    model = bw.BagBoostingClassifier(**FAST).fit(X, y)
+    assert model.score(X, y) > 0.95
+    assert model.fits_[0].boosters[0].num_trees() > 8
+
+
+def test_being_missing_is_a_value():
+    X = np.where(np.arange(400)[:, None] % 2 == 0, np.nan, 1.0)
+    y = np.arange(400) % 2
+    assert bw.BagBoostingClassifier(**FAST).fit(X, y).score(X, y) == 1
+
+
+def test_two_bags_leave_nothing_to_choose():
+    X = np.arange(8.0)[:, None]
+    model = bw.BagBoostingClassifier(**FAST, min_child_samples=1).fit(X, [0] * 4 + [1] * 4, bags=np.repeat([0, 1], 4))
+    assert np.isnan(model.risks_).all()
+    assert (model.stretch_, model.n_estimators_) == (1.0, 40)
+
+
+@pytest.mark.parametrize("columns", [[99], [-1], ["a"], [1.5]])
+def test_categorical_features_are_checked(columns):
+    with pytest.raises(ValueError, match=r"categorical_features must be numbers of columns from 0 to 1, got"):
+        bw.BagBoostingClassifier(categorical_features=columns).fit(np.eye(2)[[0, 1] * 10], [0, 1] * 10)
+
+
+def test_tables_and_arrays_are_not_mixed():
+    rng = np.random.default_rng(0)
+    frame, y = interaction(rng, 400)
+    model = bw.BagBoostingClassifier(**FAST).fit(frame, y.astype(int))
+    with pytest.raises(ValueError, match="fitted on a table with categories"):
+        model.predict(np.zeros((3, frame.shape[1])))
+    number = next(name for name in frame if frame[name].dtype.kind == "f")
+    with pytest.raises(ValueError, match=f"column '{number}' of X held numbers in training"):
+        model.predict(frame.assign(**{number: "x"}))

@@ -561,3 +561,23 @@ def test_a_saved_module_of_the_users_needs_its_shape(tmp_path, data):
         bw.load(tmp_path / "network", module=make(4))
     loaded = bw.load(tmp_path / "network", module=make(3))
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+
+
+def test_two_columns_of_proportions_are_saved_too(tmp_path, data):
+    X, y, ids = data
+    model = BagNeuralClassifier(**FAST).fit(X, bw.aggregate(np.stack([1 - y, y], axis=1), ids), bags=ids)
+    bw.save(model, tmp_path / "network")
+    np.testing.assert_array_equal(bw.load(tmp_path / "network").predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ValueError, match="module"):  # it has no module of the user's
+        bw.load(tmp_path / "network", module=mlp(4))
+    model.set_params(callback=print)
+    with pytest.raises(ValueError, match="'callback' in 'parameters' of BagNeuralClassifier"):
+        bw.save(model, tmp_path / "other")
+
+
+def test_partial_fit_needs_labels_of_two_classes(data):
+    X, *_ = data
+    with pytest.raises(ValueError, match="y is missing"):
+        BagNeuralClassifier().partial_fit(X)
+    with pytest.raises(ValueError, match="y holds one class only: name all classes"):
+        BagNeuralClassifier().partial_fit(X, np.ones(len(X)))

@@ -68,6 +68,7 @@ __all__ = [
 _ROOMS = (
     "auto",
     "bags",
+    "baselines",
     "boosting",
     "checks",
     "datasets",

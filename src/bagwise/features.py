@@ -52,7 +52,12 @@ class FeatureCodes:
         for i, values in enumerate(self.categories):
             column = frame.iloc[:, i]
             if values is None:
-                matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
+                try:
+                    matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
+                except (TypeError, ValueError):
+                    raise ValueError(
+                        f"column {column.name!r} of X held numbers in training and does not now: convert it first."
+                    ) from None
                 infinite = np.isinf(matrix[:, i])
                 if infinite.any():
                     raise ValueError(
@@ -79,6 +84,8 @@ class TableFeatures:
                 self.features_ = FeatureCodes.of(X)
             X = self.features_.matrix(X)  # whose columns have been checked
             return check_array(X, ensure_all_finite="allow-nan", ensure_min_samples=2 if fitting else 1)
+        if not fitting and self.features_.categorical:
+            raise ValueError("the model was fitted on a table with categories: pass a table with the same columns.")
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
         matrix = validate_data(
             self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite="allow-nan", **options
@@ -97,18 +104,20 @@ class TableFeatures:
 class Encoding:
     """Numbers scaled to [0, 1] by least and greatest training value, categories as one column per training level.
 
-    low, span: (d,) least training value and the range.  missing: (d,) numbers that get a column for being missing,
-    with 0 in their place.  levels: the codes that get a column, None for numbers.
+    low, span: (d,) least training value and the range.  fill: (d,) the scaled mean, which takes the place of a missing
+    number.  missing: (d,) numbers that were missing in training, which get a column for it.  levels: the codes that
+    get a column, None for numbers.
 
     >>> codes = np.array([[20.0, 0.0], [60.0, 1.0], [np.nan, 1.0]])
     >>> Encoding.of(codes, categorical=[1])(codes)
-    array([[0., 0., 1., 0.],
-           [1., 0., 0., 1.],
-           [0., 1., 0., 1.]], dtype=float32)
+    array([[0. , 0. , 1. , 0. ],
+           [1. , 0. , 0. , 1. ],
+           [0.5, 1. , 0. , 1. ]], dtype=float32)
     """
 
     low: NDArray[np.floating]
     span: NDArray[np.floating]
+    fill: NDArray[np.floating]
     missing: NDArray[np.bool_]
     levels: tuple[NDArray[np.floating] | None, ...]
 
@@ -122,7 +131,8 @@ class Encoding:
         low = np.where(known.any(axis=0), low, 0.0)
         span = np.where(high > low, high - low, 1.0)
         numbers = np.array([values is None for values in levels], dtype=bool)
-        return cls(low, span, ~known.all(axis=0) & numbers, levels)
+        mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
+        return cls(low, span, (mean - low) / span, ~known.all(axis=0) & numbers, levels)
 
     def __call__(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
         """(n, columns) finite numbers."""
@@ -135,7 +145,7 @@ class Encoding:
                 np.equal(X[:, i, None], values, out=block)
                 continue
             gap = np.isnan(X[:, i])
-            block[:, 0] = np.where(gap, 0.0, (X[:, i] - self.low[i]) / self.span[i])
+            block[:, 0] = np.where(gap, self.fill[i], (X[:, i] - self.low[i]) / self.span[i])
             if self.missing[i]:
                 block[:, 1] = gap
         return encoded

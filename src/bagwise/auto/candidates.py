@@ -65,7 +65,8 @@ class Views:
         if "random_state" in parameters and parameters["random_state"] is None:
             model.set_params(random_state=random_state)
         if isinstance(model, BagBoostingClassifier):
-            model.set_params(categorical_features=self.categorical)
+            own = model.categorical_features or ()
+            model.set_params(categorical_features=sorted({*self.categorical, *own}))
         return model.fit(self.of_model(model), bags=bags)
 
 

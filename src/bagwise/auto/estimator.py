@@ -103,7 +103,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             began = time.monotonic()
             try:
                 trial = measure(candidate, views, bags, folds, regret=self.regret, level=self.level, seeds=seeds[1:])
-            except (ValueError, ArithmeticError) as error:
+            except Exception as error:  # of whatever kind: the others may still do
                 self._record(name, seconds=time.monotonic() - began, note=f"failed: {error}")
                 continue
             tried[name] = trial

@@ -17,7 +17,6 @@ from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.choice import Path, choose_length, choose_path, join
 from bagwise.boosting.trees import Boosted, TreeOptions, boost, targets
 from bagwise.features import TableFeatures
-from bagwise.means import prior
 
 Floats = NDArray[np.floating]
 
@@ -69,17 +68,20 @@ class _BoostingFit(TableFeatures):
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
         options = self._options(X, bags)
         rng = generator(self.random_state)
-        categorical = sorted({*self.features_.categorical, *(self.categorical_features or ())})
+        categorical = sorted({*self.features_.categorical, *self._categorical(X.shape[1])})
         data = lgb.Dataset(
             X, label=np.zeros(len(X)), categorical_feature=categorical, params=options.for_lightgbm(0, X.shape[1])
         ).construct()
         seed = int(rng.integers(2**31))  # every penalty meets the same folds and draws of features
-        paths = [self._held_out(X, data, bags, replace(options, reg_lambda=penalty), seed) for penalty in penalties]
-        best = choose_path([path.losses for path in paths])
-        self.reg_lambda_, path = penalties[best], paths[best]
-        self.risks_ = path.losses.mean(axis=0)
-        self.n_estimators_ = choose_length(path.losses)
-        self.stretch_ = float(path.stretch[self.n_estimators_ - 1]) if self.n_estimators_ else 1.0
+        self.reg_lambda_, self.n_estimators_, self.stretch_ = penalties[0], self.n_estimators, 1.0
+        self.risks_ = np.full(self.n_estimators, np.nan)
+        if folds_of(len(bags), self.cv, generator(seed)):  # two or three bags: nothing to hold out, nothing to choose
+            paths = [self._held_out(X, data, bags, replace(options, reg_lambda=x), seed) for x in penalties]
+            best = choose_path([path.losses for path in paths])
+            self.reg_lambda_, path = penalties[best], paths[best]
+            self.risks_ = path.losses.mean(axis=0)
+            self.n_estimators_ = choose_length(path.losses)
+            self.stretch_ = float(path.stretch[self.n_estimators_ - 1]) if self.n_estimators_ else 1.0
         options = replace(options, reg_lambda=self.reg_lambda_)
         self.fits_: list[Boosted] = []
         for _ in range(self.n_fits):
@@ -87,6 +89,15 @@ class _BoostingFit(TableFeatures):
             fit.h = fit.h[:0]  # predictions for the training rows are of no more use
             self.fits_.append(fit)
         self._classes = bags.proportion.ndim == 2
+
+    def _categorical(self, n_features: int) -> list[int]:
+        given = [] if self.categorical_features is None else list(self.categorical_features)
+        for column in given:
+            if not (isinstance(column, Integral) and 0 <= int(column) < n_features):
+                raise ValueError(
+                    f"categorical_features must be numbers of columns from 0 to {n_features - 1}, got {column!r}."
+                )
+        return [int(column) for column in given]
 
     def _held_out(self, X: Floats, data: lgb.Dataset, bags: Bags, options: TreeOptions, random_state: int) -> Path:
         """What fits say about bags they did not see; p and E[h] come from those they saw."""
@@ -108,10 +119,7 @@ class _BoostingFit(TableFeatures):
             shape = (*target.shape, len(fit.deviations))
             deviations = np.stack(fit.deviations, axis=2) if fit.deviations else np.empty(shape)
             parts.append(Path(deviations, target, watch.noise_per_row))
-        if parts:
-            return join(parts)
-        target = targets(bags, np.atleast_1d(prior(bags)))  # two or three bags: nothing to hold out, nothing chosen
-        return Path(np.repeat(target[:, :, None], self.n_estimators, axis=2), target, bags.noise_per_row)
+        return join(parts)
 
     def _predict_mean(self, X: Floats) -> Floats:
         p = np.mean([fit.prior for fit in self.fits_], axis=0)
@@ -167,7 +175,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators: most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk
         (see `boosting.choice`).
     reg_lambda: penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows
-        another to be better. A leaf's value is drawn to 0 as if by λ more rows.
+        another to be better. A leaf's value is drawn to 0 as if by
+        λ more bags' worth of rows.
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot: as in LightGBM.
     cat_smooth: as LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's
         residual, whose variance grows with k.
@@ -177,7 +186,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     categorical_features: columns of an array that hold category codes (tables say so by their types).
     n_jobs: threads, 0 for all (one where the table is small).  random_state: for folds and features.
 
-    n_estimators_, reg_lambda_: what was chosen.  risks_: (trees,) its cross-validated label-free risk.
+    n_estimators_, reg_lambda_: what was chosen.  risks_: (trees,) its cross-validated label-free risk, NaN
+        where there are fewer than 4 bags.
     stretch_: by what predictions are drawn away from p, as held-out bags ask for (see `boosting.choice`).
 
     >>> import bagwise as bw

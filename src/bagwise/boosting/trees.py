@@ -16,6 +16,8 @@ from bagwise.losses import residual
 
 Floats = NDArray[np.floating]
 
+_BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
+
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
@@ -98,16 +100,17 @@ def boost(
     """
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], np.tile(prior, (len(X), 1)), options.n_jobs)
-    if not (np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)).any():
-        return model  # no feature varies
+    if not _varies(X):
+        return model
     rows = np.flatnonzero(bags.code >= 0)
     part = data if len(rows) == len(X) else data.subset(rows)
     model.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
-    best, best_gap = 0, np.inf
+    best, best_gap, barren = 0, np.inf, 0
     target = np.empty(0) if watch is None else targets(watch, prior)
     for tree in range(n_trees):
         grown = [_add_tree(model, c, X, rows, bags, options) for c in range(len(prior))]
-        if not any(grown):
+        barren = 0 if any(grown) else barren + 1
+        if barren == _BARREN:
             break
         if watch is None:
             continue
@@ -118,6 +121,13 @@ def boost(
         if tree - best >= patience:
             break
     return model
+
+
+def _varies(X: Floats) -> bool:
+    """Whether any column has two values; being missing is one."""
+    gap = np.isnan(X)
+    spread = np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)
+    return bool((spread | (gap.any(axis=0) & ~gap.all(axis=0))).any())
 
 
 def _add_tree(

@@ -45,7 +45,7 @@ def encode(split: Split, *, max_levels: int | None = None) -> Split:
     >>> other = pd.DataFrame({"age": [40.0, np.nan], "job": ["judge", "cook"]})
     >>> encode(Split(table, np.array([0, 1]), other, np.array([1, 0]))).X_test
     array([[0.5, 0. , 0. ],
-           [0. , 1. , 0. ]], dtype=float32)
+           [0.5, 1. , 0. ]], dtype=float32)
     """
     codes = FeatureCodes.of(split.X)
     X = codes.matrix(split.X)

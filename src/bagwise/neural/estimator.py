@@ -17,7 +17,7 @@ from bagwise._folds import folds_of
 from bagwise._keys import name
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags, as_bags
-from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
 from bagwise.losses import LOSSES, by_name
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors, check_rows
@@ -185,11 +185,15 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
                 raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
             given.check_proportions()
         else:
+            if y is None:
+                raise ValueError("y is missing: pass labels, or proportions with bags.")
             labels = np.asarray(y)
             if first:
                 self.classes_ = np.unique(labels if classes is None else np.asarray(classes))
             if len(labels) != len(X):
                 raise ValueError(f"X has {len(X)} rows but y has {len(labels)}.")
+            if len(self.classes_) < 2:
+                raise ValueError("y holds one class only: name all classes in the first call, classes=[…].")
             indicators = (labels[:, None] == self.classes_).astype(float)
             if (indicators.sum(axis=1) != 1).any():
                 unknown = labels[int(np.argmin(indicators.sum(axis=1)))]
@@ -197,8 +201,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
                     f"y holds the class {name(unknown)}, which is not among classes: name all in the first call."
                 )
             given = Bags.singletons(indicators[:, 1] if len(self.classes_) == 2 else indicators)
-        if len(given) < 2:
-            raise ValueError("there is one bag only: at least 2 are needed to learn or measure anything.")
+        check_enough(given)
         return given
 
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:

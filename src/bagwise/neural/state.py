@@ -43,9 +43,9 @@ def from_state(cls: type, state: dict[str, Any], module: nn.Module | None) -> An
     if module is not None:
         model._scale, body = None, copy.deepcopy(module).to(dtype)
     else:
-        features, classes = model._shape[0], len(model.classes_)
+        features, outputs = model._shape[0], int(np.size(model.prior_))
         model._scale = Standardise(np.zeros(features), np.ones(features), dtype)
-        body = mlp(features, model.hidden, 1 if classes == 2 else classes).to(dtype)
+        body = mlp(features, model.hidden, outputs).to(dtype)
     try:
         (body if own else nn.Sequential(model._scale, body)).load_state_dict(state["weights"])
     except RuntimeError:

@@ -51,7 +51,7 @@ class Encoder:
         """An object of a known class."""
         name = type(value).__name__
         if has_state(type(value)):
-            return {"kind": name, "state": self._items(value._to_state(), f"the state of {name}")}
+            return {"kind": name, "state": self._items(value._to_state(), f"{{}} of {name}")}
         if is_dataclass(value):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"kind": name, "fields": self._items(values, f"{{}} of {name}")}
@@ -90,7 +90,8 @@ class Encoder:
             return self.encode_object(value)
         if isinstance(value, dict):  # a state dict of torch is a subclass
             if all(type(key) is str for key in value):
-                return {"kind": "dict", "items": self._items(value, where)}
+                inside = "{} in " + where.replace("{", "{{").replace("}", "}}")  # `_items` fills in the key
+                return {"kind": "dict", "items": self._items(value, inside)}
             return {"kind": "pairs", "items": [[self._encode(part, where) for part in pair] for pair in value.items()]}
         return self._encode_array(value, where)
 
@@ -159,7 +160,7 @@ class Decoder:
     def _from_state(self, cls: Any, state: dict[str, Any]) -> Any:
         if self._module is None or not issubclass(cls, BaseEstimator):
             return cls._from_state(state)
-        self.used_module = True
+        self.used_module = self.used_module or bool(state.get("own_module", True))
         return cls._from_state(state, module=self._module)
 
     def _estimator(self, cls: Any, parameters: dict[str, Any], fitted: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ class BenchConfig:
     """Bag sizes k; one that leaves fewer than `fewest_bags` bags is left out."""
     methods: tuple[str, ...] = tuple(METHODS)
     """Names of methods."""
-    partitions: int = 2
+    partitions: int = 1
     """Random partitions into bags, each with its own seed of every method."""
     random_state: int = 0
     """Seed; every partition and size has a draw of its own, whatever else is computed."""
@@ -32,7 +32,7 @@ class BenchConfig:
     """Time budget of `BagAutoClassifier`."""
     synthetic_rows: tuple[int, ...] = (20_000, 20_000)
     """Training and test impressions of the synthetic log."""
-    fewest_bags: int = 10
+    fewest_bags: int = 40
     """Fewest bags to learn from."""
     timeout: int = 900
     """Seconds after which a run of another package is given up."""
@@ -58,6 +58,8 @@ FULL = BenchConfig()
 QUICK = BenchConfig(
     datasets=("digits", "synthetic"),
     sizes=(8, 32),
+    partitions=2,
+    fewest_bags=10,
     learning_rates=(5e-4, 1e-3, 5e-3, 1e-2),
     auto_seconds=20,
     synthetic_rows=(8000, 4000),

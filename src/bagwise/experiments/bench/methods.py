@@ -75,15 +75,16 @@ def _network(problem: Problem, *, loss: str, epochs: int, learning_rates: tuple[
         for rate in learning_rates
     ]
     trained = train_replicas(problem.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)
+    share = (time.perf_counter() - start) / len(replicas)
+    X, X_test = (as_rows(table, torch.float32) for table in (problem.X, problem.X_test))
     for result in trained:
-        rate = result.replica.learning_rate
-        if np.isfinite(result.loss).all():
-            tables = (as_rows(X, torch.float32) for X in (problem.X, problem.X_test))
-            h, h_test = (predict(result.network, X, 4096) for X in tables)
-            seconds = (time.perf_counter() - start) / len(replicas)
-            yield Prediction(h_test, learning_rate=rate, risk=problem.held_out_risk(h), seconds=seconds)
-        else:
-            yield Prediction(learning_rate=rate, error="training diverged.")
+        rate, start = result.replica.learning_rate, time.perf_counter()
+        if not np.isfinite(result.loss).all():
+            yield Prediction(learning_rate=rate, seconds=share, error="training diverged.")
+            continue
+        h, h_test = predict(result.network, X, 4096), predict(result.network, X_test, 4096)
+        seconds = share + time.perf_counter() - start
+        yield Prediction(h_test, learning_rate=rate, risk=problem.held_out_risk(h), seconds=seconds)
 
 
 def _mean_map(problem: Problem) -> Iterator[Prediction]:

@@ -27,7 +27,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     for (dataset, method, size), rows in frame.groupby(["dataset", "method", "size"], sort=False):
         good = rows[rows["error"] == ""]
         error = next(iter(rows.loc[rows["error"] != "", "error"]), "")
-        for rule, chosen in _choices(good):
+        for rule, chosen in _choices(good, rows):
             records.append(
                 {"dataset": dataset, "method": method, "size": size, "rule": rule, "partitions": len(chosen)}
                 | _moments(chosen)
@@ -36,12 +36,12 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def _choices(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """One row per partition, under each rule of choice."""
+def _choices(rows: pd.DataFrame, tried: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """One row per partition, under each rule of choice; seconds are those of all that was `tried`."""
     if rows["learning_rate"].isna().all():
         yield "", rows
         return
-    seconds = rows.groupby("partition")["seconds"].sum()
+    seconds = tried.groupby("partition")["seconds"].sum()
     held = rows.loc[rows.dropna(subset="risk").groupby("partition")["risk"].idxmin()]
     best = rows.groupby("learning_rate")["accuracy"].mean().idxmax()
     for rule, chosen in ((HELD, held), (TEST, rows[rows["learning_rate"] == best])):
