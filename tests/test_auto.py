@@ -7,7 +7,7 @@ import pytest
 import bagwise as bw
 from bagwise._folds import folds_of
 from bagwise.auto import BagAutoClassifier, default_candidates
-from bagwise.auto.trials import Trial, stack_weights
+from bagwise.auto.trials import Problem, score, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 
@@ -41,6 +41,24 @@ class Constant(NumericFeatures, BagClassifier):
         return np.full(len(X), self.value)
 
 
+class OneColumn(NumericFeatures, BagClassifier):
+    """Twice its share of a signal of two columns, so that a mean of two such models has it right."""
+
+    def __init__(self, column=0):
+        self.column = column
+
+    def _fit_bags(self, X, bags):
+        self.fitted_ = True
+
+    def _predict_mean(self, X):
+        x = 2 * X[:, self.column] - 1  # the encoding scaled it to [0, 1]
+        return 0.5 + 0.5 * (np.sign(x) if self.column else x)
+
+
+class Other(OneColumn):
+    """The same of another family."""
+
+
 class Broken(Constant):
     """Cannot be fitted."""
 
@@ -55,7 +73,7 @@ def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
     ids = bw.random_bags(len(X), size, random_state=seed)
     model = BagAutoClassifier(candidates=candidates(), random_state=seed).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.best_name_ == chosen
-    assert [line["candidate"] for line in model.trials_] == ["ridge", "boosting"]
+    assert [line["candidate"] for line in model.trials_[:2]] == ["ridge", "boosting"]
     assert model.best_risk_ == min(line["risk"] for line in model.trials_)
 
 
@@ -97,17 +115,51 @@ def test_a_stack_weighs_what_helps():
     assert len(model.models_) == sum(value > 0 for value in weight.values())
 
 
-def test_stack_weights_find_the_mixture():
+def said(problem, deviations):
+    """Sums and means of predictions whose deviations √k(h̄ − E[h]) are given, bag by bag of the whole table."""
+    k = problem.bags.size[0]
+    sums = [(np.sqrt(k) * deviations[fold.held_out] + k * 0.5)[:, None] for fold in problem.folds]
+    return score(sums, [np.array([0.5])] * len(sums), problem)
+
+
+@pytest.fixture
+def problem():
     rng = np.random.default_rng(0)
     bags = Bags.from_rows(np.repeat(rng.random(400), 5), np.repeat(np.arange(400), 5))
-    folds = folds_of(len(bags), 2, rng)
-    prop = bags.proportion
-    target = np.concatenate([np.sqrt(5) * (prop[fold.held_out] - prop[fold.train].mean()) for fold in folds])
+    return Problem(bags, folds_of(400, 2, rng), 0.01, 0.95)
+
+
+def test_stack_weights_find_the_mixture(problem):
+    rng = np.random.default_rng(1)
+    target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
     noise = rng.normal(size=400)
-    trials = [Trial(0, 0, 0, target + noise), Trial(0, 0, 0, target - noise), Trial(0, 0, 0, rng.normal(size=400))]
-    weights = stack_weights(trials, bags, folds)
+    trials = [said(problem, values) for values in (target + noise, target - noise, rng.normal(size=400))]
+    weights = stack_weights(trials, problem)
     np.testing.assert_allclose(weights[:2], 0.5, atol=0.05)
     assert weights.sum() == pytest.approx(1)
+
+
+def test_the_trial_of_a_mean_is_that_of_mean_predictions(problem):
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(size=(2, 400))
+    mean = weighted([said(problem, first), said(problem, second)], np.array([0.25, 0.75]), problem)
+    assert mean.risk == pytest.approx(said(problem, 0.25 * first + 0.75 * second).risk)
+
+
+def test_a_mean_of_families_wins_where_it_is_better():
+    """Half of the signal is linear, half of it is not: each family has a half."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(6400, 2))
+    y = (rng.random(6400) < 0.5 + 0.25 * X[:, 0] + 0.25 * np.sign(X[:, 1])).astype(int)
+    ids = bw.random_bags(len(X), 32, random_state=0)
+    pair = {"first": OneColumn(column=0), "other": Other(column=1)}
+    model = BagAutoClassifier(candidates=pair, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ in ("mean of first; other", "mean of other; first")
+    np.testing.assert_array_equal(model.weights_, [0.5, 0.5])
+    assert model.best_risk_ == min(line["risk"] for line in model.trials_)
+    alone = BagAutoClassifier(candidates=pair, stack=False, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert len(alone.models_) == 1
+    assert len(alone.trials_) == 2
 
 
 def test_a_spent_budget_leaves_later_candidates_untried():
@@ -179,6 +231,7 @@ def test_too_few_bags_to_hold_some_out():
         ({"candidates": {}}, "candidates must be a dict"),
         ({"candidates": {"mine": object()}}, "candidate 'mine' is a object"),
         ({"level": 2}, "level"),
+        ({"stack": "some"}, "stack must be True, False or 'auto'"),
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):

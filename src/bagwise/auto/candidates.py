@@ -21,8 +21,8 @@ Floats = NDArray[np.floating]
 
 
 def default_candidates() -> dict[str, BagClassifier]:
-    """Candidates by name, quick ones first: ridge, boosting with few and many leaves, and, where torch is installed,
-    networks.
+    """Candidates by name, one of each family first: ridge, boosting, where torch is installed a network; then others of
+    these families, with few and many leaves, and with more layers.
 
     >>> list(default_candidates())[:2]
     ['ridge', 'boosting']
@@ -30,6 +30,8 @@ def default_candidates() -> dict[str, BagClassifier]:
     candidates: dict[str, BagClassifier] = {
         "ridge": BagRidgeClassifier(),
         "boosting": BagBoostingClassifier(),
+    }
+    others: dict[str, BagClassifier] = {
         "boosting, 3 leaves": BagBoostingClassifier(num_leaves=3),
         "boosting, 31 leaves": BagBoostingClassifier(num_leaves=31),
     }
@@ -37,8 +39,8 @@ def default_candidates() -> dict[str, BagClassifier]:
         from bagwise.neural import BagNeuralClassifier
 
         candidates["network, 32"] = BagNeuralClassifier()
-        candidates["network, 128-64"] = BagNeuralClassifier(hidden=(128, 64))
-    return candidates
+        others["network, 128-64"] = BagNeuralClassifier(hidden=(128, 64))
+    return candidates | others
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from bagwise._checks import check_level
 from bagwise._folds import ENOUGH, folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.auto.candidates import Views, default_candidates, probabilities
-from bagwise.auto.trials import Trial, measure, stack_weights
+from bagwise.auto.trials import Problem, Trial, measure, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.features import Encoding, TableFeatures
@@ -29,7 +29,9 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
     candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given.
-    stack: predict with a weighted mean of candidates, weighted by their held-out bags, instead of the best alone.
+    stack: False predicts with the best candidate alone. "auto" lets the plain mean of the best of each family compete
+        with them; it often wins where bags are too few to tell families apart. True predicts with a mean of candidates,
+        weighted by least squares on the held-out bags.
     time_budget: seconds. No candidate is begun that would leave no time to refit the best so far, judged by what it
         took; what is running is finished, and the first is always tried.
     cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
@@ -39,10 +41,10 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     callback: called with each line of `trials_` as it is made.
     random_state: for the folds and for candidates that have none of their own.
 
-    trials_: one dict per candidate: candidate, risk, low, high (label-free, None where it was not tried), seconds,
-        weight in the final model, note (why it was not tried or failed).
-    best_name_: the candidate with the least risk.  best_risk_: that risk.
-    models_, weights_: the refitted models and their weights; one model unless `stack`.
+    trials_: one dict per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where
+        it was not tried), seconds, weight in the final model, note (why it was not tried or failed).
+    best_name_: the line of `trials_` with the least risk, or the stack's.  best_risk_: that risk.
+    models_, weights_: the refitted models and their weights; one model unless a mean of several was chosen.
 
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
@@ -59,7 +61,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self,
         *,
         candidates: Mapping[str, BagClassifier] | None = None,
-        stack: bool = False,
+        stack: bool | Literal["auto"] = "auto",
         time_budget: float | None = None,
         cv: int = 5,
         held_out_bags: int = ENOUGH,
@@ -92,6 +94,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         inside = X if bags.n_bagged == len(X) else X[np.sort(bags.order)]  # rows in no bag say nothing
         self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
         views = Views.of(X, categorical, self.encoding_)
+        problem = Problem(bags, folds, self.regret, self.level)
         seeds = [int(seed) for seed in rng.integers(2**31, size=len(folds) + 1)]
 
         self.trials_: list[dict[str, Any]] = []
@@ -102,7 +105,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 continue
             began = time.monotonic()
             try:
-                trial = measure(candidate, views, bags, folds, regret=self.regret, level=self.level, seeds=seeds[1:])
+                trial = measure(candidate, views, problem, seeds[1:])
             except Exception as error:  # of whatever kind: the others may still do
                 self._record(name, seconds=time.monotonic() - began, note=f"failed: {error}")
                 continue
@@ -111,17 +114,35 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         if not tried:
             raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
 
-        names = list(tried)
-        risks = [tried[name].risk for name in names]
-        self.best_name_, self.best_risk_ = names[int(np.argmin(risks))], float(np.min(risks))
-        weights = (np.arange(len(names)) == np.argmin(risks)).astype(float)
-        if self.stack:
-            weights = stack_weights(list(tried.values()), bags, folds)
-        weight_of = {name: float(weight) for name, weight in zip(names, weights, strict=True) if weight > 0}
+        weight_of = self._choose(tried, candidates, problem)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [views.fit(candidates[name], bags, seeds[0]) for name in weight_of]
+
+    def _choose(
+        self, tried: Mapping[str, Trial], candidates: Mapping[str, BagClassifier], problem: Problem
+    ) -> dict[str, float]:
+        """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
+        self.best_name_ = min(tried, key=lambda name: tried[name].risk)
+        self.best_risk_, weight_of = tried[self.best_name_].risk, {self.best_name_: 1.0}
+        if self.stack is False or len(tried) == 1:
+            return weight_of
+        if self.stack is True:
+            weights = stack_weights(list(tried.values()), problem)
+            mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
+        else:
+            families: dict[type, str] = {}
+            for name in sorted(tried, key=lambda name: tried[name].risk):
+                families.setdefault(type(candidates[name]), name)
+            mixed = dict.fromkeys(families.values(), 1 / len(families))
+        if len(mixed) > 1:
+            trial = weighted([tried[name] for name in mixed], np.array(list(mixed.values())), problem)
+            self._record(f"mean of {'; '.join(mixed)}", trial=trial)
+            if self.stack is True or trial.risk < self.best_risk_:
+                self.best_name_, self.best_risk_ = self.trials_[-1]["candidate"], trial.risk
+                return mixed
+        return mixed if self.stack is True else weight_of
 
     def _spent(self, start: float, n_folds: int, tried: Mapping[str, Trial]) -> bool:
         """Whether the budget leaves no time to refit the best so far, or one fit of each if they are to be stacked."""
@@ -129,7 +150,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             return False
         seconds = {line["candidate"]: line["seconds"] / n_folds for line in self.trials_}
         best = min(tried, key=lambda name: tried[name].risk)
-        refit = sum(seconds[name] for name in tried) if self.stack else seconds[best]
+        refit = seconds[best] if self.stack is False else sum(seconds[name] for name in tried)
         return time.monotonic() - start + refit >= self.time_budget
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
@@ -157,6 +178,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
             raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
+        if self.stack not in (True, False, "auto"):
+            raise ValueError(f"stack must be True, False or 'auto', got {self.stack!r}.")
         check_level(self.level)
         if self.candidates is None:
             return

@@ -28,7 +28,7 @@ class BenchConfig:
     """The paper's, tried for each of its losses."""
     outside_rates: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
     """Tried for llp-learn's network, which takes a step per bag."""
-    auto_seconds: int = 120
+    auto_seconds: int = 90
     """Time budget of `BagAutoClassifier`."""
     synthetic_rows: tuple[int, ...] = (20_000, 20_000)
     """Training and test impressions of the synthetic log."""
