@@ -81,13 +81,16 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
         settings.update(json.loads(text)["settings"])
     partitions = frame["partition"].nunique()
     cores = frame["cores"].max()
+    spread = ": mean ± standard error over the partitions."
+    if partitions == 1:
+        spread = ". With one partition, differences are partly chance, the more so the fewer bags there are."
     rates = {
         name: ", ".join(f"{rate:g}" for rate in settings.get(name, ())) for name in ("learning_rates", "outside_rates")
     }
     lines = [
         f"Each method learns from {partitions} random partition{'s' * (partitions > 1)} of the training rows into "
         "bags of k rows, of which only the proportions are handed to it, and is measured on the individual labels of "
-        "the test rows: mean ± standard error over the partitions. Accuracy is that of the threshold ½. Seconds are "
+        f"the test rows{spread} Accuracy is that of the threshold ½. Seconds are "
         f"those of fit and prediction, choices included, one method at a time on {cores} cores.",
     ]
     if "auto_seconds" in settings:
