@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from bagwise._checks import check_level
 from bagwise._folds import ENOUGH, folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.auto.candidates import Views, default_candidates, probabilities
-from bagwise.auto.trials import Problem, Trial, measure, stack_weights, weighted
+from bagwise.auto.trials import Problem, Trial, choose, measure, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.features import Encoding, TableFeatures
@@ -28,10 +28,9 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
-    candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given.
-    stack: False predicts with the best candidate alone. "auto" lets the plain mean of the best of each family compete
-        with them; it often wins where bags are too few to tell families apart. True predicts with a mean of candidates,
-        weighted by least squares on the held-out bags.
+    candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given, and the first
+        is kept unless another's risk is clearly lower: by half a standard error of the difference.
+    stack: predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
     time_budget: seconds. No candidate is begun that would leave no time to refit the best so far, judged by what it
         took; what is running is finished, and the first is always tried.
     cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
@@ -43,7 +42,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     trials_: one dict per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where
         it was not tried), seconds, weight in the final model, note (why it was not tried or failed).
-    best_name_: the line of `trials_` with the least risk, or the stack's.  best_risk_: that risk.
+    best_name_: the line of `trials_` that was chosen.  best_risk_: its risk.
     models_, weights_: the refitted models and their weights; one model unless a mean of several was chosen.
 
     >>> import bagwise as bw
@@ -61,7 +60,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self,
         *,
         candidates: Mapping[str, BagClassifier] | None = None,
-        stack: bool | Literal["auto"] = "auto",
+        stack: bool = False,
         time_budget: float | None = None,
         cv: int = 5,
         held_out_bags: int = ENOUGH,
@@ -114,43 +113,33 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         if not tried:
             raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
 
-        weight_of = self._choose(tried, candidates, problem)
+        weight_of = self._choose(tried, problem)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [views.fit(candidates[name], bags, seeds[0]) for name in weight_of]
 
-    def _choose(
-        self, tried: Mapping[str, Trial], candidates: Mapping[str, BagClassifier], problem: Problem
-    ) -> dict[str, float]:
+    def _choose(self, tried: Mapping[str, Trial], problem: Problem) -> dict[str, float]:
         """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
-        self.best_name_ = min(tried, key=lambda name: tried[name].risk)
-        self.best_risk_, weight_of = tried[self.best_name_].risk, {self.best_name_: 1.0}
-        if self.stack is False or len(tried) == 1:
-            return weight_of
-        if self.stack is True:
-            weights = stack_weights(list(tried.values()), problem)
-            mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
-        else:
-            families: dict[type, str] = {}
-            for name in sorted(tried, key=lambda name: tried[name].risk):
-                families.setdefault(type(candidates[name]), name)
-            mixed = dict.fromkeys(families.values(), 1 / len(families))
+        self.best_name_ = choose(tried)
+        self.best_risk_ = tried[self.best_name_].risk
+        if not self.stack:
+            return {self.best_name_: 1.0}
+        weights = stack_weights(list(tried.values()), problem)
+        mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
         if len(mixed) > 1:
             trial = weighted([tried[name] for name in mixed], np.array(list(mixed.values())), problem)
             self._record(f"mean of {'; '.join(mixed)}", trial=trial)
-            if self.stack is True or trial.risk < self.best_risk_:
-                self.best_name_, self.best_risk_ = self.trials_[-1]["candidate"], trial.risk
-                return mixed
-        return mixed if self.stack is True else weight_of
+            self.best_name_, self.best_risk_ = self.trials_[-1]["candidate"], trial.risk
+        return mixed
 
     def _spent(self, start: float, n_folds: int, tried: Mapping[str, Trial]) -> bool:
         """Whether the budget leaves no time to refit the best so far, or one fit of each if they are to be stacked."""
         if self.time_budget is None:
             return False
         seconds = {line["candidate"]: line["seconds"] / n_folds for line in self.trials_}
-        best = min(tried, key=lambda name: tried[name].risk)
-        refit = seconds[best] if self.stack is False else sum(seconds[name] for name in tried)
+        best = choose(tried)
+        refit = sum(seconds[name] for name in tried) if self.stack else seconds[best]
         return time.monotonic() - start + refit >= self.time_budget
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
@@ -178,8 +167,6 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
             raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
-        if self.stack not in (True, False, "auto"):
-            raise ValueError(f"stack must be True, False or 'auto', got {self.stack!r}.")
         check_level(self.level)
         if self.candidates is None:
             return

@@ -7,7 +7,7 @@ are many; where they are few, more folds are held out in turn and their bags tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,12 +41,13 @@ class Trial:
     """What a candidate said about held-out bags, and what that scored.
 
     sums: of h over each held-out bag, (m, outputs) per fold.  means: E[h] of the bags fitted to, (outputs,) per fold.
-    risk: label-free clipped risk.  low, high: its interval.
+    losses: label-free clipped loss of each held-out bag.  risk: their mean.  low, high: its interval.
     Sums and means are linear in h: those of a weighted mean of models are the weighted means of theirs.
     """
 
     sums: list[Floats]
     means: list[Floats]
+    losses: Floats
     risk: float
     low: float
     high: float
@@ -75,7 +76,7 @@ def score(sums: list[Floats], means: list[Floats], problem: Problem) -> Trial:
     losses = np.concatenate(parts)
     risk, m = float(losses.mean()), len(losses)
     half_width = losses.std(ddof=1) / np.sqrt(m) * stats.t.ppf((1 + problem.level) / 2, m - 1)
-    return Trial(sums, means, risk, risk - float(half_width), risk + float(half_width))
+    return Trial(sums, means, losses, risk, risk - float(half_width), risk + float(half_width))
 
 
 def _clipped_losses(sums: Floats, bags: Bags, p: Floats, mean: Floats, regret: float) -> Floats:
@@ -87,6 +88,20 @@ def _clipped_losses(sums: Floats, bags: Bags, p: Floats, mean: Floats, regret: f
     beyond = np.abs(residual(sums, size, bags.outputs, prior=p, mean=mean)) > clip
     clip = np.where(beyond.mean(axis=0) > _FEW_CLIPPED, np.inf, clip)
     return debiased_square_of_sums(sums, size, bags.outputs, prior=p, mean=mean, clip=clip)
+
+
+def choose(trials: Mapping[str, Trial]) -> str:
+    """The name of the first trial, unless another's risk is clearly lower: by half a standard error of the difference.
+
+    With few bags the least risk is a matter of chance, and the order says what is to be expected beforehand.
+    """
+    first = next(iter(trials))
+
+    def gain(name: str) -> Floats:
+        return trials[first].losses - trials[name].losses
+
+    better = [name for name in trials if gain(name).mean() > gain(name).std(ddof=1) / np.sqrt(4 * len(gain(name))) > 0]
+    return min(better, key=lambda name: trials[name].risk, default=first)
 
 
 def weighted(trials: Sequence[Trial], weights: Floats, problem: Problem) -> Trial:
