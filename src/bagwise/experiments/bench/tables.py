@@ -121,7 +121,8 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
 
 def _table(rows: pd.DataFrame, metric: str) -> str:
     """Methods × bag sizes; a ceiling has one value, whatever the bags."""
-    sizes = sorted(rows.loc[~rows["method"].map(_individual), "size"].unique())
+    measured = ~rows["method"].map(_individual) & rows[metric].notna()
+    sizes = sorted(rows.loc[measured, "size"].unique())
     lines = [
         f"| {METRICS[metric]} | " + " | ".join(f"k = {size}" for size in sizes) + " |",
         "| --- |" + " --- |" * len(sizes),
@@ -154,6 +155,10 @@ def _cell(row: pd.Series, metric: str) -> str:
 def _failures(rows: pd.DataFrame) -> Iterator[str]:
     """What failed and why, one line per method, size and reason."""
     failed = rows[rows["error"] != ""]
+    for (size, error), group in failed.groupby(["size", "error"], sort=False):
+        if len(group) == (rows["size"] == size).sum():
+            yield f"- all methods, k = {size}: {' '.join(str(error).split())}"
+            failed = failed.drop(group.index)
     for (method, size, error), group in failed.groupby(["method", "size", "error"], sort=False):
         tried = rows[(rows["method"] == method) & (rows["size"] == size)]
         rates = sorted(group["learning_rate"].dropna().unique())
