@@ -19,15 +19,17 @@ import bagwise as bw
 from bagwise import means
 from bagwise._folds import folds_of
 from bagwise.losses import LOSSES
+from bagwise.selection import held_out_risk
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
 from bagwise.neural import BagBatchSampler, BagNeuralClassifier, cnn, mlp  # noqa: E402
 from bagwise.neural.batches import BagTensors, cut  # noqa: E402
-from bagwise.neural.choice import choose, held_out_risk  # noqa: E402
+from bagwise.neural.choice import choose  # noqa: E402
 from bagwise.neural.gradients import debiased_square_step  # noqa: E402
 from bagwise.neural.training import Training, batch_loss  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FAST = {"learning_rate": 0.03, "max_epochs": 15, "random_state": 0}
 SIZES = {
     "equal": np.full(60, 10),
@@ -35,14 +37,6 @@ SIZES = {
     "single": np.ones(600, dtype=int),
     "oversize": np.full(4, 150),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @parametrize_with_checks([BagNeuralClassifier(learning_rate=0.1, max_epochs=30, random_state=0)])

@@ -13,15 +13,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from bagwise.neural import Fold, Replica, cnn, folds_of, mlp, train_modules, train_replicas  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 OPTIONS = {"epochs": 4, "batch_rows": 64, "dtype": torch.float64}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,13 +5,13 @@ The class prior, the same p for every row, needs no code of ours: scikit-learn's
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise._checks import check_whole
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
@@ -60,8 +60,7 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        if not (isinstance(self.n_estimators, Integral) and self.n_estimators >= 1):
-            raise ValueError(f"n_estimators must be a whole number of at least 1, got {self.n_estimators!r}.")
+        check_whole(self.n_estimators, "n_estimators", least=1)
         options = {
             "objective": "cross_entropy",  # takes labels between 0 and 1
             "learning_rate": self.learning_rate,

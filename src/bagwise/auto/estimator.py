@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise._checks import check_level
+from bagwise._checks import check_level, check_whole
 from bagwise._folds import ENOUGH, folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.auto.candidates import Views, default_candidates, probabilities
@@ -162,9 +162,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     def _check_parameters(self) -> None:
         for name, least in (("cv", 2), ("held_out_bags", 1), ("max_levels", 1)):
-            value = getattr(self, name)
-            if not (isinstance(value, Integral) and int(value) >= least):
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            check_whole(getattr(self, name), name, least=least)
         if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
             raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
         check_level(self.level)

@@ -10,6 +10,7 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise._checks import check_whole
 from bagwise._folds import folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
@@ -150,9 +151,7 @@ class _BoostingFit(TableFeatures):
             ("cv", 2),
             ("early_stopping_rounds", 1),
         ):
-            value = getattr(self, name)
-            if not (isinstance(value, Integral) and int(value) >= least):
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            check_whole(getattr(self, name), name, least=least)
         for name in ("learning_rate", "colsample_bytree"):
             value = getattr(self, name)
             if not (isinstance(value, Real) and 0 < float(value) <= 1):

@@ -12,9 +12,10 @@ import numpy as np
 from bagwise._folds import Fold
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.choice import Candidate, held_out_risk, over_folds
+from bagwise.neural.choice import Candidate, over_folds
 from bagwise.neural.stack import Member, stacks_of
 from bagwise.neural.training import Training
+from bagwise.selection import held_out_risk
 
 
 def candidates_of(

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
+from bagwise._checks import check_whole
 from bagwise._folds import folds_of
 from bagwise._keys import name
 from bagwise._rng import RandomState, generator
@@ -326,9 +327,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         """Raise where a parameter makes no sense; the learning rates to try."""
         check_rows(self.batch_rows, "batch_rows")
         for parameter, least in (("max_epochs", 1), ("patience", 1), ("cv", 2)):
-            value = getattr(self, parameter)
-            if not (isinstance(value, Integral) and int(value) >= least):
-                raise ValueError(f"{parameter} must be a whole number of at least {least}, got {value!r}.")
+            check_whole(getattr(self, parameter), parameter, least=least)
         if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < np.inf):
             raise ValueError(f"weight_decay must be a finite number of at least 0, got {self.weight_decay!r}.")
         if self.dtype not in ("float32", "float64"):

@@ -20,10 +20,10 @@ from bagwise._folds import Fold
 from bagwise.bags import Bags
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors, check_rows
-from bagwise.neural.choice import held_out_risk
 from bagwise.neural.networks import mlp
 from bagwise.neural.stack import Member, Stack, stacks_of
 from bagwise.neural.training import Training, as_rows, own_means
+from bagwise.selection import held_out_risk
 
 Floats = NDArray[np.floating]
 

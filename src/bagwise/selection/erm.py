@@ -54,7 +54,6 @@ def clipped_erm(
     regret: float = 0.01,
     prior: float | None = None,
     means: ArrayLike | None = None,
-    estimated: bool | None = None,
     level: float = 0.95,
     random_state: RandomState = None,
 ) -> ClippedERM:
@@ -67,8 +66,6 @@ def clipped_erm(
     regret: target β; the clipping threshold follows from :math:`\theta = \beta/16k^2` (see `losses.clip_threshold`).
     prior, means: p and E[h] of each hypothesis (H,). What is not given is estimated on a random half of the bags
         (rows in no bag help with E[h]) and the risk is measured on the other half, as in the paper's appendix.
-    estimated: whether `prior` and `means`, where given, are estimates, for which the threshold is wider; None takes
-        what is given as known.
     level: of the intervals.
     random_state: for the split.
 
@@ -103,8 +100,7 @@ def clipped_erm(
     aside, used = split[:half], np.sort(split[half:])
     size, proportion, noise = bags.size[used, None], bags.proportion[used, None], bags.noise_per_row[used, None]
     p = overall(bags.take(aside)) if prior is None else prior
-    wide = not known if estimated is None else estimated or not known
-    clip = clip_threshold(size, regret=regret, estimated=wide, noise_variance=noise * size)
+    clip = clip_threshold(size, regret=regret, estimated=not known, noise_variance=noise * size)
 
     parts: list[tuple[Floats, ...]] = []
     for start, sums in _bag_sums(hypotheses, bags, X):

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import datasets
+from bagwise._folds import Fold
 from bagwise.bags import Bags
 from bagwise.datasets import Split
-from bagwise.losses import debiased_square_of_sums
+from bagwise.selection import held_out_risk
 
 HELD_OUT = 0.1
 """Part of the bags that a choice without labels holds out."""
@@ -33,22 +34,20 @@ class Problem:
     random_state: int
 
     @cached_property
-    def parts(self) -> tuple[Bags, Bags]:
+    def fold(self) -> Fold:
         """Bags to train on and bags held out, at random."""
         order = np.random.default_rng(self.random_state).permutation(len(self.bags))
         held = max(1, round(HELD_OUT * len(order)))
-        return self.bags.take(np.sort(order[held:])), self.bags.take(np.sort(order[:held]))
+        return Fold(np.sort(order[held:]), np.sort(order[:held]))
+
+    @cached_property
+    def parts(self) -> tuple[Bags, Bags]:
+        """The same bags."""
+        return self.bags.take(self.fold.train), self.bags.take(self.fold.held_out)
 
     def held_out_risk(self, h: NDArray[np.floating]) -> float:
-        """Label-free risk of the held-out bags; p and E[h] come from the bags trained on.
-
-        h: (n,) predictions for all rows of X.
-        """
-        train, held = self.parts
-        prior = float(train.size @ train.proportion / train.n_bagged)
-        mean = float(h[train.order].mean())
-        sums = held.sum(h[held.order].astype(float))
-        return float(debiased_square_of_sums(sums, held.size, held.proportion, prior=prior, mean=mean).mean())
+        """Label-free risk of the held-out bags. h: (n,) predictions for all rows of X."""
+        return held_out_risk(h[self.bags.order], self.bags, self.fold)
 
 
 @dataclass(frozen=True, eq=False)
