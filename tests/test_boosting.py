@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
@@ -38,6 +39,52 @@ def test_leaf_values_minimise_the_loss_of_bags(reg_lambda, bag_size):
         )
         assert abs(ahead - behind) / 2e-4 < 1e-6
         assert ahead > objective(values, leaf, h, bags, prior, reg_lambda) < behind
+
+
+@pytest.mark.parametrize("bag_size", [1, 40])
+def test_leaf_values_on_log_odds_go_down_the_loss(bag_size):
+    """The solve linearises h = expit(score + v): its right side is the numerical gradient at v = 0, and a short way
+    along the solution the loss falls."""
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, 800 // bag_size, 800))
+    scores, y, leaf = rng.normal(size=800), rng.random(800), rng.integers(0, 5, 800)
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    h = expit(scores)
+    prior, mean = float((bags.size * bags.proportion).sum() / 800), h.mean()
+    residual = bags.size * (bags.proportion - prior) - (bags.sum(h) - bags.size * mean)
+
+    def loss(values):
+        after = expit(scores + values[leaf])
+        return debiased_square(after, bags, prior=prior, mean=after.mean()).mean()
+
+    # With a huge penalty the solution is −gradient / 2, divided by λ/m times the square of the mean slope.
+    slope, penalty = h * (1 - h), 1e9
+    values = solve_leaves(leaf, 5, bags, residual, mean - prior, reg_lambda=penalty, slope=slope)
+    gradient = np.array([(loss(step) - loss(-step)) / 2e-5 for step in 1e-5 * np.eye(5)])
+    np.testing.assert_allclose(values * penalty / len(bags) * slope.mean() ** 2, -gradient / 2, rtol=1e-3)
+    values = solve_leaves(leaf, 5, bags, residual, mean - prior, reg_lambda=1.0, slope=slope)
+    assert loss(0.1 * values) < loss(0 * values)
+
+
+def test_a_slope_of_one_is_the_plain_solve():
+    rng = np.random.default_rng(0)
+    bags = bw.Bags.from_rows(np.repeat(rng.random(40), 10), np.repeat(np.arange(40), 10))
+    leaf, residual = rng.integers(0, 4, 400), rng.normal(size=40)
+    plain, sloped = (
+        solve_leaves(leaf, 4, bags, residual, 0.1, reg_lambda=2.0, slope=slope) for slope in (None, np.ones(400))
+    )
+    np.testing.assert_allclose(plain, sloped)
+
+
+@pytest.mark.parametrize("kinds", [("greedy",), ("random",)])
+def test_each_kind_learns_alone(kinds):
+    rng = np.random.default_rng(0)
+    frame, y = interaction(rng, 8000)
+    ids = bw.random_bags(8000, 8, rng)
+    model = bw.BagBoostingClassifier(**FAST, kinds=kinds).fit(frame, bw.aggregate(y, ids), bags=ids)
+    new, labels = interaction(rng, 4000)
+    assert list(model.fits_) == list(kinds)
+    assert roc_auc_score(labels, model.predict_proba(new)[:, 1]) > 0.75
 
 
 def test_on_single_rows_leaf_values_are_mean_residuals():
@@ -109,7 +156,7 @@ def test_the_penalty_is_chosen_by_held_out_bags():
     ids = bw.random_bags(8000, 4, rng)
     for penalties, chosen in (((1.0, 1e6), 1.0), ((1e6, 1.0), 1.0)):
         model = bw.BagBoostingClassifier(**FAST, reg_lambda=penalties).fit(frame, bw.aggregate(y, ids), bags=ids)
-        assert model.reg_lambda_ == chosen
+        assert model.reg_lambda_ == {"greedy": chosen, "random": chosen}
 
 
 def test_the_stretch_undoes_a_shrinkage(seed):
@@ -130,9 +177,10 @@ def test_few_trees_are_stretched():
     ids = bw.random_bags(8000, 4, rng)
     few = bw.BagBoostingClassifier(**{**FAST, "n_estimators": 8}).fit(frame, bw.aggregate(y, ids), bags=ids)
     assert few.stretch_ > 1.2
-    plain = np.mean([fit.predict(few._check_features(frame, fitting=False), 8) for fit in few.fits_], axis=0)[:, 0]
+    matrix = few._check_features(frame, fitting=False)
+    plain = np.mean([fit.predict(matrix, 8)[:, 0] for fits in few.fits_.values() for fit in fits], axis=0)
     stretched = few._checked_predict(frame)
-    p = few.fits_[0].prior[0]
+    p = few.fits_["greedy"][0].prior[0]
     np.testing.assert_allclose(stretched - p, few.stretch_ * (plain - p), rtol=1e-9, atol=1e-12)
 
 
@@ -158,7 +206,7 @@ def test_held_out_risk_estimates_the_true_one(seed):
     new, labels = interaction(rng, 16_000)
     truth = ((labels - model.predict_proba(new)[:, 1]) ** 2).mean()
     # R²/k scatters by about √2 times the risk from bag to bag; the folds' models have two thirds of the bags.
-    risk = model.risks_.min()
+    risk = model.risk_
     assert abs(risk - truth) < 5 * np.sqrt(2) * truth / np.sqrt(4000) + 0.1 * truth
 
 
@@ -199,7 +247,7 @@ def test_dates_are_named():
 
 def test_features_that_never_vary_give_the_prior():
     model = bw.BagBoostingRegressor(**FAST).fit(np.ones((40, 2)), np.arange(40.0))
-    assert model.n_estimators_ == 0
+    assert model.n_estimators_ == {"greedy": 0, "random": 0}
     np.testing.assert_allclose(model.predict(np.zeros((3, 2))), 19.5)
 
 
@@ -208,7 +256,10 @@ def test_averaged_fits_are_the_mean_of_single_ones():
     frame, y = interaction(rng, 1200)
     model = bw.BagBoostingClassifier(**(FAST | {"n_fits": 3})).fit(frame, y.astype(int))
     matrix = model.features_.matrix(frame)
-    single = [fit.predict(matrix, model.n_estimators_)[:, 0] for fit in model.fits_]
+    single = [
+        fit.predict(matrix, model.n_estimators_[kind])[:, 0] for kind, fits in model.fits_.items() for fit in fits
+    ]
+    assert len(single) == 6
     p = y.mean()
     expected = p + model.stretch_ * (np.mean(single, axis=0) - p)
     np.testing.assert_allclose(model.predict_proba(frame)[:, 1], np.clip(expected, 0, 1), atol=1e-12)
@@ -225,6 +276,9 @@ def test_averaged_fits_are_the_mean_of_single_ones():
         ({"colsample_bytree": 1.5}, "colsample_bytree must be a number above 0 and at most 1"),
         ({"reg_lambda": -1}, "reg_lambda must be a finite number"),
         ({"reg_lambda": []}, "reg_lambda must be a finite number"),
+        ({"kinds": ()}, r"kinds must be one or both of \('greedy', 'random'\), got \(\)"),
+        ({"kinds": "greedy"}, "kinds must be one or both of"),
+        ({"kinds": ("random", "random")}, "kinds must be one or both of"),
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):
@@ -242,7 +296,7 @@ def test_an_unlucky_draw_of_features_does_not_end_growth():
     y = (X[:, 0] > 0).astype(int)
     model = bw.BagBoostingClassifier(**FAST).fit(X, y)
     assert model.score(X, y) > 0.95
-    assert model.fits_[0].boosters[0].num_trees() > 8
+    assert model.fits_["greedy"][0].boosters[0].num_trees() > 8
 
 
 def test_being_missing_is_a_value():
@@ -254,8 +308,8 @@ def test_being_missing_is_a_value():
 def test_two_bags_leave_nothing_to_choose():
     X = np.arange(8.0)[:, None]
     model = bw.BagBoostingClassifier(**FAST, min_child_samples=1).fit(X, [0] * 4 + [1] * 4, bags=np.repeat([0, 1], 4))
-    assert np.isnan(model.risks_).all()
-    assert (model.stretch_, model.n_estimators_) == (1.0, 40)
+    assert np.isnan(model.risks_["greedy"]).all()
+    assert (model.stretch_, model.n_estimators_) == (1.0, {"greedy": 40, "random": 40})
 
 
 @pytest.mark.parametrize("columns", [[99], [-1], ["a"], [1.5]])

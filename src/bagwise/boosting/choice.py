@@ -2,11 +2,13 @@ r"""Number of trees, penalty and stretch, chosen by bags that fits did not see.
 
 Shrunken steps and penalties keep predictions too close to p as long as trees are few. Held-out bags show by how much:
 the stretch s of least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on the deviations :math:`\Sigma(h - E[h])/\sqrt{k_j}`
-makes :math:`p + s(h - p)` right on average. So fewer trees suffice, which overfit less.
+makes :math:`p + s(h - p)` right on average. So fewer trees suffice, which overfit less. Lengths and penalties are
+chosen for each kind of fit by itself; the last stretch is that of their mean.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,13 +41,41 @@ class Path:
         """(trees,) by what to multiply h − p."""
         products = np.einsum("mct,mc->t", self.deviations, self.targets)
         squares = np.square(self.deviations).sum(axis=(0, 1))
-        return np.clip(products / np.where(squares > 0, squares, np.inf), *_STRETCH)
+        return np.where(squares > 0, np.clip(products / np.where(squares > 0, squares, 1), *_STRETCH), 1.0)
 
     @property
     def losses(self) -> Floats:
         """(m, trees) label-free loss of each bag by the stretched predictions, whose mean is p."""
         gap = self.targets[:, :, None] - self.deviations * self.stretch
         return np.square(gap).sum(axis=1) - (self.noise * self.targets.shape[1])[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A penalty and a number of trees for one kind of fit.
+
+    risks: (trees,) label-free risk by number of trees.  deviations: (m, outputs) of held-out bags after `n_trees`.
+    """
+
+    reg_lambda: float
+    n_trees: int
+    risks: Floats
+    deviations: Floats
+
+
+def choose(paths: Mapping[float, Path]) -> Choice:
+    """The penalty, of those that are keys of `paths`, and the number of trees."""
+    losses = {penalty: path.losses for penalty, path in paths.items()}
+    penalty = list(paths)[choose_path(list(losses.values()))]
+    n_trees, path = choose_length(losses[penalty]), paths[penalty]
+    at_end = path.deviations[:, :, n_trees - 1] if n_trees else np.zeros_like(path.targets)
+    return Choice(penalty, n_trees, losses[penalty].mean(axis=0), at_end)
+
+
+def mean_path(choices: Sequence[Choice], like: Path) -> Path:
+    """The path, one step long, of the mean of several kinds; `like` is a path of one of them."""
+    mean = np.mean([choice.deviations for choice in choices], axis=0)
+    return Path(mean[:, :, None], like.targets, like.noise)
 
 
 def join(parts: list[Path]) -> Path:

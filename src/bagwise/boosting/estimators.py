@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -15,11 +15,14 @@ from bagwise._folds import folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
-from bagwise.boosting.choice import Path, choose_length, choose_path, join
+from bagwise.boosting.choice import Choice, Path, choose, join, mean_path
+from bagwise.boosting.links import IDENTITY, LOGIT
 from bagwise.boosting.trees import Boosted, TreeOptions, boost, targets
 from bagwise.features import TableFeatures
 
 Floats = NDArray[np.floating]
+
+KINDS = ("greedy", "random")
 
 _ONE_THREAD = 200_000  # numbers in X below which threads wait for each other longer than they work
 
@@ -38,7 +41,8 @@ class _BoostingFit(TableFeatures):
         reg_lambda: float | Sequence[float] = (10.0, 100.0),
         max_cat_to_onehot: int = 64,
         cat_smooth: float = 10.0,
-        n_fits: int = 4,
+        kinds: Sequence[str] = KINDS,
+        n_fits: int = 2,
         cv: int = 5,
         early_stopping_rounds: int = 100,
         categorical_features: Sequence[int] | None = None,
@@ -53,6 +57,7 @@ class _BoostingFit(TableFeatures):
         self.reg_lambda = reg_lambda
         self.max_cat_to_onehot = max_cat_to_onehot
         self.cat_smooth = cat_smooth
+        self.kinds = kinds
         self.n_fits = n_fits
         self.cv = cv
         self.early_stopping_rounds = early_stopping_rounds
@@ -73,23 +78,49 @@ class _BoostingFit(TableFeatures):
         data = lgb.Dataset(
             X, label=np.zeros(len(X)), categorical_feature=categorical, params=options.for_lightgbm(0, X.shape[1])
         ).construct()
-        seed = int(rng.integers(2**31))  # every penalty meets the same folds and draws of features
-        self.reg_lambda_, self.n_estimators_, self.stretch_ = penalties[0], self.n_estimators, 1.0
-        self.risks_ = np.full(self.n_estimators, np.nan)
-        if folds_of(len(bags), self.cv, generator(seed)):  # two or three bags: nothing to hold out, nothing to choose
-            paths = [self._held_out(X, data, bags, replace(options, reg_lambda=x), seed) for x in penalties]
-            best = choose_path([path.losses for path in paths])
-            self.reg_lambda_, path = penalties[best], paths[best]
-            self.risks_ = path.losses.mean(axis=0)
-            self.n_estimators_ = choose_length(path.losses)
-            self.stretch_ = float(path.stretch[self.n_estimators_ - 1]) if self.n_estimators_ else 1.0
-        options = replace(options, reg_lambda=self.reg_lambda_)
-        self.fits_: list[Boosted] = []
-        for _ in range(self.n_fits):
-            fit = boost(X, data, bags, options, n_trees=self.n_estimators_, seed=int(rng.integers(2**31)))
-            fit.h = fit.h[:0]  # predictions for the training rows are of no more use
-            self.fits_.append(fit)
+        kinds = {kind: self._kind(options, kind) for kind in self.kinds}
+        chosen = self._choose(X, data, bags, kinds, penalties, seed=int(rng.integers(2**31)))
+        self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
+        self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
+        self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
+        self.fits_: dict[str, list[Boosted]] = {}
+        for kind, choice in chosen.items():
+            own = replace(kinds[kind], reg_lambda=choice.reg_lambda)
+            seeds = rng.integers(2**31, size=self.n_fits)
+            fits = [boost(X, data, bags, own, n_trees=choice.n_trees, seed=int(seed)) for seed in seeds]
+            for fit in fits:
+                fit.scores = fit.scores[:0]  # scores of the training rows are of no more use
+            self.fits_[kind] = fits
         self._classes = bags.proportion.ndim == 2
+
+    def _choose(
+        self,
+        X: Floats,
+        data: lgb.Dataset,
+        bags: Bags,
+        kinds: Mapping[str, TreeOptions],
+        penalties: Sequence[float],
+        *,
+        seed: int,
+    ) -> dict[str, Choice]:
+        """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
+        self.stretch_, self.risk_ = 1.0, np.nan
+        if not folds_of(len(bags), self.cv, generator(seed)):  # two or three bags: nothing to hold out
+            unknown = np.full(self.n_estimators, np.nan)
+            plain = Choice(penalties[0], self.n_estimators, unknown, np.zeros_like(bags.outputs))
+            return dict.fromkeys(kinds, plain)
+        chosen: dict[str, Choice] = {}
+        for kind, options in kinds.items():  # every kind and penalty meets the same folds
+            paths = {x: self._held_out(X, data, bags, replace(options, reg_lambda=x), seed) for x in penalties}
+            chosen[kind] = choose(paths)
+        mean = mean_path(list(chosen.values()), paths[penalties[0]])
+        self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
+        return chosen
+
+    def _kind(self, options: TreeOptions, kind: str) -> TreeOptions:
+        if kind == "greedy":
+            return options
+        return replace(options, extra_trees=True, link=LOGIT if isinstance(self, BagClassifier) else IDENTITY)
 
     def _categorical(self, n_features: int) -> list[int]:
         given = [] if self.categorical_features is None else list(self.categorical_features)
@@ -123,8 +154,9 @@ class _BoostingFit(TableFeatures):
         return join(parts)
 
     def _predict_mean(self, X: Floats) -> Floats:
-        p = np.mean([fit.prior for fit in self.fits_], axis=0)
-        h = np.mean([fit.predict(X, self.n_estimators_) for fit in self.fits_], axis=0)
+        fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        p = fits[0][0].prior
+        h = np.mean([fit.predict(X, n_trees) for fit, n_trees in fits], axis=0)
         h = p + self.stretch_ * (h - p)
         return h if self._classes else h[:, 0]
 
@@ -158,6 +190,9 @@ class _BoostingFit(TableFeatures):
                 raise ValueError(f"{name} must be a number above 0 and at most 1, got {value!r}.")
         if not (isinstance(self.cat_smooth, Real) and 0 <= float(self.cat_smooth) < np.inf):
             raise ValueError(f"cat_smooth must be a finite number of at least 0, got {self.cat_smooth!r}.")
+        kinds = tuple(self.kinds)
+        if not kinds or len(set(kinds)) < len(kinds) or not set(kinds) <= set(KINDS):
+            raise ValueError(f"kinds must be one or both of {KINDS}, got {self.kinds!r}.")
         penalties = np.atleast_1d(np.asarray(self.reg_lambda, dtype=object))
         if not len(penalties) or not all(isinstance(x, Real) and 0 <= float(x) < np.inf for x in penalties):
             raise ValueError(f"reg_lambda must be a finite number of at least 0, or several, got {self.reg_lambda!r}.")
@@ -174,19 +209,21 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators: most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk
         (see `boosting.choice`).
     reg_lambda: penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows
-        another to be better. A leaf's value is drawn to 0 as if by
-        λ more bags' worth of rows.
+        another to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
+    kinds: what fits to average. "greedy": trees that cut where the gradient asks for it, added up as probabilities;
+        "random": trees that cut at random places (LightGBM's `extra_trees`), added up as log odds (a regressor adds
+        both up as they are). They err in different ways, which helps most where bags are few.
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot: as in LightGBM.
     cat_smooth: as LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's
         residual, whose variance grows with k.
-    n_fits: fits with different draws of features whose predictions are averaged.
+    n_fits: fits of each kind, with different draws of features, whose predictions are averaged.
     cv, early_stopping_rounds: folds of bags, held out in turn until 512 bags have been, or all; trees without
         improvement after which a fold stops.
     categorical_features: columns of an array that hold category codes (tables say so by their types).
     n_jobs: threads, 0 for all (one where the table is small).  random_state: for folds and features.
 
-    n_estimators_, reg_lambda_: what was chosen.  risks_: (trees,) its cross-validated label-free risk, NaN
-        where there are fewer than 4 bags.
+    n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free
+        risk by number of trees, and risk_ that of the kinds' mean; NaN where there are fewer than 4 bags.
     stretch_: by what predictions are drawn away from p, as held-out bags ask for (see `boosting.choice`).
 
     >>> import bagwise as bw

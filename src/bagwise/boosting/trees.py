@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
+from bagwise.boosting.links import IDENTITY, prediction_of, score_of, slope_of
 from bagwise.losses import residual
 
 Floats = NDArray[np.floating]
@@ -21,7 +22,7 @@ _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
-    """How trees are grown and their values solved; names as in LightGBM."""
+    """How trees are grown and their values solved; names as in LightGBM, and the scale they add up on (`links`)."""
 
     learning_rate: float
     num_leaves: int
@@ -31,6 +32,8 @@ class TreeOptions:
     max_cat_to_onehot: int
     cat_smooth: float
     n_jobs: int
+    extra_trees: bool = False
+    link: str = IDENTITY
 
     def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
         """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours."""
@@ -43,6 +46,8 @@ class TreeOptions:
             "min_sum_hessian_in_leaf": 0.0,
             "min_data_in_bin": 1,
             "feature_pre_filter": False,
+            "extra_trees": self.extra_trees,
+            "extra_seed": seed,
             "feature_fraction": max(self.colsample_bytree, fewest),
             # One category against the rest: groups of categories, sorted by a gradient this noisy, overfit.
             "max_cat_to_onehot": self.max_cat_to_onehot,
@@ -60,14 +65,15 @@ class TreeOptions:
 class Boosted:
     """A sequence of trees per output, fitted to bags.
 
-    prior: (outputs,) what the predictions start from.  boosters: one per output.
-    h: (n, outputs) predictions for all rows of the training table.
+    prior: (outputs,) what the predictions start from.  boosters: one per output.  link: the scale of the trees.
+    scores: (n, outputs) of all rows of the training table, on that scale.
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
     """
 
     prior: Floats
     boosters: list[lgb.Booster]
-    h: Floats
+    scores: Floats
+    link: str
     n_jobs: int
     deviations: list[Floats] = field(default_factory=list)
 
@@ -79,7 +85,7 @@ class Boosted:
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=self.n_jobs)
             for booster in self.boosters
         ]
-        return self.prior + np.stack(trees, axis=1)
+        return prediction_of(score_of(self.prior, self.link) + np.stack(trees, axis=1), self.link)
 
 
 def boost(
@@ -99,7 +105,7 @@ def boost(
     alone; growth stops when they have not come closer to √k(α − p) for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
-    model = Boosted(prior, [], np.tile(prior, (len(X), 1)), options.n_jobs)
+    model = Boosted(prior, [], np.tile(score_of(prior, options.link), (len(X), 1)), options.link, options.n_jobs)
     if not _varies(X):
         return model
     rows = np.flatnonzero(bags.code >= 0)
@@ -133,25 +139,31 @@ def _varies(X: Floats) -> bool:
 def _add_tree(
     model: Boosted, output: int, X: Floats, rows: NDArray[np.integer], bags: Bags, options: TreeOptions
 ) -> bool:
-    """Grow a tree on the gradient −R_j + (E[h] − p) of each row, then solve for its values. False if none can grow."""
-    booster, h, p = model.boosters[output], model.h[:, output], model.prior[output]
-    inside = h[bags.order]
+    """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for its
+    values. False if none can grow."""
+    booster, scores, p = model.boosters[output], model.scores[:, output], model.prior[output]
+    inside = prediction_of(scores[bags.order], options.link)
+    slope = slope_of(inside, options.link)
     mean = inside.mean()
     r = residual(bags.sum(inside), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-    gradient = ((mean - p) - r)[bags.code[rows]]
+    gradient, curvature = ((mean - p) - r)[bags.code[rows]], np.ones(len(rows))
+    if slope is not None:
+        relative = np.empty(len(X))
+        relative[bags.order] = slope / slope.mean()
+        relative = relative[rows]
+        gradient, curvature = gradient * relative, relative**2
     tree = booster.num_trees()
-    booster.update(fobj=lambda _, data: (gradient, np.ones_like(gradient)))
+    booster.update(fobj=lambda _, data: (gradient, curvature))
     if booster.num_trees() == tree:
         return False
     leaf = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=options.n_jobs)
     leaf = leaf.ravel().astype(np.int64)
-    n_leaves = int(leaf.max()) + 1
     value = options.learning_rate * solve_leaves(
-        leaf[bags.order], n_leaves, bags, r, float(mean - p), reg_lambda=options.reg_lambda
+        leaf[bags.order], int(leaf.max()) + 1, bags, r, float(mean - p), reg_lambda=options.reg_lambda, slope=slope
     )
     for number, leaf_value in enumerate(value):
         booster.set_leaf_output(tree, number, float(leaf_value))
-    h += value[leaf]
+    scores += value[leaf]
     return True
 
 
@@ -161,6 +173,6 @@ def targets(bags: Bags, prior: Floats) -> Floats:
 
 
 def _deviations(model: Boosted, bags: Bags, watch: Bags) -> Floats:
-    mean = model.h[bags.order].mean(axis=0)
+    h = prediction_of(model.scores, model.link)
     size = watch.size[:, None]
-    return (watch.sum(model.h[watch.order]) - size * mean) / np.sqrt(size)
+    return (watch.sum(h[watch.order]) - size * h[bags.order].mean(axis=0)) / np.sqrt(size)
