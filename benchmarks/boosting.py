@@ -63,8 +63,8 @@ def criteo(seed):
             model = fitted(data.X, data.y, ids, seed)
             spread = model.predict_proba(data.X_test)[:, 1].std()
             print(
-                f"Criteo, {name} bags of {size:3d}: AUC {auc(model, data.X_test):.4f}, {list(model.n_estimators_.values())} trees, "
-                f"standard deviation of h {spread:.3f}",
+                f"Criteo, {name} bags of {size:3d}: AUC {auc(model, data.X_test):.4f}, "
+                f"{' + '.join(map(str, model.n_estimators_.values()))} trees, standard deviation of h {spread:.3f}",
                 flush=True,
             )
 

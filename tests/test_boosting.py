@@ -1,3 +1,4 @@
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 import bagwise as bw
 from bagwise.boosting import solve_leaves
 from bagwise.boosting.choice import Path, choose_length, choose_path
+from bagwise.boosting.trees import leaves_of
 from bagwise.features import FeatureCodes
 from bagwise.losses import debiased_square
 
@@ -74,6 +76,36 @@ def test_a_slope_of_one_is_the_plain_solve():
         solve_leaves(leaf, 4, bags, residual, 0.1, reg_lambda=2.0, slope=slope) for slope in (None, np.ones(400))
     )
     np.testing.assert_allclose(plain, sloped)
+
+
+def test_a_row_tells_its_leaf_by_how_far_it_moved():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=500), rng.integers(0, 6, 500)])
+    X[::9, 0] = np.nan
+    parameters = {"objective": "none", "num_leaves": 9, "learning_rate": 1.0, "verbosity": -1, "num_threads": 1}
+    data = lgb.Dataset(X, label=np.zeros(500), categorical_feature=[1])
+    booster, before = lgb.Booster(parameters, data), np.zeros(500)
+    for tree in range(5):
+        gradient = rng.normal(size=500)
+        booster.update(fobj=lambda _, data, gradient=gradient: (gradient, np.ones(500)))
+        after = booster.predict(X, raw_score=True)
+        expected = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1).ravel()
+        np.testing.assert_array_equal(leaves_of(booster, tree, after - before), expected)
+        before = after
+    assert leaves_of(booster, 4, np.zeros(500)) is None  # moved as no leaf does
+    booster.set_leaf_output(4, 0, booster.get_leaf_output(4, 1))
+    assert leaves_of(booster, 4, after - before) is None  # two leaves alike
+
+
+def test_threads_change_nothing():
+    rng = np.random.default_rng(0)
+    frame, y = interaction(rng, 2000)
+    ids = np.arange(2000) // 10
+    one, two = (
+        bw.BagBoostingClassifier(**(FAST | {"n_jobs": n_jobs})).fit(frame, bw.aggregate(y, ids), bags=ids)
+        for n_jobs in (1, 2)
+    )
+    np.testing.assert_array_equal(one.predict_proba(frame), two.predict_proba(frame))
 
 
 @pytest.mark.parametrize("kinds", [("greedy",), ("random",)])

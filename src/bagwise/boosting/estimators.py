@@ -15,16 +15,15 @@ from bagwise._folds import folds_of
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
-from bagwise.boosting.choice import Choice, Path, choose, join, mean_path
+from bagwise.boosting.choice import Choice, choose, join, mean_path
+from bagwise.boosting.jobs import Job, Table, side_by_side
 from bagwise.boosting.links import IDENTITY, LOGIT
-from bagwise.boosting.trees import Boosted, TreeOptions, boost, targets
+from bagwise.boosting.trees import TreeOptions
 from bagwise.features import TableFeatures
 
 Floats = NDArray[np.floating]
 
 KINDS = ("greedy", "random")
-
-_ONE_THREAD = 200_000  # numbers in X below which threads wait for each other longer than they work
 
 
 class _BoostingFit(TableFeatures):
@@ -72,48 +71,50 @@ class _BoostingFit(TableFeatures):
             code = bags.code[rows]
             noise = None if bags.noise_variance is None else bags.noise_variance[code]
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
-        options = self._options(X, bags)
+        options = self._options(bags)
         rng = generator(self.random_state)
         categorical = sorted({*self.features_.categorical, *self._categorical(X.shape[1])})
         data = lgb.Dataset(
             X, label=np.zeros(len(X)), categorical_feature=categorical, params=options.for_lightgbm(0, X.shape[1])
         ).construct()
-        kinds = {kind: self._kind(options, kind) for kind in self.kinds}
-        chosen = self._choose(X, data, bags, kinds, penalties, seed=int(rng.integers(2**31)))
+        table, kinds = Table(X, data, bags), {kind: self._kind(options, kind) for kind in self.kinds}
+        chosen = self._choose(table, kinds, penalties, seed=int(rng.integers(2**31)))
         self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
         self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
         self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
-        self.fits_: dict[str, list[Boosted]] = {}
-        for kind, choice in chosen.items():
-            own = replace(kinds[kind], reg_lambda=choice.reg_lambda)
-            seeds = rng.integers(2**31, size=self.n_fits)
-            fits = [boost(X, data, bags, own, n_trees=choice.n_trees, seed=int(seed)) for seed in seeds]
-            for fit in fits:
-                fit.scores = fit.scores[:0]  # scores of the training rows are of no more use
-            self.fits_[kind] = fits
+        jobs = [
+            Job(table, replace(kinds[kind], reg_lambda=choice.reg_lambda), choice.n_trees, int(rng.integers(2**31)))
+            for kind, choice in chosen.items()
+            for _ in range(self.n_fits)
+        ]
+        fits = iter(side_by_side([job.fit for job in jobs], X, self.n_jobs))
+        self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
         self._classes = bags.proportion.ndim == 2
 
     def _choose(
-        self,
-        X: Floats,
-        data: lgb.Dataset,
-        bags: Bags,
-        kinds: Mapping[str, TreeOptions],
-        penalties: Sequence[float],
-        *,
-        seed: int,
+        self, table: Table, kinds: Mapping[str, TreeOptions], penalties: Sequence[float], *, seed: int
     ) -> dict[str, Choice]:
         """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
         self.stretch_, self.risk_ = 1.0, np.nan
-        if not folds_of(len(bags), self.cv, generator(seed)):  # two or three bags: nothing to hold out
+        rng = generator(seed)
+        folds = folds_of(len(table.bags), self.cv, rng)
+        if not folds:  # two or three bags: nothing to hold out, nothing to choose
             unknown = np.full(self.n_estimators, np.nan)
-            plain = Choice(penalties[0], self.n_estimators, unknown, np.zeros_like(bags.outputs))
+            plain = Choice(penalties[0], self.n_estimators, unknown, np.zeros_like(table.bags.outputs))
             return dict.fromkeys(kinds, plain)
+        seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
+        jobs = [
+            Job(table, replace(options, reg_lambda=penalty), self.n_estimators, one, fold, self.early_stopping_rounds)
+            for options in kinds.values()
+            for penalty in penalties
+            for fold, one in zip(folds, seeds, strict=True)
+        ]
+        paths = iter(side_by_side([job.path for job in jobs], table.X, self.n_jobs))
         chosen: dict[str, Choice] = {}
-        for kind, options in kinds.items():  # every kind and penalty meets the same folds
-            paths = {x: self._held_out(X, data, bags, replace(options, reg_lambda=x), seed) for x in penalties}
-            chosen[kind] = choose(paths)
-        mean = mean_path(list(chosen.values()), paths[penalties[0]])
+        for kind in kinds:
+            joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
+            chosen[kind] = choose(joined)
+        mean = mean_path(list(chosen.values()), joined[penalties[0]])
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
 
@@ -131,36 +132,14 @@ class _BoostingFit(TableFeatures):
                 )
         return [int(column) for column in given]
 
-    def _held_out(self, X: Floats, data: lgb.Dataset, bags: Bags, options: TreeOptions, random_state: int) -> Path:
-        """What fits say about bags they did not see; p and E[h] come from those they saw."""
-        rng = generator(random_state)
-        parts = []
-        for fold in folds_of(len(bags), self.cv, rng):
-            watch = bags.take(fold.held_out)
-            fit = boost(
-                X,
-                data,
-                bags.take(fold.train),
-                options,
-                n_trees=self.n_estimators,
-                seed=int(rng.integers(2**31)),
-                watch=watch,
-                patience=self.early_stopping_rounds,
-            )
-            target = targets(watch, fit.prior)
-            shape = (*target.shape, len(fit.deviations))
-            deviations = np.stack(fit.deviations, axis=2) if fit.deviations else np.empty(shape)
-            parts.append(Path(deviations, target, watch.noise_per_row))
-        return join(parts)
-
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
         p = fits[0][0].prior
-        h = np.mean([fit.predict(X, n_trees) for fit, n_trees in fits], axis=0)
+        h = np.mean([fit.predict(X, n_trees, self.n_jobs) for fit, n_trees in fits], axis=0)
         h = p + self.stretch_ * (h - p)
         return h if self._classes else h[:, 0]
 
-    def _options(self, X: Floats, bags: Bags) -> TreeOptions:
+    def _options(self, bags: Bags) -> TreeOptions:
         return TreeOptions(
             learning_rate=self.learning_rate,
             num_leaves=self.num_leaves,
@@ -169,7 +148,7 @@ class _BoostingFit(TableFeatures):
             reg_lambda=0.0,  # to be chosen
             max_cat_to_onehot=self.max_cat_to_onehot,
             cat_smooth=self.cat_smooth * bags.n_bagged / len(bags),
-            n_jobs=1 if self.n_jobs == 0 and X.size < _ONE_THREAD else self.n_jobs,
+            n_jobs=self.n_jobs,
         )
 
     def _check_parameters(self) -> list[float]:
@@ -182,6 +161,7 @@ class _BoostingFit(TableFeatures):
             ("n_fits", 1),
             ("cv", 2),
             ("early_stopping_rounds", 1),
+            ("n_jobs", -1),
         ):
             check_whole(getattr(self, name), name, least=least)
         for name in ("learning_rate", "colsample_bytree"):
@@ -220,7 +200,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     cv, early_stopping_rounds: folds of bags, held out in turn until 512 bags have been, or all; trees without
         improvement after which a fold stops.
     categorical_features: columns of an array that hold category codes (tables say so by their types).
-    n_jobs: threads, 0 for all (one where the table is small).  random_state: for folds and features.
+    n_jobs: threads, 0 or −1 for all (one where the table is small).  random_state: for folds and features.
 
     n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free
         risk by number of trees, and risk_ that of the kinds' mean; NaN where there are fewer than 4 bags.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from bagwise.losses import residual
 
 Floats = NDArray[np.floating]
 
+_LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
 
@@ -66,24 +68,20 @@ class Boosted:
     """A sequence of trees per output, fitted to bags.
 
     prior: (outputs,) what the predictions start from.  boosters: one per output.  link: the scale of the trees.
-    scores: (n, outputs) of all rows of the training table, on that scale.
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
     """
 
     prior: Floats
     boosters: list[lgb.Booster]
-    scores: Floats
     link: str
-    n_jobs: int
     deviations: list[Floats] = field(default_factory=list)
 
-    def predict(self, X: Floats, n_trees: int) -> Floats:
-        """(n, outputs) predictions after `n_trees` trees."""
+    def predict(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Floats:
+        """(n, outputs) predictions after `n_trees` trees, by `n_jobs` threads."""
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(self.prior, (len(X), 1))
         trees = [
-            booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=self.n_jobs)
-            for booster in self.boosters
+            booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=n_jobs) for booster in self.boosters
         ]
         return prediction_of(score_of(self.prior, self.link) + np.stack(trees, axis=1), self.link)
 
@@ -105,22 +103,21 @@ def boost(
     alone; growth stops when they have not come closer to √k(α − p) for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
-    model = Boosted(prior, [], np.tile(score_of(prior, options.link), (len(X), 1)), options.link, options.n_jobs)
+    model = Boosted(prior, [], options.link)
     if not _varies(X):
         return model
-    rows = np.flatnonzero(bags.code >= 0)
-    part = data if len(rows) == len(X) else data.subset(rows)
-    model.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
+    growth = _Growth(X, data, bags, watch, prior, options, seed)
+    model.boosters = growth.boosters
     best, best_gap, barren = 0, np.inf, 0
     target = np.empty(0) if watch is None else targets(watch, prior)
     for tree in range(n_trees):
-        grown = [_add_tree(model, c, X, rows, bags, options) for c in range(len(prior))]
+        grown = [growth.add_tree(output) for output in range(len(prior))]
         barren = 0 if any(grown) else barren + 1
         if barren == _BARREN:
             break
         if watch is None:
             continue
-        model.deviations.append(_deviations(model, bags, watch))
+        model.deviations.append(growth.deviations(watch))
         gap = float(np.square(target - model.deviations[-1]).sum())
         if gap < best_gap:
             best, best_gap = tree, gap
@@ -136,43 +133,114 @@ def _varies(X: Floats) -> bool:
     return bool((spread | (gap.any(axis=0) & ~gap.all(axis=0))).any())
 
 
-def _add_tree(
-    model: Boosted, output: int, X: Floats, rows: NDArray[np.integer], bags: Bags, options: TreeOptions
-) -> bool:
-    """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for its
-    values. False if none can grow."""
-    booster, scores, p = model.boosters[output], model.scores[:, output], model.prior[output]
-    inside = prediction_of(scores[bags.order], options.link)
-    slope = slope_of(inside, options.link)
-    mean = inside.mean()
-    r = residual(bags.sum(inside), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-    gradient, curvature = ((mean - p) - r)[bags.code[rows]], np.ones(len(rows))
-    if slope is not None:
-        relative = np.empty(len(X))
-        relative[bags.order] = slope / slope.mean()
-        relative = relative[rows]
-        gradient, curvature = gradient * relative, relative**2
-    tree = booster.num_trees()
-    booster.update(fobj=lambda _, data: (gradient, curvature))
-    if booster.num_trees() == tree:
-        return False
-    leaf = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=options.n_jobs)
-    leaf = leaf.ravel().astype(np.int64)
-    value = options.learning_rate * solve_leaves(
-        leaf[bags.order], int(leaf.max()) + 1, bags, r, float(mean - p), reg_lambda=options.reg_lambda, slope=slope
-    )
-    for number, leaf_value in enumerate(value):
-        booster.set_leaf_output(tree, number, float(leaf_value))
-    scores += value[leaf]
-    return True
+class _Growth:
+    """Trees while they grow, with the scores of the rows that they are fitted to and of those that are watched.
+
+    scores: (rows, outputs) of the table's rows in `bags`, as LightGBM holds them.  watched: of the rows in `watch`, in
+        bag order.
+    """
+
+    def __init__(
+        self,
+        X: Floats,
+        data: lgb.Dataset,
+        bags: Bags,
+        watch: Bags | None,
+        prior: Floats,
+        options: TreeOptions,
+        seed: int,
+    ) -> None:
+        self.bags, self.prior, self.options = bags, prior, options
+        rows = np.flatnonzero(bags.code >= 0)
+        self.bag_of_row = bags.code[rows]
+        place = np.empty(len(X), dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        self.order = place[bags.order]
+        everything = len(rows) == len(X)
+        self.X, part = (X, data) if everything else (X[rows], data.subset(rows))
+        self.X_watched = X[:0] if watch is None else X[watch.order]
+        self.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
+        start = score_of(prior, options.link)
+        self.scores, self.watched = np.tile(start, (len(rows), 1)), np.tile(start, (len(self.X_watched), 1))
+
+    def add_tree(self, output: int) -> bool:
+        """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for
+        its values. False if none can grow."""
+        bags, options, booster, p = self.bags, self.options, self.boosters[output], self.prior[output]
+        h = prediction_of(self.scores[:, output], options.link)
+        mean, slope = h.mean(), slope_of(h, options.link)
+        r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
+        gradient, curvature = ((mean - p) - r)[self.bag_of_row], np.ones(len(h))
+        if slope is not None:
+            relative = slope / slope.mean()
+            gradient, curvature = gradient * relative, relative**2
+        tree = booster.num_trees()
+        step = _grow(booster, gradient, curvature)
+        if booster.num_trees() == tree:
+            return False
+        leaf = leaves_of(booster, tree, step)
+        if leaf is None:
+            leaf = _predicted_leaves(booster, tree, self.X, options.n_jobs)
+        value = options.learning_rate * solve_leaves(
+            leaf[self.order],
+            int(leaf.max()) + 1,
+            bags,
+            r,
+            float(mean - p),
+            reg_lambda=options.reg_lambda,
+            slope=None if slope is None else slope[self.order],
+        )
+        for number, leaf_value in enumerate(value):
+            booster.set_leaf_output(tree, number, float(leaf_value))
+        self.scores[:, output] += value[leaf]
+        if len(self.watched):
+            self.watched[:, output] += value[_predicted_leaves(booster, tree, self.X_watched, options.n_jobs)]
+        return True
+
+    def deviations(self, watch: Bags) -> Floats:
+        """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
+        mean = prediction_of(self.scores, self.options.link).mean(axis=0)
+        size = watch.size[:, None]
+        return (watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size)
+
+
+def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
+    """Let the booster add a tree: by how much that moved the raw predictions it holds of its own rows."""
+    held: list[Floats] = []
+
+    def before(predictions: Floats, data: lgb.Dataset) -> tuple[Floats, Floats]:
+        held.append(predictions.copy())
+        return gradient, curvature
+
+    def after(predictions: Floats, data: lgb.Dataset) -> tuple[str, float, bool]:
+        held.append(predictions - held[0])
+        return "step", 0.0, False
+
+    booster.update(fobj=before)
+    booster.eval_train(feval=after)
+    return held[1]
+
+
+def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> NDArray[np.integer] | None:
+    """(n,) the leaf of each row, told by how much the tree moved it; None where two leaves moved rows alike.
+
+    It spares a walk of all rows through the tree, which takes as long as to grow it.
+    """
+    text = booster.model_to_string(start_iteration=tree, num_iteration=1)
+    values = np.array(_LEAF_VALUES.findall(text)[0].split(" "), dtype=float)
+    rank = np.argsort(values)
+    ordered = values[rank]
+    if len(values) > 1 and np.diff(ordered).min() < 1e-6 * np.abs(ordered).max():
+        return None
+    leaf = rank[np.searchsorted((ordered[1:] + ordered[:-1]) / 2, step)]
+    return leaf if np.abs(values[leaf] - step).max() < 1e-7 * np.abs(ordered).max() else None
+
+
+def _predicted_leaves(booster: lgb.Booster, tree: int, X: Floats, n_jobs: int) -> NDArray[np.integer]:
+    leaf = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
+    return leaf.ravel().astype(np.int64)
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:
     """(m, outputs) √k(α − p): what the deviations of a good model are near to."""
     return np.sqrt(bags.size)[:, None] * (bags.outputs - prior)
-
-
-def _deviations(model: Boosted, bags: Bags, watch: Bags) -> Floats:
-    h = prediction_of(model.scores, model.link)
-    size = watch.size[:, None]
-    return (watch.sum(h[watch.order]) - size * h[bags.order].mean(axis=0)) / np.sqrt(size)
