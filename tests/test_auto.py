@@ -11,7 +11,7 @@ from bagwise.auto.trials import Problem, choose, score, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 
-TREES = {"n_fits": 1, "cv": 2, "n_jobs": 1, "n_estimators": 40}
+TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 40}
 
 
 def candidates():

@@ -14,14 +14,18 @@ import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
 
-SMALL = {"n_estimators": 30, "n_fits": 2, "cv": 2, "n_jobs": 1, "random_state": 0}
+SMALL = {"n_estimators": 30, "n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "random_state": 0}
 CLASSIFIERS = [
     bw.BagRidgeClassifier(random_state=0),
     bw.BagSGDClassifier(random_state=0),
     bw.BagMeanMapClassifier(),
     bw.BagBoostingClassifier(**SMALL),
     bw.BagAutoClassifier(
-        candidates={"ridge": bw.BagRidgeClassifier(), "boosting": bw.BagBoostingClassifier(**SMALL)}, random_state=0
+        candidates={
+            "ridge": bw.BagRidgeClassifier(),
+            "boosting": bw.BagBoostingClassifier(**(SMALL | {"kinds": ("greedy",), "n_estimators": 15})),
+        },
+        random_state=0,
     ),
     GroupPriorClassifier(n_jobs=1, random_state=0),
     # Double precision, since sums in another order must not be told apart; scikit-learn's checks of it: test_neural.py.

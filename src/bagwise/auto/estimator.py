@@ -50,7 +50,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     >>> X = rng.normal(size=(6400, 3))
     >>> y = (rng.random(6400) < np.clip(0.5 + X @ [0.2, -0.1, 0.0], 0, 1)).astype(int)
     >>> ids = bw.random_bags(6400, size=32, random_state=0)
-    >>> candidates = {"ridge": bw.BagRidgeClassifier(), "boosting": bw.BagBoostingClassifier(n_jobs=1)}
+    >>> boosting = bw.BagBoostingClassifier(n_estimators=30, reg_lambda=10.0, n_jobs=1)
+    >>> candidates = {"ridge": bw.BagRidgeClassifier(), "boosting": boosting}
     >>> model = BagAutoClassifier(candidates=candidates, random_state=0)
     >>> model.fit(X, bw.aggregate(y, ids), bags=ids).best_name_
     'ridge'

@@ -211,7 +211,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     >>> X = rng.uniform(-1, 1, size=(6400, 2))
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model learns this
     >>> ids = bw.random_bags(6400, size=8, random_state=0)
-    >>> model = BagBoostingClassifier(n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    >>> model = BagBoostingClassifier(n_estimators=60, n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> bool(model.score(X, y) > 0.9)
     True
     """
@@ -225,7 +225,7 @@ class BagBoostingRegressor(_BoostingFit, BagRegressor):
     >>> X = rng.uniform(-1, 1, size=(6400, 2))
     >>> y = np.abs(X[:, 0])
     >>> ids = bw.random_bags(6400, size=8, random_state=0)
-    >>> model = BagBoostingRegressor(n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    >>> model = BagBoostingRegressor(n_estimators=60, n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> bool(np.corrcoef(model.predict(X), y)[0, 1] > 0.9)
     True
     """
