@@ -9,7 +9,7 @@ import torch
 import bagwise as bw
 from bagwise.neural import Replica, mlp, train_modules, train_replicas
 
-SIZE, EPOCHS, ROUNDS = 64, 3, 3
+SIZE, EPOCHS, ROUNDS = 64, 10, 3
 LOSSES = ("ours", "easyllp", "li", "vanilla_sq", "vanilla_ce")
 RATES = np.logspace(-4.5, -1, 8)
 
