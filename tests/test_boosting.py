@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import lightgbm as lgb
 import numpy as np
 import pandas as pd
@@ -106,6 +109,21 @@ def test_threads_change_nothing():
         for n_jobs in (1, 2)
     )
     np.testing.assert_array_equal(one.predict_proba(frame), two.predict_proba(frame))
+
+
+@pytest.mark.slow
+def test_threads_do_not_write_into_each_other():
+    """LightGBM's number of threads is one for the whole process; set by one fit, it crashed another now and then."""
+    code = (
+        "import numpy as np, bagwise as bw\n"
+        "X = np.random.default_rng(0).normal(size=(20_000, 12))\n"
+        "ids = bw.random_bags(20_000, 16, random_state=0)\n"
+        "y = bw.aggregate((X[:, 0] * X[:, 1] > 0).astype(int), ids)\n"
+        "for seed in range(150):\n"
+        "    bw.BagBoostingClassifier(n_estimators=8, n_jobs=2, cv=8, random_state=seed).fit(X, y, bags=ids)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("kinds", [("greedy",), ("random",)])

@@ -156,10 +156,13 @@ class _Growth:
         place = np.empty(len(X), dtype=np.int64)
         place[rows] = np.arange(len(rows))
         self.order = place[bags.order]
+        parameters = options.for_lightgbm(seed, X.shape[1])
+        # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
+        # fit while another is at work, it makes that one write beyond its memory.
         everything = len(rows) == len(X)
-        self.X, part = (X, data) if everything else (X[rows], data.subset(rows))
+        self.X, part = (X, data) if everything else (X[rows], data.subset(rows, params=parameters))
         self.X_watched = X[:0] if watch is None else X[watch.order]
-        self.boosters = [lgb.Booster(options.for_lightgbm(seed, X.shape[1]), part) for _ in prior]
+        self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         start = score_of(prior, options.link)
         self.scores, self.watched = np.tile(start, (len(rows), 1)), np.tile(start, (len(self.X_watched), 1))
 
