@@ -227,18 +227,18 @@ def test_failures_are_rows_and_are_tried_again(tmp_path, add_method):
 
 
 def test_missing_data_sets_and_missing_modules_are_reported(tmp_path, monkeypatch, add_method):
-    monkeypatch.delenv("BAGWISE_DATA", raising=False)
+    monkeypatch.setenv("BAGWISE_DATA", str(tmp_path / "empty"))
     add_method("homeless", lambda problem: iter(()), needs="no_such_room")
     frame = bench.run(
         tiny(datasets=("adult", "digits"), sizes=(8, 512), methods=("class_prior", "homeless"), partitions=1),
         tmp_path / "bench.parquet",
     ).set_index(["dataset", "method", "size"])
-    assert frame["error"]["adult", "class_prior", 8].startswith("skipped: set BAGWISE_DATA")
+    assert frame["error"]["adult", "class_prior", 8].startswith("skipped: BAGWISE_DATA has no file adult/adult.data")
     assert frame["error"]["digits", "class_prior", 8] == ""
     assert frame["error"]["digits", "class_prior", 512] == "skipped: 1,200 rows make too few bags of 512."
     assert frame["error"]["digits", "homeless", 8] == "ModuleNotFoundError: No module named 'no_such_room'"
     text = bench.markdown(frame.reset_index())
-    assert "## Adult (income over 50K)\n\nAll of it was skipped: set BAGWISE_DATA" in text
+    assert "## Adult (income over 50K)\n\nAll of it was skipped: BAGWISE_DATA has no file" in text
     assert "- homeless, k = 8 (1 of 1 trainings): ModuleNotFoundError" in text
     assert "k = 512" in text
 

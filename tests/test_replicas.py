@@ -29,6 +29,10 @@ def partition(y, size, seed, **noise):
     return bw.Bags.from_rows(bw.aggregate(y, ids), ids, **noise)
 
 
+def make_mlp(seed):
+    return mlp(5, (7,), random_state=seed)
+
+
 def unequal(y, seed):
     ids = np.random.default_rng(seed).permutation(np.repeat(np.arange(80), np.tile([1, 9, 3, 11], 20)))
     return bw.Bags.from_rows(bw.aggregate(y, ids), ids)
@@ -119,8 +123,10 @@ def test_the_figures_are_what_they_say(table):
     runs = [Replica(bags=each, learning_rate=0.03, fold=held) for each in (bags, noised)] * 2
     results = train_replicas(X, runs, X_test=X, y_test=y, keep_predictions=True, **(OPTIONS | {"epochs": 8}))
     for result in results:
-        for h, accuracy, risk in zip(result.test_predictions, result.accuracy, result.risk, strict=True):
+        measured = zip(result.test_predictions, result.accuracy, result.brier, result.risk, strict=True)
+        for h, accuracy, brier, risk in measured:
             assert accuracy == pytest.approx(((h > 0.5) == y).mean())
+            assert brier == pytest.approx(((h - y) ** 2).mean())
             train, out = bags.take(held.train), bags.take(held.held_out)
             loss = debiased_square(h[out.order], out, prior=means.prior(train), mean=h[train.order].mean())
             noise = 0 if result.replica.bags is bags else 3.0 / 4
@@ -129,6 +135,27 @@ def test_the_figures_are_what_they_say(table):
             again = torch.sigmoid(result.network(torch.from_numpy(X)))[:, 0]
         np.testing.assert_allclose(again, result.test_predictions[-1])
         assert result.loss[-1] < result.loss[0]
+
+
+def test_what_is_measured_does_not_change_what_is_trained(table):
+    X, y = table
+    runs = [Replica(bags=partition(y, 6, 0), learning_rate=rate) for rate in (1e-3, 1e-2)]
+    options = OPTIONS | {"epochs": 6, "X_test": X, "y_test": y}
+    for train in (train_replicas, lambda *given, **named: train_modules(*given, make_mlp, **named)):
+        always, now_and_then = (train(X, runs, measure_at=at, **options) for at in (None, (2, 6)))
+        for one, two in zip(always, now_and_then, strict=True):
+            np.testing.assert_array_equal(one.loss, two.loss)
+            np.testing.assert_array_equal(one.accuracy[[1, 5]], two.accuracy)
+
+
+def test_a_module_that_diverged_is_left_alone(table):
+    X, y = table
+    wild = Replica(bags=partition(y, 6, 0), learning_rate=1e300)
+    (found,) = train_modules(X, [wild], make_mlp, X_test=X, y_test=y, **(OPTIONS | {"epochs": 5}))
+    assert len(found.loss) == len(found.accuracy) == 5
+    assert np.isnan(found.loss[-1])
+    assert np.isnan(found.accuracy[-1])
+    assert np.isnan(found.brier[-1])
 
 
 def test_a_diverging_replica_does_not_disturb_the_others(table):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,12 +24,25 @@ app = typer.Typer(
 class Experiment(StrEnum):
     """What can be reproduced."""
 
+    adult = "adult"
+    mnist = "mnist"
+    cifar10 = "cifar10"
+    higgs = "higgs"
     variance = "variance"
     samples = "samples"
+    all = "all"
 
 
 class Scale(StrEnum):
-    """Seconds, or minutes."""
+    """How much of the paper: minutes, hours on two cores, or everything."""
+
+    quick = "quick"
+    machine = "machine"
+    paper = "paper"
+
+
+class BenchScale(StrEnum):
+    """Minutes, or an hour or two."""
 
     quick = "quick"
     full = "full"
@@ -105,42 +117,51 @@ def demo(
 def reproduce(
     experiment: Annotated[
         Experiment,
-        typer.Argument(help="variance: how much a bag's loss scatters.  samples: how many bags a learner needs."),
+        typer.Argument(
+            help="adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss "
+            "scatters.  samples: how many bags a learner needs.  all: one after the other."
+        ),
     ],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for table and figure.")] = Path("bagwise-results"),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figures.")] = Path(
+        "bagwise-results"
+    ),
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
-    scale: Annotated[Scale, typer.Option(help="quick: seconds, rougher numbers.  full: minutes.")] = Scale.full,
+    scale: Annotated[
+        Scale,
+        typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything."),
+    ] = Scale.machine,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="TOML file: fields of SamplesConfig or VarianceConfig to change."
+            exists=True,
+            dir_okay=False,
+            help="TOML file: fields of PaperConfig, SamplesConfig or VarianceConfig to change.",
         ),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Show the theory by simulation: what the size of bags does to losses and learners.
+    """Regenerate the paper's figures and numbers.
 
-    A quick run writes under a name of its own and never replaces the results of a full one.
+    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA or
+    are downloaded. A quick run writes under a name of its own and never replaces the results of others.
     So does a run with a config file, which is TOML such as: sizes = [8, 64]
     """
     out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
-    with _progress() as progress:
-        from bagwise.experiments import store
-        from bagwise.experiments.config import load
+    if experiment is Experiment.all and config is not None:
+        raise ValueError("all takes no config file: give it to one experiment at a time.")
+    chosen = [one for one in Experiment if one is not Experiment.all] if experiment is Experiment.all else [experiment]
+    for one in chosen:
+        with _progress() as progress:
+            from bagwise.datasets import show_downloads
+            from bagwise.experiments import reproduction
 
-        room, full, draw = _experiment(experiment)
-        plan = room.QUICK if scale is Scale.quick else full
-        plan = plan if config is None else load(plan, config)
-        given = {"random_state": seed, "n_jobs": jobs}
-        plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
-        name = "-".join([experiment, *(["quick"] if scale is Scale.quick else []), *([config.stem] if config else [])])
-        files = [out / f"{name}.parquet", out / f"{name}.png"]
-        frame = store.read_table(store.write_table(room.run(plan, progress=progress), files[0]))
-        store.save_figure(draw(frame), files[1])
-    for title, table in room.tables(frame).items():
-        _print(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
-    _print(*room.summary(frame), "", f"Written: {files[0]}, {files[1]}")
+            changes = {"random_state": seed, "n_jobs": jobs}
+            with show_downloads():
+                result = reproduction.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
+        for title, table in result.tables.items():
+            _print(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+        _print(*result.notes, "", f"Written: {', '.join(str(path) for path in result.files)}")
 
 
 @app.command()
@@ -153,8 +174,8 @@ def bench(
         Path | None, typer.Option(dir_okay=False, help="Markdown file for the tables; beside the rows if not given.")
     ] = None,
     scale: Annotated[
-        Scale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
-    ] = Scale.full,
+        BenchScale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
+    ] = BenchScale.full,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file: fields of BenchConfig to change.")
     ] = None,
@@ -168,37 +189,38 @@ def bench(
     out.mkdir(parents=True, exist_ok=True)
     with _progress() as progress:
         from bagwise._files import replacing
+        from bagwise.datasets import show_downloads
         from bagwise.experiments import bench as room
         from bagwise.experiments.config import load
 
-        plan = room.QUICK if scale is Scale.quick else room.FULL
+        plan = room.QUICK if scale is BenchScale.quick else room.FULL
         plan = plan if config is None else load(plan, config)
-        name = "-".join(["bench", *(["quick"] if scale is Scale.quick else []), *([config.stem] if config else [])])
+        name = "-".join(
+            ["bench", *(["quick"] if scale is BenchScale.quick else []), *([config.stem] if config else [])]
+        )
         rows = out / f"{name}.parquet"
         tables = report if report is not None else out / f"{name}.md"
-        text = room.markdown(room.run(plan, rows, progress=progress))
+        with show_downloads():
+            text = room.markdown(room.run(plan, rows, progress=progress))
         with replacing(tables) as (temporary,):
             temporary.write_text(text, encoding="utf-8")
     _print(*text.splitlines(), "", f"Written: {rows}, {tables}")
-
-
-def _experiment(name: Experiment) -> tuple[Any, Any, Callable[..., Any]]:
-    """Its module, its full config and its figure."""
-    from bagwise.experiments import figures, samples, variance
-
-    if name is Experiment.variance:
-        return variance, variance.VarianceConfig(), figures.variance_figure
-    return samples, samples.SamplesConfig(), figures.samples_figure
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[..., None]]:
     """A progress bar on stderr, if that is a terminal; call it with steps done, steps in all and what comes now."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    columns = (
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting", total=None)
 

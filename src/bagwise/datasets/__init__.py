@@ -1,8 +1,27 @@
-"""Data sets to try things on; `synthetic` needs no files and knows its own truth."""
+"""Data sets to try things on; `synthetic` needs no files and knows its own truth, `digits` comes with scikit-learn.
 
-from bagwise.datasets.images import mnist
+The others are read from the folder that the environment variable `BAGWISE_DATA` names; without it they are downloaded
+from their official source once and kept in a cache (see `bagwise.datasets.files`). Downloads are silent outside of
+`show_downloads`.
+"""
+
+from bagwise.datasets.collisions import higgs
+from bagwise.datasets.images import cifar10, mnist
+from bagwise.datasets.progress import show_downloads
 from bagwise.datasets.split import Split, encode
 from bagwise.datasets.synthetic import AdLog, synthetic
 from bagwise.datasets.tabular import adult, criteo, digits
 
-__all__ = ["AdLog", "Split", "adult", "criteo", "digits", "encode", "mnist", "synthetic"]
+__all__ = [
+    "AdLog",
+    "Split",
+    "adult",
+    "cifar10",
+    "criteo",
+    "digits",
+    "encode",
+    "higgs",
+    "mnist",
+    "show_downloads",
+    "synthetic",
+]

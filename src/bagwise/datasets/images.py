@@ -1,29 +1,88 @@
-"""Images with individual labels."""
+"""Images with individual labels: MNIST and CIFAR-10, in their official formats."""
 
 from __future__ import annotations
 
 import gzip
+import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.datasets.split import Split, file
+from bagwise.datasets.files import file, held, mirror
+from bagwise.datasets.split import Split, check_rows
+
+_MNIST_ROWS = 60_000
+_BATCHES, _BATCH = 5, 10_000  # files of CIFAR-10's training images, and images in each
+_MACHINES = (0, 1, 8, 9)  # airplane, automobile, ship, truck; the others are animals
+_RECORD = np.dtype([("category", np.uint8), ("image", np.uint8, (3, 32, 32))])
 
 
-def mnist() -> Split:
-    """Handwritten digits scaled to [0, 1], label 1 for an odd one: 60,000 to learn from, 10,000 to measure on.
+def mnist(*, rows: int | None = None, scaled: bool = True) -> Split:
+    """Handwritten digits, label 1 for an odd one: 60,000 to learn from, 10,000 to measure on.
 
     The images have the shape (n, 1, 28, 28).
+
+    rows: the first so many training images; None for all.
+    scaled: to [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
     """
+    check_rows(rows, _MNIST_ROWS)
 
-    def read(name: str, header: int) -> NDArray[np.uint8]:
-        with gzip.open(file(f"mnist/{name}")) as stream:
-            return np.frombuffer(stream.read(), np.uint8, offset=header)
+    def images(name: str, rows: int | None = None) -> NDArray[np.float32]:
+        return _numbers(_idx(f"{name}-images-idx3-ubyte.gz", rows)[:, None], scaled)
 
-    def images(name: str) -> NDArray[np.float32]:
-        return read(f"{name}-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28).astype(np.float32) / np.float32(255)
+    def odd(name: str, rows: int | None = None) -> NDArray[np.integer]:
+        return (_idx(f"{name}-labels-idx1-ubyte.gz", rows) % 2).astype(int)
 
-    def odd(name: str) -> NDArray[np.integer]:
-        return (read(f"{name}-labels-idx1-ubyte.gz", 8) % 2).astype(int)
+    return Split(images("train", rows), odd("train", rows), images("t10k"), odd("t10k"))
 
-    return Split(images("train"), odd("train"), images("t10k"), odd("t10k"))
+
+def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
+    """Photographs, label 1 for a machine and 0 for an animal: 50,000 to learn from, 10,000 to measure on.
+
+    The images have the shape (n, 3, 32, 32). They come in five files of 10,000, of which only those are needed that
+    hold the first `rows` images.
+
+    rows: the first so many training images; None for all.
+    scaled: to [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+    """
+    n = check_rows(rows, _BATCHES * _BATCH)
+    names = [f"cifar10/data_batch_{number}.bin" for number in range(1, math.ceil(n / _BATCH) + 1)]
+    _check_held(names)
+    shape = _RECORD["image"].shape
+    X_test, y_test = np.empty((_BATCH, *shape), np.float32), np.empty(_BATCH, int)
+    _read_batch("cifar10/test_batch.bin", X_test, y_test, scaled)
+    X, y = np.empty((n, *shape), np.float32), np.empty(n, int)
+    for start, name in zip(range(0, n, _BATCH), names, strict=True):
+        part = slice(start, start + _BATCH)
+        _read_batch(name, X[part], y[part], scaled)
+    return Split(X, y, X_test, y_test)
+
+
+def _idx(name: str, rows: int | None) -> NDArray[np.uint8]:
+    """The first `rows` items of a file in the IDX format: a header that ends with the shape, then the bytes."""
+    with gzip.open(file(f"mnist/{name}")) as stream:
+        axes = stream.read(4)[3]
+        length, *shape = np.frombuffer(stream.read(4 * axes), ">i4").tolist()
+        n = length if rows is None else rows
+        return np.frombuffer(stream.read(n * math.prod(shape)), np.uint8).reshape(n, *shape)
+
+
+def _check_held(names: list[str]) -> None:
+    """Raise before anything is read where the folder `BAGWISE_DATA` has the first files and lacks a later one."""
+    lacking = [number for number, name in enumerate(names) if not held(name)]
+    if mirror() is not None and lacking and lacking[0] > 0:
+        raise FileNotFoundError(
+            f"BAGWISE_DATA has no file {names[lacking[0]]}: put it there, or ask for the first images with "
+            f"rows={lacking[0] * _BATCH} or less."
+        )
+
+
+def _read_batch(name: str, X: NDArray[np.float32], y: NDArray[np.integer], scaled: bool) -> None:
+    """Fill X and y with the first images of a file of CIFAR-10's binary version."""
+    records = np.fromfile(file(name), _RECORD, count=len(X))
+    _numbers(records["image"], scaled, out=X)
+    y[:] = np.isin(records["category"], _MACHINES)
+
+
+def _numbers(pixels: NDArray[np.uint8], scaled: bool, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    return np.divide(pixels, np.float32(255 if scaled else 1), out=out, dtype=np.float32)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,15 +24,19 @@ class Split:
     y_test: NDArray[np.integer]
 
 
-def file(name: str) -> Path:
-    """The file `name` of the folder that `BAGWISE_DATA` points at."""
-    folder = os.environ.get("BAGWISE_DATA")
-    if not folder:
-        raise FileNotFoundError(f"set BAGWISE_DATA to the folder that holds {name}.")
-    path = Path(folder) / name
-    if not path.is_file():
-        raise FileNotFoundError(f"BAGWISE_DATA has no file {name}: put it there, or point BAGWISE_DATA elsewhere.")
-    return path
+def check_rows(rows: int | None, most: int) -> int:
+    """How many training rows are wanted: `rows`, or all of them where it is None.
+
+    >>> check_rows(None, 60_000), check_rows(100, 60_000)
+    (60000, 100)
+    """
+    if rows is None:
+        return most
+    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
+        raise ValueError(f"rows must be a whole number, or None for all training rows, got {rows!r}.")
+    if not 1 <= rows <= most:
+        raise ValueError(f"rows must lie between 1 and {most}, the number of training rows, got {rows}.")
+    return int(rows)
 
 
 def encode(split: Split, *, max_levels: int | None = None) -> Split:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bagwise.datasets.split import Split, encode, file
+from bagwise.datasets.files import file, held
+from bagwise.datasets.samples import check_numbers, labels, parquet, tab_separated
+from bagwise.datasets.split import Split, encode
 
 _ADULT = [
     "age",
@@ -24,7 +26,10 @@ _ADULT = [
     "native-country",
     "income",
 ]
-_CRITEO_TEST = 16_000
+_CRITEO, _CRITEO_SAMPLE = "criteo/dac_sample.txt", "criteo/criteo-80k.parquet"
+_CRITEO_ROWS, _CRITEO_TEST = 80_000, 16_000
+_COUNTS = [f"I{number}" for number in range(1, 14)]
+_CATEGORIES = [f"C{number}" for number in range(1, 27)]
 
 
 def adult(*, encoded: bool = False) -> Split:
@@ -33,16 +38,8 @@ def adult(*, encoded: bool = False) -> Split:
     encoded: the paper's preprocessing (see `encode`), 108 columns; otherwise a table with 8 categorical columns, in
         which "?" is a level of its own.
     """
-
-    def read(name: str, skip: int) -> pd.DataFrame:
-        return pd.read_csv(file(name), names=_ADULT, skipinitialspace=True, skiprows=skip)
-
-    train, test = read("adult/adult.data", 0), read("adult/adult.test", 1)
-
-    def labels(table: pd.DataFrame) -> np.ndarray:
-        return table.pop("income").str.startswith(">50K").to_numpy().astype(int)
-
-    y, y_test = labels(train), labels(test)
+    train, test = _read_adult("adult/adult.data", skip=0), _read_adult("adult/adult.test", skip=1)
+    y, y_test = (table.pop("income").str.startswith(">50K").to_numpy().astype(int) for table in (train, test))
     split = Split(train, y, test, y_test)
     return encode(split) if encoded else split
 
@@ -50,16 +47,17 @@ def adult(*, encoded: bool = False) -> Split:
 def criteo(*, encoded: bool = False) -> Split:
     """80,000 rows of Criteo's display-advertising sample, label 1 for a click; the last 16,000 in time are for testing.
 
+    The sample has no lasting address: the folder `BAGWISE_DATA` must hold criteo/dac_sample.txt as Criteo gives it out,
+    whose first 80,000 rows are taken, or a table with the same columns as criteo/criteo-80k.parquet.
+
     encoded: counts as logarithms, the 30 most frequent levels of each category; otherwise a table with 13 counts,
-        some missing, and 26 categorical columns.
+        some missing, and 26 categorical columns, in which a missing category is a level of its own.
     """
-    table = pd.read_parquet(file("criteo/criteo-80k.parquet")).drop(columns="row")
-    y = table.pop("label").to_numpy().astype(int)
-    counts = [name for name in table if name.startswith("I")]
-    table[counts] = table[counts].astype(float)
-    table = table.astype({name: "category" for name in table if name.startswith("C")})
+    table = _read_criteo()
+    y = table.pop("label").to_numpy()
     if encoded:
-        table[counts] = np.sign(table[counts]) * np.log1p(table[counts].abs())
+        counts = table[_COUNTS]
+        table[_COUNTS] = np.sign(counts) * np.log1p(counts.abs())
     last = len(table) - _CRITEO_TEST
     split = Split(table[:last], y[:last], table[last:].reset_index(drop=True), y[last:])
     return encode(split, max_levels=30) if encoded else split
@@ -76,3 +74,30 @@ def digits() -> Split:
     X, digit = load_digits(return_X_y=True)
     X, y = (X / 16).astype(np.float32), digit % 2
     return Split(X[:1200], y[:1200], X[1200:], y[1200:])
+
+
+def _read_adult(name: str, *, skip: int) -> pd.DataFrame:
+    """skip: lines of comment before the first row."""
+    return pd.read_csv(file(name), names=_ADULT, skipinitialspace=True, skiprows=skip)
+
+
+def _read_criteo() -> pd.DataFrame:
+    """Labels, counts as decimals, categories."""
+    columns = ["label", *_COUNTS, *_CATEGORIES]
+    if held(_CRITEO):
+        name = _CRITEO
+        table = tab_separated(name, columns=columns, text=_CATEGORIES, rows=_CRITEO_ROWS)
+        table = table.fillna(dict.fromkeys(_CATEGORIES, ""))
+    elif held(_CRITEO_SAMPLE):
+        name = _CRITEO_SAMPLE
+        table = parquet(name, required=columns)[columns]
+    else:
+        raise FileNotFoundError(
+            f"Criteo's sample has no lasting address: set BAGWISE_DATA to a folder that holds {_CRITEO} as Criteo "
+            f"gives it out, or {_CRITEO_SAMPLE}."
+        )
+    check_numbers(table, _COUNTS, name)
+    if len(table) <= _CRITEO_TEST:
+        raise ValueError(f"{name} in BAGWISE_DATA has {len(table)} rows: more than {_CRITEO_TEST} are needed to test.")
+    table["label"] = labels(table, name)
+    return table.astype(dict.fromkeys(_COUNTS, float) | dict.fromkeys(_CATEGORIES, "category"))

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 # The palette of Okabe and Ito, which the colour-blind can tell apart.
-_BLACK, _ORANGE, _SKY, _GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-_BLUE, _RED, _PURPLE, _GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
 
 
 class Look(NamedTuple):
@@ -38,25 +38,25 @@ class Look(NamedTuple):
 
 
 _ESTIMATORS = {
-    ("ours", "exact"): Look(_BLUE, "o"),
-    ("ours", "leave_one_out"): Look(_SKY, "s"),
-    ("ours", "corrected"): Look(_BLACK, "x", "--"),
-    ("ours", "running"): Look(_PURPLE, "P", ":"),
-    ("li", "exact"): Look(_RED, "^"),
-    ("li", "leave_one_out"): Look(_RED, "v", "--"),
-    ("easyllp_square", "none"): Look(_ORANGE, "D"),
-    ("centred_square", "exact"): Look(_GREEN, "X"),
-    ("centred_square", "leave_one_out"): Look(_GREEN, "p", "--"),
+    ("ours", "exact"): Look(BLUE, "o"),
+    ("ours", "leave_one_out"): Look(SKY, "s"),
+    ("ours", "corrected"): Look(BLACK, "x", "--"),
+    ("ours", "running"): Look(PURPLE, "P", ":"),
+    ("li", "exact"): Look(RED, "^"),
+    ("li", "leave_one_out"): Look(RED, "v", "--"),
+    ("easyllp_square", "none"): Look(ORANGE, "D"),
+    ("centred_square", "exact"): Look(GREEN, "X"),
+    ("centred_square", "leave_one_out"): Look(GREEN, "p", "--"),
 }
 
 _LEARNERS = {
-    "algorithm_1": Look(_BLACK, "s"),
-    "ours": Look(_BLUE, "o"),
-    "ours_estimated": Look(_SKY, "h", "--"),
-    "centred": Look(_GREEN, "X"),
-    "li": Look(_RED, "^"),
-    "easyllp": Look(_ORANGE, "D"),
-    "matching": Look(_PURPLE, "P", "-."),
+    "algorithm_1": Look(BLACK, "s"),
+    "ours": Look(BLUE, "o"),
+    "ours_estimated": Look(SKY, "h", "--"),
+    "centred": Look(GREEN, "X"),
+    "li": Look(RED, "^"),
+    "easyllp": Look(ORANGE, "D"),
+    "matching": Look(PURPLE, "P", "-."),
 }
 
 
@@ -70,14 +70,14 @@ def variance_figure(frame: pd.DataFrame) -> Figure:
         rows = frame[frame["model"] == model]
         for place, ((loss, means), look) in enumerate(_ESTIMATORS.items()):
             one = rows[(rows["loss"] == loss) & (rows["means"] == means)].sort_values("k")
-            k = one["k"] * _dodge(place, len(_ESTIMATORS))
+            k = one["k"] * dodge(place, len(_ESTIMATORS))
             top.errorbar(k, one["variance"], yerr=one["variance_se"], label=one["label"].iloc[0], **look.style)
             bottom.errorbar(k, one["mean"] / one["risk"], yerr=one["mean_se"] / one["risk"], **look.style)
         top.set(title=f"model {model}", yscale="log")
-        bottom.axhline(1, color=_GREY, linewidth=1, zorder=1)
+        bottom.axhline(1, color=GREY, linewidth=1, zorder=1)
         bottom.set(xlabel="bag size k", ylim=(0.2, 1.8))
         for panel in (top, bottom):
-            _sizes(panel, rows["k"])
+            size_axis(panel, rows["k"])
     grid[0, 0].set_ylabel("variance of the estimate from one bag")
     grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     grid[1, 0].set_ylabel("mean of the estimates / true risk")
@@ -103,15 +103,15 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
         rows = frame[frame["problem"] == name]
         bound = rows.dropna(subset="lower_bound").drop_duplicates("k").sort_values("k")
         if len(bound):
-            (line,) = panel.plot(bound["k"], bound["lower_bound"], color=_GREY, linewidth=2.5, zorder=1)
+            (line,) = panel.plot(bound["k"], bound["lower_bound"], color=GREY, linewidth=2.5, zorder=1)
             handles["information lower bound"] = line
         for place, (learner, look) in enumerate(_LEARNERS.items()):
             one = rows[rows["learner"] == learner].sort_values("k")
             if len(one):
-                handles |= _needs(panel, one, look, _dodge(place, len(_LEARNERS)))
+                handles |= _needs(panel, one, look, dodge(place, len(_LEARNERS)))
         panel.set(title=f"({name}) {rows['title'].iloc[0]}", yscale="log")
         panel.yaxis.set_major_formatter(FuncFormatter(lambda m, _: f"{m:,.0f}"))
-        _sizes(panel, rows["k"])
+        size_axis(panel, rows["k"])
     for panel in grid[-1]:
         panel.set_xlabel("bag size k")
     for panel in grid[:, 0]:
@@ -121,11 +121,11 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _needs(panel: Axes, one: pd.DataFrame, look: Look, dodge: float) -> dict[str, Any]:
+def _needs(panel: Axes, one: pd.DataFrame, look: Look, shift: float) -> dict[str, Any]:
     """Draw what one learner needs in one problem; returns what the legend must explain."""
     error = [one["bags"] * abs(np.expm1(sign * one["log_bags_se"])) for sign in (-1, 1)]
     handles: dict[str, Any] = {
-        one["label"].iloc[0]: panel.errorbar(one["k"] * dodge, one["bags"], yerr=error, **look.style)
+        one["label"].iloc[0]: panel.errorbar(one["k"] * shift, one["bags"], yerr=error, **look.style)
     }
     lost = one[one["censored"]]
     hopeless = lost["limit_regret"] >= lost["regret"]
@@ -139,20 +139,20 @@ def _needs(panel: Axes, one: pd.DataFrame, look: Look, dodge: float) -> dict[str
     if (~hopeless).any():
         part = lost[~hopeless]
         label = "given up at the cap"
-        (handles[label],) = panel.plot(part["k"] * dodge, part["cap"], **caret, markerfacecolor="white")
+        (handles[label],) = panel.plot(part["k"] * shift, part["cap"], **caret, markerfacecolor="white")
     if hopeless.any():
-        k = lost.loc[hopeless, "k"] * dodge
+        k = lost.loc[hopeless, "k"] * shift
         panel.plot(k, np.full(len(k), 0.97), transform=panel.get_xaxis_transform(), **caret)
         handles["at the upper edge: no number of bags suffices"] = Line2D([], [], **caret)
     return handles
 
 
-def _dodge(place: int, places: int) -> float:
+def dodge(place: int, places: int) -> float:
     """A factor on k that sets methods side by side, so that equal values stay visible."""
     return float(1.03 ** (place - (places - 1) / 2))
 
 
-def _sizes(panel: Axes, sizes: pd.Series) -> None:
+def size_axis(panel: Axes, sizes: pd.Series) -> None:
     """A logarithmic axis whose ticks are the bag sizes themselves."""
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))

@@ -6,7 +6,7 @@ convolutions, in several processes. Each network is the one `train_alone` gives,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,11 +51,12 @@ class Replica:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What came of a replica. One number per epoch each, None where nothing was given to measure it on.
+    """What came of a replica.
 
     network: the trained module, from features to logits.
-    loss: mean loss of a training bag.  risk: label-free risk of the held-out bags.
-    accuracy: on the test rows.  test_predictions: (epochs, n) h of the test rows.
+    loss: mean loss of a training bag in each epoch, NaN from where training diverged.
+    Of each epoch that was measured, None where nothing was given to measure it on: risk: label-free risk of the
+    held-out bags.  accuracy, brier: on the test rows.  test_predictions: (measured, n) h of the test rows.
     """
 
     replica: Replica
@@ -63,6 +64,7 @@ class Trained:
     loss: Floats
     risk: Floats | None
     accuracy: Floats | None
+    brier: Floats | None
     test_predictions: Floats | None
 
 
@@ -73,6 +75,11 @@ class _Test:
     X: Tensor | None
     y: NDArray[Any] | None
     keep: bool
+    epochs: frozenset[int] | None
+
+    def at(self, epoch: int) -> bool:
+        """Whether to measure after that epoch, counted from 1."""
+        return self.epochs is None or epoch in self.epochs
 
 
 class _Log:
@@ -80,15 +87,21 @@ class _Log:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.lines: dict[str, list[Any]] = {"loss": [], "risk": [], "accuracy": [], "test_predictions": []}
+        names = ("loss", "risk", "accuracy", "brier", "test_predictions")
+        self.lines: dict[str, list[Any]] = {name: [] for name in names}
 
-    def add(self, loss: float, h: Floats | None, h_test: Floats | None, test: _Test) -> None:
-        """h: predictions for the rows of the replica's bags, in bag order."""
+    def trained(self, loss: float) -> None:
+        """An epoch is over."""
         self.lines["loss"].append(loss)
+
+    def measured(self, h: Floats | None, h_test: Floats | None, test: _Test) -> None:
+        """h: predictions for the rows of the replica's bags, in bag order."""
         if h is not None and self.replica.fold is not None:
             self.lines["risk"].append(held_out_risk(h, self.replica.bags, self.replica.fold))
         if h_test is not None and test.y is not None:
-            self.lines["accuracy"].append(float(((h_test > 0.5) == test.y).mean()))
+            lost = not np.isfinite(h_test).all()
+            self.lines["accuracy"].append(np.nan if lost else float(((h_test > 0.5) == test.y).mean()))
+            self.lines["brier"].append(np.nan if lost else float(np.square(h_test - test.y).mean()))
         if h_test is not None and test.keep:
             self.lines["test_predictions"].append(h_test)
 
@@ -108,6 +121,7 @@ def train_replicas(
     X_test: ArrayLike | Tensor | None = None,
     y_test: ArrayLike | None = None,
     keep_predictions: bool = False,
+    measure_at: Collection[int] | None = None,
     dtype: torch.dtype = torch.float32,
     callback: Callable[[int], object] | None = None,
 ) -> list[Trained]:
@@ -115,8 +129,9 @@ def train_replicas(
 
     X: (n, features) the table that all bags are about, scaled as the networks shall see it.
     epochs: passes over the bags.  hidden: widths of the hidden layers.  batch_rows, average: as `BagNeuralClassifier`.
-    X_test, y_test: rows with labels 0 and 1 to measure the accuracy on after every epoch.
-    keep_predictions: keep h of the test rows after every epoch.
+    X_test, y_test: rows with labels 0 and 1 to measure the accuracy on.
+    keep_predictions: keep h of the test rows, too.
+    measure_at: epochs, counted from 1, after which to measure; None: after every one.
     callback: called with the number of epochs that a stack of networks has just trained, times its networks.
     A replica whose training diverges reports NaN and does not disturb the others.
 
@@ -133,7 +148,7 @@ def train_replicas(
     """
     check_rows(batch_rows, "batch_rows")
     check_rows(epochs, "epochs")
-    table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, dtype)
+    table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
     members = [
         Member(
             training=start(replica, table.shape[1], hidden=hidden, average=average, dtype=dtype),
@@ -146,8 +161,11 @@ def train_replicas(
     logs = [_Log(replica) for replica in replicas]
     for stack, places in stacks_of(table, members, batch_rows):
         mine = [logs[place] for place in places]
-        for _ in range(epochs):
-            _measure(stack, stack.epoch(), mine, table, test)
+        for epoch in range(1, epochs + 1):
+            for log, loss in zip(mine, stack.epoch(), strict=True):
+                log.trained(float(loss))
+            if test.at(epoch):
+                _measure(stack, mine, table, test)
             if callback is not None:
                 callback(len(mine))
         stack.write_back()
@@ -165,6 +183,7 @@ def train_modules(
     X_test: ArrayLike | Tensor | None = None,
     y_test: ArrayLike | None = None,
     keep_predictions: bool = False,
+    measure_at: Collection[int] | None = None,
     dtype: torch.dtype = torch.float32,
     n_jobs: int | None = None,
 ) -> list[Trained]:
@@ -175,7 +194,7 @@ def train_modules(
     """
     check_rows(batch_rows, "batch_rows")
     check_rows(epochs, "epochs")
-    table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, dtype)
+    table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
     threads = 1 if n_jobs not in (None, 1) else None
     options = {"epochs": epochs, "batch_rows": batch_rows, "average": average, "test": test, "dtype": dtype}
     return list(
@@ -204,11 +223,14 @@ def train_alone(
         training = start(replica, 0, make_module=make_module, average=average, dtype=dtype)
         rows = torch.as_tensor(X[replica.bags.order], dtype=dtype)
         data, log, chosen = BagTensors(rows, replica.bags), _Log(replica), _chosen(replica)
-        for _ in range(epochs):
-            loss = training.epoch(data, batch_rows, chosen)
+        for epoch in range(1, epochs + 1):
+            lost = bool(log.lines["loss"]) and not np.isfinite(log.lines["loss"][-1])
+            log.trained(np.nan if lost else training.epoch(data, batch_rows, chosen))  # what diverged stays so
+            if not test.at(epoch):
+                continue
             h = None if replica.fold is None else training.predict(rows, batch_rows)
             h_test = None if test.X is None else training.predict(test.X, batch_rows)
-            log.add(loss, h, h_test, test)
+            log.measured(h, h_test, test)
     finally:
         torch.set_num_threads(before)
     return log.result(training.reading)
@@ -246,18 +268,19 @@ def _chosen(replica: Replica) -> NDArray[np.integer]:
     return np.arange(len(replica.bags)) if replica.fold is None else replica.fold.train
 
 
-def _measure(stack: Stack, losses: Floats, logs: Sequence[_Log], table: Tensor, test: _Test) -> None:
+def _measure(stack: Stack, logs: Sequence[_Log], table: Tensor, test: _Test) -> None:
     held_out = any(log.replica.fold is not None for log in logs)
     h = stack.predict(table) if held_out else [None] * len(logs)
     h_test = stack.predict(test.X) if test.X is not None else [None] * len(logs)
-    for log, loss, mine, mine_test in zip(logs, losses, h, h_test, strict=True):
-        log.add(float(loss), None if mine is None else mine[log.replica.bags.order], mine_test, test)
+    for log, mine, mine_test in zip(logs, h, h_test, strict=True):
+        log.measured(None if mine is None else mine[log.replica.bags.order], mine_test, test)
 
 
-def _test_rows(X: Any, y: Any, keep: bool, dtype: torch.dtype) -> _Test:
+def _test_rows(X: Any, y: Any, keep: bool, epochs: Collection[int] | None, dtype: torch.dtype) -> _Test:
     if X is None and (y is not None or keep):
         raise ValueError("X_test is missing: give the test rows with y_test or keep_predictions.")
     labels = None if y is None else np.asarray(y)
     if X is not None and labels is not None and len(labels) != len(X):
         raise ValueError(f"X_test has {len(X)} rows but y_test has {len(labels)}.")
-    return _Test(None if X is None else as_rows(X, dtype), labels, keep)
+    at = None if epochs is None else frozenset(epochs)
+    return _Test(None if X is None else as_rows(X, dtype), labels, keep, at)

@@ -1,0 +1,103 @@
+"""The paper's figure of one data set, from finished runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from bagwise.experiments.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Look,
+    dodge,
+    size_axis,
+)
+from bagwise.experiments.paper.config import PaperConfig
+from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
+from bagwise.experiments.paper.methods import METHODS
+
+_LOOKS = {
+    "ours": Look(BLUE, "o"),
+    "li": Look(RED, "^"),
+    "vanilla_sq": Look(PURPLE, "s"),
+    "vanilla_ce": Look(GREEN, "x", "--"),
+    "easyllp": Look(ORANGE, "D"),
+    "ours_running": Look(SKY, "P", "--"),
+    "centred_log": Look(GREEN, "v", ":"),
+    "count_likelihood": Look(PURPLE, "p", ":"),
+    "label_generation": Look(RED, "X", ":"),
+    "ridge": Look(GREY, "h", "-."),
+    "boosting": Look(BLACK, "*", "-."),
+}
+
+_NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
+
+
+def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
+    """Accuracy against bag size, a panel per duration; below, the same at the longest with learning rates chosen
+    without labels, and learning curves at one bag size.
+
+    Bars are standard errors over repetitions.
+    """
+    found = curves(frame, config)
+    columns = max(2, len(config.epochs))
+    drawing = Figure(figsize=(5.6 * columns, 9.6), layout="constrained")
+    grid = drawing.subplots(2, columns, squeeze=False)
+    for panel, epochs in zip(grid[0], config.epochs, strict=False):
+        part = found[(found["rule"] == BY_TEST) & (found["epochs"] == epochs)]
+        _accuracies(panel, part, f"{epochs} epochs, learning rate by test accuracy (the paper's rule)")
+    longest = max(config.epochs)
+    part = found[(found["rule"] == LABEL_FREE) & (found["epochs"] == longest)]
+    _accuracies(grid[1, 0], part, f"{longest} epochs, learning rate by label-free risk")
+    size = min(config.sizes, key=lambda k: abs(k - 64))
+    _learning(grid[1, 1], learning_curves(frame, config, size), size)
+    for panel in (*grid[0, len(config.epochs) :], *grid[1, 2:]):
+        panel.set_visible(False)
+    low = min(panel.get_ylim()[0] for panel in (*grid[0, : len(config.epochs)], grid[1, 0]))
+    high = max(panel.get_ylim()[1] for panel in (*grid[0, : len(config.epochs)], grid[1, 0]))
+    for panel in (*grid[0], grid[1, 0]):
+        panel.set_ylim(low, high)  # one scale: panels can be compared
+    grid[1, 1].set_ylim(low, high)  # what lies below is the first steps of unlucky starts
+    handles: dict[str, Any] = {}
+    for panel in grid.ravel():
+        lines, labels = panel.get_legend_handles_labels()
+        handles |= {label: line for line, label in zip(lines, labels, strict=True) if label not in handles}
+    labels = [method.label for method in METHODS.values() if method.label in handles]
+    drawing.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=4, frameon=False)
+    rows = "" if config.rows == 0 else f", first {config.rows:,} training rows"
+    drawing.suptitle(f"{_NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
+    return drawing
+
+
+def _accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
+    for place, (name, look) in enumerate(_LOOKS.items()):
+        one = part[part["method"] == name].sort_values("size")
+        if len(one):
+            k = one["size"] * dodge(place, len(_LOOKS))
+            panel.errorbar(k, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
+    panel.set_title(title, fontsize="medium")
+    panel.set(xlabel="bag size k", ylabel="test accuracy")
+    if len(part):
+        size_axis(panel, part["size"])
+
+
+def _learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
+    for place, (name, look) in enumerate(_LOOKS.items()):
+        one = found[found["method"] == name].sort_values("epoch")
+        if len(one):
+            epoch = one["epoch"] * dodge(place, len(_LOOKS))
+            panel.errorbar(epoch, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
+    panel.set_title(f"learning curves, bags of {size}, learning rate best at the end", fontsize="medium")
+    panel.set(xlabel="epoch", ylabel="test accuracy", xscale="log")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.grid(alpha=0.25, linewidth=0.6)

@@ -1,0 +1,251 @@
+"""The paper's experiments: what is planned, computed, stored and chosen; kills and processes that share a folder."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise.datasets import Split
+from bagwise.experiments.config import load as load_config
+from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, plan, run, work
+from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
+from bagwise.experiments.paper.figure import figure
+from bagwise.experiments.paper.plan import units
+
+SMALL = PaperConfig(
+    rows=800,
+    sizes=(1, 8),
+    methods=("ours", "vanilla_sq"),
+    extras=("ridge",),
+    learning_rates=(1e-3, 1e-2),
+    epochs=(1, 3),
+    repetitions=2,
+    extra_repetitions=1,
+    held_out_repetitions=1,
+    batch_rows=128,
+    n_jobs=1,
+)
+
+
+@pytest.fixture
+def rows(monkeypatch, one_thread):
+    """A linear problem in place of the data set's files."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 4)).astype(np.float32)
+    y = (X[:, 0] + 0.3 * rng.normal(size=1200) > 0).astype(int)
+    split = Split(X[:800], y[:800], X[800:], y[800:])
+    monkeypatch.setattr(work, "load", lambda dataset, rows, *, table=False: split)
+    return split
+
+
+def test_a_plan_names_every_run_once():
+    runs = plan(SMALL)
+    # Networks: 2 methods × 2 sizes × 2 rates × (2 repetitions + 1 with held-out bags); ridge: 2 sizes × 1 repetition.
+    assert len(runs) == 2 * 2 * 2 * 3 + 2
+    assert len({one.key for one in runs}) == len(runs)
+    assert {one.method for one in runs if one.held_out} == {"ours", "vanilla_sq"}
+    assert [one.repetition for one in runs] == sorted(one.repetition for one in runs)
+    stacks = units(runs)
+    assert sorted(len(unit) for unit in stacks) == [1, 1, 4, 4, 4, 4, 4, 4]
+    assert units(runs, {one.key for one in runs}) == []
+
+
+def test_partitions_do_not_depend_on_what_else_is_computed():
+    more = PaperConfig(**{**vars(SMALL), "methods": ("ours", "li", "vanilla_sq"), "sizes": (1, 4, 8)})
+    keys = {one.key for one in plan(more)}
+    assert {one.key for one in plan(SMALL)} <= keys
+
+
+@pytest.mark.parametrize("scale", PRESETS)
+@pytest.mark.parametrize("dataset", ["adult", "mnist", "cifar10", "higgs"])
+def test_presets_are_for_their_data_set(scale, dataset):
+    config = PRESETS[scale][dataset]
+    assert config.dataset == dataset
+    assert set(config.epochs) <= set(config.measured)
+    if scale == "paper":
+        assert (config.sizes, len(config.learning_rates), config.repetitions) == (
+            tuple(2**i for i in range(10)),
+            8,
+            10,
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dataset": "iris"}, "unknown dataset iris"),
+        ({"methods": ("theirs",)}, "unknown methods theirs"),
+        ({"methods": ("ours", "ridge")}, "ridge stands in methods and in extras"),
+        ({"sizes": (1, 128)}, "sizes must be at most half of batch_rows"),
+        ({"epochs": ()}, "epochs must be different whole numbers"),
+        ({"learning_rates": (0.0,)}, "learning_rates must be positive"),
+        ({"repetitions": 0}, "repetitions must be at least 1"),
+    ],
+)
+def test_wrong_configs_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        PaperConfig(**{**vars(SMALL), **change})
+
+
+def test_unknown_keys_of_a_file_are_refused(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text("colour = 1\n")
+    with pytest.raises(ValueError, match="unknown keys colour"):
+        load_config(SMALL, file)
+
+
+def test_runs_are_stored_and_not_repeated(tmp_path, rows):
+    told = []
+    frame = run(SMALL, tmp_path, progress=lambda *what: told.append(what))
+    assert list(frame["key"]) == [one.key for one in plan(SMALL)]
+    assert told[0][:2] == (0, 26)
+    assert told[-1][:2] == (26, 26)
+    held_out, networks = frame["held_out"], frame["method"] != "ridge"
+    assert all(np.isfinite(risk).all() for risk in frame.loc[held_out, "risk"])
+    assert all(list(epochs) == [1, 2, 3] for epochs in frame.loc[networks, "epoch"])
+    best = max(max(values) for values in frame.loc[networks, "accuracy"])
+    assert best > 0.85
+    for name in ("config", "config_hash", "seed", "seconds", "bagwise_version", "torch_version"):
+        assert frame[name].notna().all()
+
+    parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "adult").iterdir()}
+    again = run(SMALL, tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "adult").iterdir()} == parts
+    pd.testing.assert_frame_equal(again, frame)
+    more = run(PaperConfig(**{**vars(SMALL), "repetitions": 3}), tmp_path)  # only what is new is computed
+    assert len(more) == len(frame) + 8
+    assert len(list((tmp_path / "adult").iterdir())) == len(parts) + 2
+
+
+def test_one_run_alone_equals_the_same_run_in_a_stack(rows):
+    unit = [one for one in plan(SMALL) if one.size == 8 and one.repetition == 0 and not one.held_out][:4]
+    together = work.compute(unit)
+    for place, one in enumerate(unit):
+        (alone,) = work.compute([one])
+        np.testing.assert_allclose(alone["accuracy"], together[place]["accuracy"], atol=2 / 400)
+        np.testing.assert_allclose(alone["brier"], together[place]["brier"], rtol=1e-3)
+
+
+def test_what_diverges_is_recorded_and_never_chosen(tmp_path, rows):
+    rows.X[0] = np.nan
+    wild = PaperConfig(**{**vars(SMALL), "extras": (), "sizes": (8,), "repetitions": 1})
+    frame = run(wild, tmp_path)
+    assert frame["diverged"].all()
+    assert np.isnan(np.stack(frame.loc[~frame["held_out"], "accuracy"]).astype(float)).all()
+    assert (curves(frame, wild)["accuracy"] == 0).all()
+
+
+def stored(method, size, rate, repetition, held_out, accuracy, risk):
+    run = {"method": method, "size": size, "learning_rate": rate, "repetition": repetition, "held_out": held_out}
+    return run | {"epoch": [1, 3], "accuracy": accuracy, "brier": [0.2, 0.2], "risk": risk}
+
+
+def test_learning_rates_are_chosen_by_either_rule():
+    nothing = [np.nan, np.nan]
+    frame = pd.DataFrame(
+        [
+            stored("ours", 8, 0.1, 0, False, [0.6, 0.7], nothing),
+            stored("ours", 8, 0.1, 1, False, [0.6, 0.9], nothing),
+            stored("ours", 8, 0.2, 0, False, [0.7, 0.75], nothing),
+            stored("ours", 8, 0.2, 1, False, [0.7, 0.75], nothing),
+            stored("ours", 8, 0.1, 0, True, [0.5, 0.5], [0.3, 0.3]),
+            stored("ours", 8, 0.2, 0, True, [0.5, 0.5], [0.2, 0.1]),
+        ]
+    )
+    found = curves(frame, SMALL).set_index(["rule", "epochs"])
+    assert found.loc[(BY_TEST, 1), "learning_rate"] == 0.2
+    assert found.loc[(BY_TEST, 3), ["learning_rate", "accuracy"]].tolist() == pytest.approx([0.1, 0.8])
+    assert found.loc[(BY_TEST, 3), "se"] == pytest.approx(0.1)  # of 0.7 and 0.9
+    assert found.loc[(LABEL_FREE, 3), ["learning_rate", "accuracy"]].tolist() == [0.2, 0.75]
+    learning = learning_curves(frame, SMALL, 8)
+    assert learning["learning_rate"].unique().tolist() == [0.1]
+    assert learning["accuracy"].tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_figures_show_every_method(tmp_path, rows):
+    drawing = figure(run(SMALL, tmp_path), SMALL)
+    shown = {text.get_text() for text in drawing.legends[0].get_texts()}
+    assert shown == {"Ours", "VanillaSQ", "ridge, closed form"}
+    assert len([axes for axes in drawing.axes if axes.get_visible()]) == 4
+
+
+def test_a_folder_ignores_files_that_are_not_finished(tmp_path):
+    folder = Folder(tmp_path, "adult")
+    (tmp_path / "adult").mkdir()
+    (tmp_path / "adult" / ".half-0123.parquet").write_bytes(b"half a file")
+    assert folder.read().empty
+
+
+# -- as a program -------------------------------------------------------------------------------------------------
+
+CONFIG = """
+rows = 2000
+sizes = [4, 16]
+methods = ["ours", "easyllp"]
+extras = ["ridge"]
+learning_rates = [0.001, 0.01]
+epochs = [2, 40]
+repetitions = 3
+extra_repetitions = 1
+held_out_repetitions = 1
+"""
+
+
+def start(folder, jobs=1):
+    folder.mkdir(exist_ok=True)
+    (folder / "small.toml").write_text(CONFIG)
+    options = ["--scale", "quick", "--config", folder / "small.toml", "--out", folder, "--jobs", jobs]
+    words = [str(Path(sys.executable).with_name("bagwise")), "reproduce", "adult", *map(str, options)]
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+
+def rows_of(folder):
+    frame = Folder(folder, "adult").read().sort_values("key", ignore_index=True)
+    return frame.drop(columns="seconds")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, torch):
+    if not os.environ.get("BAGWISE_DATA"):
+        pytest.skip("set BAGWISE_DATA")
+    folder = tmp_path_factory.mktemp("undisturbed")
+    process = start(folder)
+    _, told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    return rows_of(folder)
+
+
+def finished(folder):
+    return {path.name: path.stat().st_mtime_ns for path in (folder / "adult").glob("[!.]*.parquet")}
+
+
+def test_a_kill_loses_only_what_is_under_way(tmp_path, undisturbed):
+    process = start(tmp_path, jobs=2)
+    end = time.monotonic() + 120
+    while len(finished(tmp_path)) < 2 and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = finished(tmp_path)
+    assert before
+    process = start(tmp_path)
+    told = process.communicate(timeout=300)
+    assert process.returncode == 0, told
+    assert {name: time for name, time in finished(tmp_path).items() if name in before} == before
+    pd.testing.assert_frame_equal(rows_of(tmp_path), undisturbed)
+
+
+def test_two_processes_share_a_folder(tmp_path, undisturbed):
+    processes = [start(tmp_path), start(tmp_path)]
+    for process in processes:
+        told = process.communicate(timeout=300)
+        assert process.returncode == 0, told
+    pd.testing.assert_frame_equal(rows_of(tmp_path), undisturbed)
+    assert not list((tmp_path / "adult").glob(".*"))
