@@ -165,6 +165,37 @@ def test_a_candidate_that_fails_is_noted_and_passed_over():
         BagAutoClassifier(candidates={"broken": Broken()}).fit(X, bw.aggregate(y, ids), bags=ids)
 
 
+class FailsOnAll(bw.BagRidgeClassifier):
+    """Works on some of the bags, not on all 100."""
+
+    def _fit_bags(self, X, bags):
+        if len(bags) == 100:
+            raise ValueError("too many bags.")
+        super()._fit_bags(X, bags)
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_refit_that_fails_leaves_the_others(stack):
+    X, y = linear_rows(800, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    own = {"fragile": FailsOnAll(), "ridge": bw.BagRidgeClassifier()}
+    model = BagAutoClassifier(candidates=own, stack=stack, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == "ridge"
+    assert [line["note"] for line in model.trials_] == ["failed: too many bags.", ""]
+    assert [line["weight"] for line in model.trials_] == [0.0, 1.0]
+    with pytest.raises(ValueError, match="no candidate could be fitted: failed: too many bags"):
+        BagAutoClassifier(candidates={"fragile": FailsOnAll()}).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+@pytest.mark.parametrize("regret", [0, 1.5, "low"])
+def test_a_wrong_regret_is_refused_before_anything_is_tried(regret):
+    seen = []
+    model = BagAutoClassifier(regret=regret, callback=seen.append)
+    with pytest.raises(ValueError, match="regret must be a number above 0 and at most 1"):
+        model.fit(np.eye(8), [0, 1] * 4)
+    assert not seen
+
+
 def test_tables_with_categories_and_gaps():
     rng = np.random.default_rng(0)
     device = rng.choice(["phone", "tablet", "desktop"], 4800)

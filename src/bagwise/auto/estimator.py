@@ -111,14 +111,25 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 continue
             tried[name] = trial
             self._record(name, trial=trial, seconds=time.monotonic() - began)
-        if not tried:
-            raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
-
-        weight_of = self._choose(tried, problem)
+        fitted: dict[str, BagClassifier] = {}
+        while True:
+            if not tried:
+                raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
+            weight_of = self._choose(tried, problem)
+            missing = next((name for name in weight_of if name not in fitted), None)
+            if missing is None:
+                break
+            try:
+                fitted[missing] = views.fit(candidates[missing], bags, seeds[0])
+            except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
+                del tried[missing]
+                next(line for line in self.trials_ if line["candidate"] == missing)["note"] = f"failed: {error}"
+        if self.best_name_ not in tried:
+            self._record(self.best_name_, trial=self._mean_trial(weight_of, tried, problem))
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
-        self.models_ = [views.fit(candidates[name], bags, seeds[0]) for name in weight_of]
+        self.models_ = [fitted[name] for name in weight_of]
 
     def _choose(self, tried: Mapping[str, Trial], problem: Problem) -> dict[str, float]:
         """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
@@ -129,10 +140,12 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         weights = stack_weights(list(tried.values()), problem)
         mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
         if len(mixed) > 1:
-            trial = weighted([tried[name] for name in mixed], np.array(list(mixed.values())), problem)
-            self._record(f"mean of {'; '.join(mixed)}", trial=trial)
-            self.best_name_, self.best_risk_ = self.trials_[-1]["candidate"], trial.risk
+            self.best_name_ = f"mean of {'; '.join(mixed)}"
+            self.best_risk_ = self._mean_trial(mixed, tried, problem).risk
         return mixed
+
+    def _mean_trial(self, weight_of: Mapping[str, float], tried: Mapping[str, Trial], problem: Problem) -> Trial:
+        return weighted([tried[name] for name in weight_of], np.array(list(weight_of.values())), problem)
 
     def _spent(self, start: float, n_folds: int, tried: Mapping[str, Trial]) -> bool:
         """Whether the budget leaves no time to refit the best so far, or one fit of each if they are to be stacked."""
@@ -167,6 +180,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
             raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
         check_level(self.level)
+        if not (isinstance(self.regret, Real) and 0 < float(self.regret) <= 1):
+            raise ValueError(f"regret must be a number above 0 and at most 1, got {self.regret!r}.")
         if self.candidates is None:
             return
         if not (isinstance(self.candidates, Mapping) and len(self.candidates)):
