@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,15 @@ import pandas as pd
 import pytest
 
 from bagwise.datasets import Split
+from bagwise.experiments import variance
 from bagwise.experiments.config import load as load_config
-from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, plan, run, work
+from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, page, plan, run, work
+from bagwise.experiments.paper.claims import Measured, claims
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.figure import figure
+from bagwise.experiments.paper.methods import PAPER
 from bagwise.experiments.paper.plan import units
+from bagwise.experiments.store import write_table
 
 SMALL = PaperConfig(
     rows=800,
@@ -180,6 +185,55 @@ def test_a_folder_ignores_files_that_are_not_finished(tmp_path):
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / ".half-0123.parquet").write_bytes(b"half a file")
     assert folder.read().empty
+
+
+def test_the_page_shows_what_is_stored(tmp_path, monkeypatch, rows):
+    five = PaperConfig(**{**vars(SMALL), "methods": PAPER, "extras": ()})
+    later = {"adult": PaperConfig(**{**vars(five), "repetitions": 9})}
+    monkeypatch.setattr(page, "DATASETS", ("adult",))
+    monkeypatch.setattr(page, "PRESETS", {"paper": later, "machine": {"adult": five}})
+    with pytest.raises(FileNotFoundError, match="holds no finished experiment: run bagwise reproduce adult"):
+        page.write_page(tmp_path, tmp_path / "page.md")
+    assert not list(tmp_path.iterdir())
+
+    frame = run(five, tmp_path)
+    write_table(variance.run(replace(variance.QUICK, rows=2**12, n_jobs=1)), tmp_path / "variance.parquet")
+    files = page.write_page(tmp_path, tmp_path / "page.md")
+    assert [path.name for path in files] == ["page.md", "adult.png", "variance.png"]
+    assert all(path.stat().st_size > 1000 for path in files)
+    text = files[0].read_text()
+    found = curves(frame, five)
+    one = found[(found["rule"] == BY_TEST) & (found["epochs"] == 3) & (found["method"] == "li") & (found["size"] == 8)]
+    line = next(line for line in text.split("3 epochs, learning rate by test accuracy")[1].splitlines() if "Li" in line)
+    assert line.endswith(f" {one['accuracy'].iloc[0]:.3f} |")
+    for words in (
+        "Ours is best at every bag size",
+        "VanillaCE often overlaps",
+        "EasyLLP grows linearly",
+        "60 trainings",
+    ):
+        assert words in text
+    assert "k = 64" not in text.split("## Claims")[1].split("##")[0]  # no data set here speaks to that
+
+
+def measured(ours, others, se=0.001):
+    index = pd.MultiIndex.from_product([(1, 3), (1, 8)], names=["epochs", "size"])
+    accuracy = pd.DataFrame(dict.fromkeys(PAPER[1:], others) | {"ours": ours}, index=index)
+    return Measured("Data", SMALL, accuracy, accuracy * 0 + se)
+
+
+@pytest.mark.parametrize(
+    ("ours", "others", "verdicts"),
+    [
+        ([0.9, 0.8, 0.9, 0.85], [0.9, 0.7, 0.9, 0.84], ("agrees", "agrees", "agrees")),
+        ([0.9, 0.6, 0.9, 0.7], [0.9, 0.7, 0.9, 0.84], ("differs", "in part", "agrees")),  # behind by less at first
+        ([0.9, 0.8, 0.9, 0.85], [0.9, 0.79, 0.9, 0.7], ("agrees", "agrees", "differs")),
+    ],
+)
+def test_claims_follow_the_numbers(ours, others, verdicts):
+    told = claims({"adult": measured(ours, others)})
+    best, fall, widest, overlap = (one.verdict for one in told)
+    assert (best, fall, widest, overlap) == (*verdicts, "agrees")
 
 
 # -- as a program -------------------------------------------------------------------------------------------------

@@ -166,6 +166,23 @@ def reproduce(
 
 @app.command()
 @one_sentence_errors
+def reproduction(
+    results: Annotated[Path, typer.Option(file_okay=False, help="Folder with what `bagwise reproduce` stored.")] = Path(
+        "bagwise-results"
+    ),
+    page: Annotated[Path, typer.Option(dir_okay=False, help="Markdown file; figures go beside it.")] = Path(
+        "bagwise-results/reproduction.md"
+    ),
+    debug: Debug = False,
+) -> None:
+    """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
+    from bagwise.experiments.paper.page import write_page
+
+    _print(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
+
+
+@app.command()
+@one_sentence_errors
 def bench(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = Path(
         "bagwise-results"

@@ -40,7 +40,7 @@ _LOOKS = {
     "boosting": Look(BLACK, "*", "-."),
 }
 
-_NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
+NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
 
 
 def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
@@ -75,7 +75,7 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     labels = [method.label for method in METHODS.values() if method.label in handles]
     drawing.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=4, frameon=False)
     rows = "" if config.rows == 0 else f", first {config.rows:,} training rows"
-    drawing.suptitle(f"{_NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
+    drawing.suptitle(f"{NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
     return drawing
 
 

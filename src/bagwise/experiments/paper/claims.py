@@ -1,0 +1,145 @@
+"""The paper's claims about accuracy, checked against finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from bagwise.experiments.paper.config import PaperConfig
+from bagwise.experiments.paper.curves import BY_TEST, curves
+from bagwise.experiments.paper.methods import METHODS, PAPER
+
+AGREES, IN_PART, DIFFERS = VERDICTS = ("agrees", "in part", "differs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What the paper says, what was measured here, and whether the two agree."""
+
+    says: str
+    measured: str
+    verdict: str
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The curves of one data set under the paper's rule, for the paper's methods: accuracy and se by method."""
+
+    name: str
+    config: PaperConfig
+    accuracy: pd.DataFrame
+    se: pd.DataFrame
+
+    @classmethod
+    def of(cls, name: str, frame: pd.DataFrame, config: PaperConfig) -> Measured:
+        """Rows are (epochs, size), columns are methods."""
+        found = curves(frame, config)
+        found = found[(found["rule"] == BY_TEST) & found["method"].isin(PAPER)]
+        wide = found.pivot_table(index=["epochs", "size"], columns="method", values=["accuracy", "se"], dropna=False)
+        return cls(name, config, wide["accuracy"], wide["se"].fillna(0.0))
+
+    @property
+    def lead(self) -> pd.Series:
+        """(epochs, size) ours less the best of the others."""
+        return self.accuracy["ours"] - self.accuracy.drop(columns="ours").max(axis=1)
+
+    @property
+    def lead_se(self) -> pd.Series:
+        """(epochs, size) standard error of the lead."""
+        others = self.accuracy.drop(columns="ours")
+        best = self.se.drop(columns="ours").to_numpy()[np.arange(len(others)), others.to_numpy().argmax(axis=1)]
+        return np.sqrt(self.se["ours"] ** 2 + best**2)
+
+
+def claims(measured: Mapping[str, Measured]) -> list[Claim]:
+    """All claims that the data sets at hand can speak to."""
+    every = list(measured.values())
+    found = [_best_everywhere(every), _fall_off(every), _widest_at_few_epochs(every), _vanillas_overlap(every)]
+    for name, level in (("cifar10", 0.8), ("higgs", 0.65)):
+        if name in measured and 64 in measured[name].config.sizes:
+            found.append(_above_at_64(measured[name], level))
+    return found
+
+
+def _best_everywhere(every: list[Measured]) -> Claim:
+    parts, behind, points = [], 0, 0
+    for one in every:
+        lead, error = one.lead[one.lead.index.get_level_values("size") > 1], one.lead_se
+        clearly = lead < -2 * error.reindex(lead.index)
+        ahead = int((lead >= 0).sum())
+        behind, points = behind + int(clearly.sum()), points + len(lead)
+        worst = lead.idxmin()
+        parts.append(
+            f"{one.name}: highest at {ahead} of {len(lead)} points (k > 1), behind by more than 2 standard errors at "
+            f"{int(clearly.sum())}; worst {_signed(lead.min())} at k = {worst[1]}, {worst[0]} epochs, best "
+            f"{_signed(lead.max())} at k = {lead.idxmax()[1]}, {lead.idxmax()[0]} epochs"
+        )
+    verdict = AGREES if behind == 0 else IN_PART if behind < points / 4 else DIFFERS
+    return Claim(says="Ours is best at every bag size and duration.", measured=_list(parts), verdict=verdict)
+
+
+def _fall_off(every: list[Measured]) -> Claim:
+    parts, agree = [], True
+    for one in every:
+        longest, sizes = max(one.config.epochs), (min(one.config.sizes), max(one.config.sizes))
+        drop = one.accuracy.loc[(longest, sizes[0])] - one.accuracy.loc[(longest, sizes[1])]
+        agree &= bool((drop.drop("ours") > drop["ours"]).all())
+        listed = ", ".join(f"{METHODS[name].label} {_signed(-drop[name])}" for name in PAPER)
+        parts.append(f"{one.name}, {longest} epochs, from k = {sizes[0]} to {sizes[1]}: {listed}")
+    return Claim(
+        says="The others are reasonable for small bags and far worse for large ones.",
+        measured=_list(parts),
+        verdict=AGREES if agree else IN_PART,
+    )
+
+
+def _widest_at_few_epochs(every: list[Measured]) -> Claim:
+    parts, agree = [], []
+    for one in every:
+        few, many = min(one.config.epochs), max(one.config.epochs)
+        lead = one.lead[one.lead.index.get_level_values("size") > 1]
+        means = [float(lead.loc[epochs].mean()) for epochs in (few, many)]
+        agree.append(means[0] > means[1])
+        parts.append(
+            f"{one.name}: mean lead over k > 1 {_signed(means[0])} at {few} epochs, {_signed(means[1])} at {many}"
+        )
+    verdict = AGREES if all(agree) else IN_PART if any(agree) else DIFFERS
+    return Claim(says="The lead is widest at few epochs.", measured=_list(parts), verdict=verdict)
+
+
+def _vanillas_overlap(every: list[Measured]) -> Claim:
+    parts, largest = [], 0.0
+    for one in every:
+        gap = (one.accuracy["vanilla_ce"] - one.accuracy["vanilla_sq"]).abs()
+        largest = max(largest, float(gap.median()))
+        parts.append(
+            f"{one.name}: they differ by {100 * gap.median():.2f} points (median), {100 * gap.max():.2f} at most"
+        )
+    return Claim(
+        says="VanillaCE often overlaps VanillaSQ.",
+        measured=_list(parts),
+        verdict=AGREES if largest < 0.005 else IN_PART,
+    )
+
+
+def _above_at_64(one: Measured, level: float) -> Claim:
+    longest = max(one.config.epochs)
+    at = one.accuracy.loc[(longest, 64)]
+    listed = ", ".join(f"{METHODS[name].label} {at[name]:.3f}" for name in PAPER)
+    above = int((at > level).sum())
+    return Claim(
+        says=f"On {one.name}, all methods are above {level} at k = 64.",
+        measured=f"{longest} epochs: {listed}",
+        verdict=AGREES if above == len(PAPER) else IN_PART if above else DIFFERS,
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f} points"
+
+
+def _list(parts: list[str]) -> str:
+    return "; ".join(parts)
