@@ -1,5 +1,7 @@
 """Choosing among families without labels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,8 +21,9 @@ def candidates():
 
 
 def linear_rows(n, rng):
-    X = rng.normal(size=(n, 4))
-    return X, (rng.random(n) < np.clip(0.5 + X @ [0.2, -0.15, 0.1, 0.0], 0, 1)).astype(int)
+    """Many features that matter a little each: a plane is one thing to learn, its steps are many."""
+    X = rng.normal(size=(n, 12))
+    return X, (rng.random(n) < np.clip(0.5 + X @ np.tile([0.08, -0.08], 6), 0, 1)).astype(int)
 
 
 def crossed_rows(n, rng):
@@ -51,7 +54,7 @@ class Broken(Constant):
 @pytest.mark.parametrize(("rows", "chosen"), [(linear_rows, "ridge"), (crossed_rows, "boosting")])
 @pytest.mark.parametrize("size", [4, 32])
 def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
-    X, y = rows(6400, np.random.default_rng(seed))
+    X, y = rows(6400 if size == 4 else 12_800, np.random.default_rng(seed))  # 1,600 bags, or 400
     ids = bw.random_bags(len(X), size, random_state=seed)
     model = BagAutoClassifier(candidates=candidates(), random_state=seed).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.best_name_ == chosen
@@ -133,13 +136,29 @@ def test_the_first_is_kept_unless_another_is_clearly_better(problem):
     target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
     noise = rng.normal(size=400)
     first, near, far = (said(problem, target + size * noise) for size in (1.0, 0.999, 0.2))
-    assert choose({"first": first}) == "first"
-    assert choose({"first": first, "same": first}) == "first"
-    assert choose({"first": first, "near": near, "far": far}) == "far"
-    assert choose({"first": near, "worse": first}) == "first"
+
+    def chosen(**trials):
+        """Every candidate a family of its own."""
+        return choose(trials, {name: name for name in trials})
+
+    assert chosen(first=first) == "first"
+    assert chosen(first=first, same=first) == "first"
+    assert chosen(first=first, near=near, far=far) == "far"
+    assert chosen(first=near, worse=first) == "first"
     jittered = said(problem, target + np.where(rng.random(400) < 0.5, 1, -1) * noise)  # as good, and different
-    pair = choose({"first": first, "other": jittered}), choose({"first": jittered, "other": first})
-    assert pair[0] == "first" or pair[1] == "first"
+    assert chosen(first=first, other=jittered) == "first" or chosen(first=jittered, other=first) == "first"
+
+
+def test_a_relative_must_be_better_by_more(problem):
+    """Losses better by 0.7 standard errors: enough for another family, not for the same."""
+    losses = np.random.default_rng(1).random(400)
+    difference = np.tile([1.0, -1.0], 200)
+    difference += 0.7 * difference.std(ddof=1) / np.sqrt(400)
+    first = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    other = replace(first, losses=losses - difference, risk=(losses - difference).mean())
+    trials = {"first": first, "other": other}
+    assert choose(trials, {"first": "trees", "other": "trees"}) == "first"
+    assert choose(trials, {"first": "trees", "other": "lines"}) == "other"
 
 
 def test_a_spent_budget_leaves_later_candidates_untried():
