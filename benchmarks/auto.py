@@ -14,7 +14,7 @@ from bagwise.auto import default_candidates
 
 SIZES = (16, 64, 256, 512)
 FAMILIES = {"boosting": "table", "ridge": "encoded", "network, 32": "encoded"}
-FIRST_PARTITION = 700
+FIRST_PARTITION = 720
 
 
 def main(partitions: int) -> None:

@@ -29,7 +29,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
     candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given, and the first
-        is kept unless another's risk is clearly lower (see `trials.choose`).
+        is kept unless another's risk is clearly lower: by two standard errors of the difference.
     stack: predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
     time_budget: seconds. No candidate is begun that would leave no time to refit the best so far, judged by what it
         took; what is running is finished, and the first is always tried.
@@ -86,7 +86,6 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self._check_parameters()
         start = time.monotonic()
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
-        self._families = {name: type(candidate).__name__ for name, candidate in candidates.items()}
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
         if not folds:
@@ -134,7 +133,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     def _choose(self, tried: Mapping[str, Trial], problem: Problem) -> dict[str, float]:
         """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
-        self.best_name_ = choose(tried, self._families)
+        self.best_name_ = choose(tried)
         self.best_risk_ = tried[self.best_name_].risk
         if not self.stack:
             return {self.best_name_: 1.0}
@@ -153,7 +152,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         if self.time_budget is None:
             return False
         seconds = {line["candidate"]: line["seconds"] / n_folds for line in self.trials_}
-        best = choose(tried, self._families)
+        best = choose(tried)
         refit = sum(seconds[name] for name in tried) if self.stack else seconds[best]
         return time.monotonic() - start + refit >= self.time_budget
 

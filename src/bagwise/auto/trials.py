@@ -90,32 +90,18 @@ def _clipped_losses(sums: Floats, bags: Bags, p: Floats, mean: Floats, regret: f
     return debiased_square_of_sums(sums, size, bags.outputs, prior=p, mean=mean, clip=clip)
 
 
-def choose(trials: Mapping[str, Trial], families: Mapping[str, str]) -> str:
-    """The name of the trial to keep: with few bags the least risk is a matter of chance, and the order of the trials
-    says what is to be expected beforehand.
+def choose(trials: Mapping[str, Trial]) -> str:
+    """The name of the first trial, unless another's risk is clearly lower: by two standard errors of the difference.
 
-    Of each family the first is kept, unless another's risk is lower by a standard error of the difference: relatives
-    are alike, and the best of many is often so by luck. The first family is kept, unless another's is lower by half a
-    standard error.
-    families: the family of each trial, by name.
+    With few bags the least risk is a matter of chance, the more so the more trials there are; then the order says what
+    is to be expected beforehand.
     """
-    members: dict[str, list[str]] = {}
-    for name in trials:
-        members.setdefault(families[name], []).append(name)
-    heads = [_first_unless({name: trials[name] for name in names}, errors=1.0) for names in members.values()]
-    return _first_unless({name: trials[name] for name in heads}, errors=0.5)
-
-
-def _first_unless(trials: Mapping[str, Trial], errors: float) -> str:
-    """The first name, unless another's risk is lower by so many standard errors of the difference."""
     first = next(iter(trials))
 
     def gain(name: str) -> Floats:
         return trials[first].losses - trials[name].losses
 
-    better = [
-        name for name in trials if gain(name).mean() > errors * gain(name).std(ddof=1) / np.sqrt(len(gain(name))) > 0
-    ]
+    better = [name for name in trials if gain(name).mean() > 2 * gain(name).std(ddof=1) / np.sqrt(len(gain(name))) > 0]
     return min(better, key=lambda name: trials[name].risk, default=first)
 
 
