@@ -302,4 +302,26 @@ def test_two_processes_share_a_folder(tmp_path, undisturbed):
         told = process.communicate(timeout=300)
         assert process.returncode == 0, told
     pd.testing.assert_frame_equal(rows_of(tmp_path), undisturbed)
-    assert not list((tmp_path / "adult").glob(".*"))
+    assert {path.suffix for path in (tmp_path / "adult").iterdir()} == {".parquet"}
+
+
+def test_a_second_process_begins_with_what_the_first_left(tmp_path, rows, monkeypatch):
+    """Groups that are claimed come last; what another process has stored by then is not computed again."""
+    computed, folder = [], Folder(tmp_path, "adult")
+    claimed = units(plan(SMALL))[:2]
+    finished_elsewhere = work.compute(claimed[0])
+    for unit in claimed:
+        assert folder.claim(unit)
+    whole = work.compute
+
+    def compute(unit, threads=None):
+        computed.append(unit)
+        if len(computed) == 3:
+            folder.add(claimed[0], finished_elsewhere)
+        return whole(unit, threads)
+
+    monkeypatch.setattr(work, "compute", compute)
+    frame = run(SMALL, tmp_path)
+    assert list(frame["key"]) == [one.key for one in plan(SMALL)]
+    assert computed == [*units(plan(SMALL))[2:], claimed[1]]
+    assert not list((tmp_path / "adult").glob("*.claim"))

@@ -45,9 +45,23 @@ class Folder:
         """Whether these runs were computed together before."""
         return self._part(runs).is_file()
 
+    def claim(self, runs: Sequence[Run]) -> bool:
+        """Tell other processes that these runs are under way; False if another has told so before.
+
+        A process that was killed leaves its claims behind: a claim is a reason to begin with something else.
+        """
+        self.parts.mkdir(parents=True, exist_ok=True)
+        try:
+            self._part(runs).with_suffix(".claim").open("x").close()
+        except FileExistsError:
+            return False
+        return True
+
     def add(self, runs: Sequence[Run], records: Sequence[dict[str, Any]]) -> None:
         """Store runs that were computed together."""
-        write_table(pd.DataFrame(list(records)), self._part(runs))
+        part = self._part(runs)
+        write_table(pd.DataFrame(list(records)), part)
+        part.with_suffix(".claim").unlink(missing_ok=True)
 
     def gather(self) -> pd.DataFrame:
         """Write all finished runs to one file as well. The small files stay: another process may be at work."""

@@ -42,32 +42,34 @@ def run(
     `progress` is called with the runs done, their number and what comes now.
     """
     runs, folder = plan(config), Folder(out, config.dataset)
-    done = set(folder.read()["key"]) & {run.key for run in runs}
-    todo = units(runs, done)
-    finished = len(done)
-
-    def say(text: str) -> None:
-        if progress is not None:
-            progress(finished, len(runs), text)
-
-    say("starting")
     load(config.dataset, config.rows)  # a missing file is reported before anything is begun
     workers = Parallel(n_jobs=config.n_jobs, return_as="generator_unordered")
     threads = 1 if config.n_jobs > 1 else None
-    for unit in workers(delayed(_finish)(unit, str(out), threads) for unit in todo):
-        finished += len(unit)
-        say(f"{config.dataset}, bags of {unit[0].size}, repetition {unit[0].repetition + 1}")
+    for polite in (True, False):  # first what no other process works at, then what is still missing
+        done = set(folder.read()["key"]) & {run.key for run in runs}
+        if progress is not None:
+            progress(len(done), len(runs), "starting" if polite else "what other processes left")
+        for unit in workers(delayed(_finish)(unit, str(out), threads, polite) for unit in units(runs, done)):
+            done |= {one.key for one in unit}
+            if unit and progress is not None:
+                progress(len(done), len(runs), f"{config.dataset}, bags of {unit[0].size}")
     frame = folder.gather()
     order = {run.key: place for place, run in enumerate(runs)}
     frame = frame[frame["key"].isin(list(order))]
     return frame.sort_values("key", key=lambda keys: keys.map(order), ignore_index=True)
 
 
-def _finish(unit: list[Run], out: str, threads: int | None) -> list[Run]:
-    """Compute a group of runs and store it, unless another process has done so by now."""
+def _finish(unit: list[Run], out: str, threads: int | None, polite: bool) -> list[Run]:
+    """Compute a group of runs and store it, unless another process has done so or, if `polite`, is at it.
+
+    Returns what is stored by now: the group, or nothing.
+    """
     folder = Folder(out, unit[0].dataset)
-    if not folder.holds(unit):
-        folder.add(unit, compute(unit, threads))
+    if folder.holds(unit):
+        return unit
+    if not folder.claim(unit) and polite:
+        return []
+    folder.add(unit, compute(unit, threads))
     return unit
 
 
