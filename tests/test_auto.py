@@ -152,6 +152,15 @@ def test_clearly_better_is_two_standard_errors(problem, errors, name):
     assert choose({"first": first, "other": other}) == name
 
 
+def test_the_refit_is_the_candidate_alone():
+    X, y = crossed_rows(1600, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    y_bag = bw.aggregate(y, ids)
+    model = BagAutoClassifier(candidates=candidates(), random_state=7).fit(X, y_bag, bags=ids)
+    alone = candidates()[model.best_name_].set_params(random_state=7).fit(X, y_bag, bags=ids)
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X))
+
+
 def test_a_spent_budget_leaves_later_candidates_untried():
     X, y = linear_rows(1600, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)

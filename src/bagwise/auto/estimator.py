@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     max_levels: most columns for the levels of a category, where a candidate needs numbers.
     regret: β of the clipping threshold.  level: of the intervals.
     callback: called with each line of `trials_` as it is made.
-    random_state: for the folds and for candidates that have none of their own.
+    random_state: for the folds and for candidates that have none of their own. If it is a number, the refitted model is
+        the one that the candidate alone would be with it.
 
     trials_: one dict per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where
         it was not tried), seconds, weight in the final model, note (why it was not tried or failed).
@@ -95,7 +96,9 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
         views = Views.of(X, categorical, self.encoding_)
         problem = Problem(bags, folds, self.regret, self.level)
-        seeds = [int(seed) for seed in rng.integers(2**31, size=len(folds) + 1)]
+        last, *seeds = (int(seed) for seed in rng.integers(2**31, size=len(folds) + 1))
+        if isinstance(self.random_state, Integral):
+            last = int(self.random_state)
 
         self.trials_: list[dict[str, Any]] = []
         tried: dict[str, Trial] = {}
@@ -105,7 +108,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 continue
             began = time.monotonic()
             try:
-                trial = measure(candidate, views, problem, seeds[1:])
+                trial = measure(candidate, views, problem, seeds)
             except Exception as error:  # of whatever kind: the others may still do
                 self._record(name, seconds=time.monotonic() - began, note=f"failed: {error}")
                 continue
@@ -120,7 +123,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             if missing is None:
                 break
             try:
-                fitted[missing] = views.fit(candidates[missing], bags, seeds[0])
+                fitted[missing] = views.fit(candidates[missing], bags, last)
             except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
                 del tried[missing]
                 next(line for line in self.trials_ if line["candidate"] == missing)["note"] = f"failed: {error}"
