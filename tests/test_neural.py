@@ -361,6 +361,20 @@ def test_images_and_a_module_that_stays_as_it_was():
             BagNeuralClassifier(module=wrong, **FAST).fit(rng.random((40, 3)), np.arange(40) % 2)
 
 
+def test_the_network_for_images_is_the_papers():
+    network = cnn(3, 12, dropout=0.0, random_state=0)
+    first, second, last = (copy.deepcopy(network[place]).to(memory_format=torch.contiguous_format) for place in (0, 3, 8))
+    X = torch.randn(16, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    Z = torch.nn.functional.max_pool2d(first(X).relu(), 2)
+    Z = torch.nn.functional.max_pool2d(second(Z).relu(), 2)
+    expected = last(Z.flatten(1))
+    torch.testing.assert_close(network(X), expected)
+    expected.square().sum().backward()
+    network(X).square().sum().backward()
+    for place, layer in ((0, first), (3, second), (8, last)):
+        torch.testing.assert_close(network[place].weight.grad, layer.weight.grad, rtol=1e-4, atol=1e-5)
+
+
 def test_the_same_seed_gives_the_same_model_and_another_another(data):
     X, y, ids = data
     y_bag = bw.aggregate(y, ids)

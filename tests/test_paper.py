@@ -45,7 +45,7 @@ def rows(monkeypatch, one_thread):
     X = rng.normal(size=(1200, 4)).astype(np.float32)
     y = (X[:, 0] + 0.3 * rng.normal(size=1200) > 0).astype(int)
     split = Split(X[:800], y[:800], X[800:], y[800:])
-    monkeypatch.setattr(work, "load", lambda dataset, rows, *, table=False: split)
+    monkeypatch.setattr(work, "load", lambda dataset, rows, scaled=True, *, table=False: split)
     return split
 
 
@@ -65,6 +65,18 @@ def test_partitions_do_not_depend_on_what_else_is_computed():
     more = PaperConfig(**{**vars(SMALL), "methods": ("ours", "li", "vanilla_sq"), "sizes": (1, 4, 8)})
     keys = {one.key for one in plan(more)}
     assert {one.key for one in plan(SMALL)} <= keys
+
+
+def test_images_as_published_are_other_runs():
+    scaled, published = (plan(PaperConfig(dataset="mnist", scaled=scaled)) for scaled in (True, False))
+    assert not {one.key for one in scaled} & {one.key for one in published}
+
+
+@pytest.mark.skipif(not os.environ.get("BAGWISE_DATA"), reason="BAGWISE_DATA, with MNIST, is not set")
+def test_images_are_loaded_as_the_config_says():
+    scaled, published = (work.load("mnist", 50, scaled) for scaled in (True, False))
+    assert (scaled.X.max(), published.X.max()) == (1, 255)
+    np.testing.assert_allclose(published.X, scaled.X * 255, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", PRESETS)

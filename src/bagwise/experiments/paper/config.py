@@ -21,6 +21,8 @@ class PaperConfig:
     """Name of the data set."""
     rows: int = 0
     """Training rows, the first so many; 0 for all there are."""
+    scaled: bool = True
+    """Images scaled to [0, 1]; if false, the numbers 0 to 255 as published. Without effect on tables."""
     sizes: tuple[int, ...] = SIZES
     """Bag sizes k."""
     methods: tuple[str, ...] = PAPER

@@ -27,6 +27,7 @@ class Run:
 
     dataset: str
     rows: int
+    scaled: bool
     size: int
     method: str
     learning_rate: float
@@ -74,6 +75,7 @@ def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Ru
         Run(
             dataset=config.dataset,
             rows=config.rows,
+            scaled=config.scaled,
             size=size,
             method=name,
             learning_rate=rate,

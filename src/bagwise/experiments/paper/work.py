@@ -42,7 +42,7 @@ def run(
     `progress` is called with the runs done, their number and what comes now.
     """
     runs, folder = plan(config), Folder(out, config.dataset)
-    load(config.dataset, config.rows)  # a missing file is reported before anything is begun
+    load(config.dataset, config.rows, config.scaled)  # a missing file is reported before anything is begun
     workers = Parallel(n_jobs=config.n_jobs, return_as="generator_unordered")
     threads = 1 if config.n_jobs > 1 else None
     for polite in (True, False):  # first what no other process works at, then what is still missing
@@ -76,7 +76,7 @@ def _finish(unit: list[Run], out: str, threads: int | None, polite: bool) -> lis
 def compute(unit: Sequence[Run], threads: int | None = None) -> list[dict[str, Any]]:
     """The rows of runs that share data set, partition and fold."""
     first, start = unit[0], time.perf_counter()
-    split = load(first.dataset, first.rows)
+    split = load(first.dataset, first.rows, first.scaled)
     ids = random_bags(len(split.y), first.size, random_state=first.seed(0))
     bags = Bags.from_rows(aggregate(split.y, ids), ids)
     fold = folds_of(len(bags), _SHARE_HELD_OUT, np.random.default_rng(first.seed(2)))[0] if first.held_out else None
@@ -179,11 +179,16 @@ def _listed(values: Any, instead: Any) -> list[float]:
 
 
 @lru_cache(maxsize=2)
-def load(dataset: str, rows: int, *, table: bool = False) -> Split:
-    """A data set with its first `rows` training rows, 0 for all; `table`: with categories as they are."""
+def load(dataset: str, rows: int, scaled: bool = True, *, table: bool = False) -> Split:
+    """A data set with its first `rows` training rows, 0 for all; `table`: with categories as they are.
+
+    scaled: images to [0, 1].
+    """
     if dataset == "adult":
         split = datasets.adult(encoded=not table)
         if rows > len(split.y):
             raise ValueError(f"rows is {rows:,}, but Adult has {len(split.y):,} training rows.")
         return Split(split.X[: rows or None], split.y[: rows or None], split.X_test, split.y_test)
-    return getattr(datasets, dataset)(rows=rows or None)
+    if dataset == "higgs":
+        return datasets.higgs(rows=rows or None)
+    return getattr(datasets, dataset)(rows=rows or None, scaled=scaled)
