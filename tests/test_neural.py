@@ -363,7 +363,9 @@ def test_images_and_a_module_that_stays_as_it_was():
 
 def test_the_network_for_images_is_the_papers():
     network = cnn(3, 12, dropout=0.0, random_state=0)
-    first, second, last = (copy.deepcopy(network[place]).to(memory_format=torch.contiguous_format) for place in (0, 3, 8))
+    first, second, last = (
+        copy.deepcopy(network[place]).to(memory_format=torch.contiguous_format) for place in (0, 3, 8)
+    )
     X = torch.randn(16, 3, 12, 12, generator=torch.Generator().manual_seed(0))
     Z = torch.nn.functional.max_pool2d(first(X).relu(), 2)
     Z = torch.nn.functional.max_pool2d(second(Z).relu(), 2)
