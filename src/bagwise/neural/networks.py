@@ -54,7 +54,7 @@ def cnn(
         nn.Dropout(dropout),
         _drawn(nn.Linear, 64 * left * left, outputs, draw=draw),
     )
-    return network.to(memory_format=torch.channels_last)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def torch_generator(random_state: RandomState) -> torch.Generator:
