@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,30 @@ def from_state(cls: type, state: dict[str, Any], module: nn.Module | None) -> An
             raise ValueError(f"{name!r} is nothing that a network learns")
         setattr(model, name, value)
     model._shape, model._rows_seen = state["shape"], state["rows_seen"]
+    if model.dtype not in ("float32", "float64"):
+        raise ValueError(f"dtype must be 'float32' or 'float64', got {model.dtype!r}")
     dtype = getattr(torch, model.dtype)
     if module is not None:
         model._scale, body = None, copy.deepcopy(module).to(dtype)
     else:
         features, outputs = model._shape[0], int(np.size(model.prior_))
+        _require_sizes(state["weights"], [features, *model.hidden, outputs])
         model._scale = Standardise(np.zeros(features), np.ones(features), dtype)
         body = mlp(features, model.hidden, outputs).to(dtype)
     try:
         (body if own else nn.Sequential(model._scale, body)).load_state_dict(state["weights"])
     except RuntimeError:
         raise ValueError("the weights do not fit the module") from None
-    return model._resume(body)
+    try:
+        return model._resume(body)
+    except (AssertionError, RuntimeError):
+        raise ValueError(f"it was saved for the device {model.device!r}, which this machine does not have") from None
+
+
+def _require_sizes(weights: dict[str, Any], widths: list[int]) -> None:
+    """Raise unless the weights are those of a network of such layers: no more is built than the file has."""
+    sizes: dict[str, tuple[int, ...]] = {"0.mean": (widths[0],), "0.scale": (widths[0],)}
+    for layer, (wide, narrow) in enumerate(pairwise(widths)):
+        sizes |= {f"1.{2 * layer}.weight": (narrow, wide), f"1.{2 * layer}.bias": (narrow,)}
+    if {name: tuple(tensor.shape) for name, tensor in weights.items()} != sizes:
+        raise ValueError("the weights do not fit the module")

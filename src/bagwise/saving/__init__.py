@@ -1,16 +1,19 @@
 """Saved models: a folder that can be read without running any code.
 
-`save` writes a folder, `load` reads it back; predictions are then equal bit for bit. The folder holds
+`save` writes a folder, `load` reads it back; predictions are then equal bit for bit. `inspect` tells what a folder
+holds and builds nothing. The folder holds
 
-- `model.json`: ``format`` (its version), ``kind`` (the class), ``versions`` of the libraries, ``parameters`` and
-  ``fitted`` attributes, and the size and SHA-256 checksum of every other file and of this one;
-- `arrays.npz`: NumPy's arrays, never pickled;
+- `model.json`: ``format`` (its version), ``kind`` (the class), ``versions`` of the libraries, ``about`` (facts given to
+  `save`: columns, how it was trained, how good it is), ``parameters`` and ``fitted`` attributes, and the size and
+  SHA-256 checksum of every other file and of this one;
+- `arrays.safetensors`: NumPy's arrays and torch's tensors;
 - `trees-0.txt`, …: LightGBM models in LightGBM's own text.
 
 A file names classes but never brings code along: only classes of the table in `saving.kinds` are built. A class of
 your own is added by `register`, in your program, before `load`. Checksums find damage; they are no signature, so what
 comes from elsewhere is also checked before it is used: damaged or hostile folders end in one sentence, a ValueError
-or an OSError.
+or an OSError. Files of a model lie in its folder themselves: links, pipes and devices are refused. Other files in the
+folder do not matter.
 
 What can be saved: None, bool, int, float, str, lists, tuples, dicts, NumPy scalars and arrays (object
 arrays of those too), torch tensors, LightGBM boosters, and objects of known classes. Random generators are saved as
@@ -30,6 +33,9 @@ How an object of a known class is taken apart:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +43,29 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.saving import folder as _folder
+from bagwise.saving.about import facts
 from bagwise.saving.codec import Decoder, Encoder
-from bagwise.saving.kinds import register, require_known
+from bagwise.saving.kinds import register, require_known, short
 
-__all__ = ["load", "register", "save"]
+__all__ = ["Saved", "inspect", "load", "register", "save"]
 
 
-def save(model: BaseEstimator, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+def save(
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    about: dict[str, Any] | None = None,
+) -> None:
     """Save a fitted model as a folder that `load` reads without running code.
 
     The folder appears whole or not at all.
 
-    model: a fitted estimator of bagwise, or of a class that was registered.
+    model: a fitted estimator of bagwise, or of a class that was registered; or a `bagwise.tables.TableModel`.
     folder: where to; it must not exist.
     force: replace the folder if it is itself a saved model, and holds nothing else.
+    about: facts to keep beside the model, such as its columns, how it was trained and how good it is: finite numbers,
+        strings, True, False, None, and lists and dicts of them. `inspect` returns them.
 
     >>> import tempfile
     >>> import numpy as np
@@ -65,10 +80,12 @@ def save(model: BaseEstimator, folder: str | os.PathLike[str], *, force: bool = 
     True
     """
     require_known(model)
-    check_is_fitted(model)
+    if isinstance(model, BaseEstimator):
+        check_is_fitted(model)
+    told = facts(about)
     place = _folder.check_target(Path(folder), force=force)
     encoder = Encoder()
-    document = encoder.encode_object(model)
+    document = {**encoder.encode_object(model), "about": told}
     _folder.write(place, document, encoder.files(), force=force)
 
 
@@ -80,17 +97,70 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
 
     An OSError is raised where there is nothing to read, a ValueError where the folder is not a sound model.
     """
-    place = Path(folder)
-    try:
+    with _telling(folder) as place:
         document, files = _folder.read(place)
         decoder = Decoder(files, module)
         model = decoder.decode_model(document)
         if module is not None and not decoder.used_module:
             raise ValueError("module was given, but this model takes none")
+    return model
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a saved model tells about itself.
+
+    kind: the name of its class.  format: the version of the folder's format.  versions: of the libraries that saved
+    it, by name.  about: the facts that were given to `save`.  files: how many bytes each file has, by name.
+    """
+
+    kind: str
+    format: int
+    versions: dict[str, str]
+    about: dict[str, Any]
+    files: dict[str, int]
+
+
+def inspect(folder: str | os.PathLike[str]) -> Saved:
+    """What `folder` holds, checked for damage as `load` does, without building the model or importing its libraries.
+
+    The kind may be one that only its own program knows (see `register`): whether it can be built, `load` finds out.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import bagwise as bw
+    >>> model = bw.BagRidgeClassifier().fit(np.arange(40.0)[:, None], np.arange(40) % 2)
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     save(model, f"{place}/model", about={"columns": ["age"]})
+    ...     saved = inspect(f"{place}/model")
+    >>> saved.kind, saved.about
+    ('BagRidgeClassifier', {'columns': ['age']})
+    >>> sorted(saved.files)
+    ['arrays.safetensors', 'model.json']
+    """
+    with _telling(folder) as place:
+        document, files = _folder.read(place)
+        kind, versions = document["kind"], document.get("versions")
+        if not isinstance(kind, str):
+            raise ValueError(f"it names the kind {short(kind)}, which is none")
+        if not (isinstance(versions, dict) and all(isinstance(version, str) for version in versions.values())):
+            raise ValueError("it does not tell which versions saved it")
+        sizes = {name: len(data) for name, data in files.items()}
+    return Saved(kind, document["format"], versions, document["about"], sizes)
+
+
+@contextmanager
+def _telling(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """Whatever damage makes the libraries raise, the user gets one sentence."""
+    place = Path(folder)
+    try:
+        yield place
     except OSError:
         raise
+    except MemoryError:
+        raise ValueError(f"{place} cannot be loaded: there is not enough memory for it.") from None
     except ValueError as error:
-        raise ValueError(f"{place} cannot be loaded: {str(error).rstrip('.')}.") from None
-    except Exception as error:  # whatever damage makes the libraries raise, the user gets one sentence
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ValueError(f"{place} cannot be loaded: {reason if len(reason) <= 400 else reason[:399] + '…'}.") from None
+    except Exception as error:
         raise ValueError(f"{place} cannot be loaded: it is damaged ({type(error).__name__}).") from None
-    return model

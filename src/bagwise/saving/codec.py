@@ -6,29 +6,26 @@ In JSON, None, bool, int, finite floats, str and lists stand for themselves. Eve
 
 from __future__ import annotations
 
-import io
 import math
 import sys
-import zipfile
+from collections import Counter
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from bagwise.saving import trees
-from bagwise.saving.kinds import find, has_state, is_known, short
+from bagwise.saving import arrays, trees
+from bagwise.saving.kinds import find, has_state, is_known, is_model, short
 
 _DEEPEST = 40
-_ARRAYS = "arrays.npz"
+_MOST_ALIKE = 20  # keys of a dict with the same hash: more are chosen to make it slow
 _RANDOM = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence)
 _SCALARS = {
     np.dtype(code).name: np.dtype(code).type
     for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
-_TENSORS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16")
 _NOT_STATE = {"_metadata_request"}  # what scikit-learn keeps in an instance beside parameters and fitted attributes
 
 
@@ -36,16 +33,14 @@ class Encoder:
     """Takes objects apart. Arrays and trees gather in `files`, the rest is returned as JSON."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self._arrays = arrays.Gathered()
         self._trees: list[str] = []
         self._depth = 0
 
     def files(self) -> dict[str, bytes]:
         """The files that hold what is not in the JSON."""
-        files = {f"trees-{number}.txt": text.encode() for number, text in enumerate(self._trees)}
-        if self._arrays:
-            files[_ARRAYS] = _pack(self._arrays)
-        return files
+        texts = {f"trees-{number}.txt": text.encode() for number, text in enumerate(self._trees)}
+        return {**self._arrays.files(), **texts}
 
     def encode_object(self, value: Any) -> dict[str, Any]:
         """An object of a known class."""
@@ -104,16 +99,11 @@ class Encoder:
             if value.dtype == object:
                 items = [self._encode(item, where) for item in value.ravel().tolist()]
                 return {"kind": "objects", "shape": list(value.shape), "items": items}
-            if value.dtype.kind in "biufcUSmM":
-                return {"kind": "array", "name": self._keep(value)}
-        if is_torch_array(value) and str(value.dtype).removeprefix("torch.") in _TENSORS:
-            name = str(value.dtype).removeprefix("torch.")
-            plain = value.detach().cpu().contiguous()
-            if name == "bfloat16":  # which NumPy does not have
-                import torch
-
-                plain = plain.view(torch.int16)
-            return {"kind": "tensor", "type": name, "name": self._keep(plain.numpy())}
+            if arrays.can_hold(value):
+                return {"kind": "array", **self._arrays.add(value)}
+        tensor_type = arrays.tensor_type(value)
+        if tensor_type is not None:
+            return {"kind": "tensor", "type": tensor_type, **self._arrays.add_tensor(value)}
         lightgbm = sys.modules.get("lightgbm")
         if lightgbm is not None and isinstance(value, lightgbm.Booster):
             self._trees.append(trees.to_text(value))
@@ -123,26 +113,22 @@ class Encoder:
             "such as numbers, strings, lists or arrays."
         )
 
-    def _keep(self, array: NDArray[Any]) -> str:
-        name = f"a{len(self._arrays)}"
-        self._arrays[name] = np.asarray(array)
-        return name
-
 
 class Decoder:
     """Puts objects together again, and trusts nothing it reads."""
 
     def __init__(self, files: dict[str, bytes], module: Any = None) -> None:
         self._files = files
-        self._arrays = _unpack(files[_ARRAYS]) if _ARRAYS in files else {}
+        self._arrays = arrays.unpack(files[arrays.NAME]) if arrays.NAME in files else {}
+        self._taken: set[int] = set()
         self._module = module
         self._depth = 0
         self.used_module = False
 
-    def decode_model(self, document: dict[str, Any]) -> BaseEstimator:
-        """The estimator that a document describes."""
+    def decode_model(self, document: dict[str, Any]) -> Any:
+        """The model that a document describes."""
         cls = find(document["kind"])
-        if not issubclass(cls, BaseEstimator):
+        if not is_model(cls):
             raise ValueError(f"it holds a {cls.__name__}, which is no model")
         return self._object(cls, document)
 
@@ -207,11 +193,11 @@ class Decoder:
         if kind == "scalar":
             return self._scalar(value.get("type"), self._decode(value.get("value")))
         if kind == "array":
-            return self._array(value.get("name"))
+            return arrays.find(self._arrays, value)
         if kind == "objects":
             return self._objects(value.get("shape"), self._decode(value.get("items")))
         if kind == "tensor":
-            return self._tensor(value.get("type"), self._array(value.get("name")))
+            return arrays.find_tensor(self._arrays, value)
         if kind == "trees":
             return self._trees(value.get("number"))
         return self._object(find(kind), value)
@@ -219,7 +205,10 @@ class Decoder:
     def _pairs(self, items: list[Any]) -> dict[Any, Any]:
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in items):
             raise ValueError("a dict does not consist of pairs")
-        return {self._decode(key): self._decode(item) for key, item in items}
+        pairs = [(self._decode(key), self._decode(item)) for key, item in items]
+        if max(Counter(hash(key) for key, _ in pairs).values(), default=0) > _MOST_ALIKE:
+            raise ValueError("the keys of a dict are too much alike")
+        return dict(pairs)
 
     def _scalar(self, name: Any, value: Any) -> Any:
         if name == "str" and isinstance(value, str):
@@ -228,11 +217,6 @@ class Decoder:
             raise ValueError(f"{short(value)} is no number of type {short(name)}")
         with np.errstate(all="ignore"):
             return _SCALARS[name](value)
-
-    def _array(self, name: Any) -> NDArray[Any]:
-        if not (isinstance(name, str) and name in self._arrays):
-            raise ValueError(f"the array {short(name)} is missing")
-        return self._arrays[name]
 
     def _objects(self, shape: Any, items: Any) -> NDArray[Any]:
         sound = isinstance(shape, list) and all(type(length) is int and length >= 0 for length in shape)
@@ -243,43 +227,11 @@ class Decoder:
             flat[place] = item
         return flat.reshape(shape)
 
-    def _tensor(self, name: Any, array: NDArray[Any]) -> Any:
-        try:
-            import torch
-        except ImportError:
-            raise ValueError("it holds torch tensors: pip install 'bagwise[neural]'") from None
-        if name not in _TENSORS or array.dtype.name != ("int16" if name == "bfloat16" else name):
-            raise ValueError(f"a tensor of type {short(name)} cannot be made of numbers of type {array.dtype.name}")
-        tensor = torch.from_numpy(array)
-        return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
-
     def _trees(self, number: Any) -> Any:
         name = f"trees-{number}.txt"
         if type(number) is not int or name not in self._files:
             raise ValueError(f"the file {short(name)} is missing")
+        if number in self._taken:  # read again and again, a small file would take for ever
+            raise ValueError(f"{name} is used twice")
+        self._taken.add(number)
         return trees.from_text(self._files[name], name)
-
-
-def _pack(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """The bytes of an npz file; nothing is pickled or compressed."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-        for name, array in arrays.items():
-            with file.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def _unpack(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file. Compressed ones are refused: a small file must not fill the memory."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in file.infolist()):
-                raise ValueError("compressed")
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        if not all(isinstance(array, np.ndarray) for array in arrays.values()):  # NumPy returns other files as bytes
-            raise ValueError("no arrays")
-        return arrays
-    except Exception:  # zipfile and NumPy raise many kinds
-        raise ValueError(f"{_ARRAYS} is damaged") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -16,13 +17,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from bagwise.saving.about import facts
 from bagwise.saving.kinds import short
 
-FORMAT = 1
+FORMAT = 2
 _MODEL = "model.json"
-_FILE = re.compile(r"arrays\.npz|trees-[0-9]{1,6}\.txt")
+_FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files
-_LIBRARIES = ("numpy", "scikit-learn", "lightgbm", "torch")
+_LIBRARIES = ("numpy", "scikit-learn", "lightgbm", "torch", "safetensors")
+# Links are not followed and pipes not waited for; Windows has no such options, but one without which files are text.
+_OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 
 
 # -- writing ------------------------------------------------------------------------------------------------------
@@ -42,7 +46,7 @@ def check_target(folder: Path, *, force: bool) -> Path:
         raise FileExistsError(
             f"{folder} exists already and is no saved model: only a saved model is replaced; choose another folder."
         ) from None
-    others = sorted(set(os.listdir(place)) - expected)
+    others = sorted(entry.name for entry in os.scandir(place) if entry.name not in expected or entry.is_dir())
     if others:
         raise FileExistsError(f"{folder} holds {others[0]!r}, which is no part of the model: move it away first.")
     return place
@@ -106,42 +110,58 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise FileNotFoundError(f"there is no saved model at {folder}.")
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is no folder: a saved model is a folder with {_MODEL} in it.")
-    document = _parse(_read(folder, _MODEL))
+    text = _read(folder, _MODEL)
+    document = _parse(text)
     expected = document.pop("sha256", None)
     if expected != _digest(_canonical(document)):
         raise ValueError(f"{_MODEL} was changed or damaged after it was saved (its checksum differs)")
-    files = {}
+    files = {_MODEL: text}
     for name, entry in _listed(document).items():
         if not (isinstance(entry, dict) and type(entry.get("bytes")) is int):
             raise ValueError(f"{_MODEL} does not say how large {name} is")
-        data = _read(folder, name, entry["bytes"])
-        if entry.get("sha256") != _digest(data):
+        files[name] = _read(folder, name, entry["bytes"])
+        if entry.get("sha256") != _digest(files[name]):
             raise ValueError(f"{name} was changed or damaged after it was saved (its checksum differs)")
-        files[name] = data
+    document["about"] = facts(document.get("about"))
     return document, files
 
 
 def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
-    """The bytes of a file that is a real one (no pipe, no device) and as large as it should be."""
+    """The bytes of a file that is a real one (no link, no pipe, no device) and as large as it should be.
+
+    It is opened once and then looked at again, since another may have taken its place.
+    """
     path = folder / name
     try:
-        status = path.stat()
+        _require_file(name, path.lstat().st_mode)
+        with open(os.open(path, _OPEN), "rb") as file:
+            status = os.fstat(file.fileno())
+            _require_file(name, status.st_mode)
+            if expected is None and status.st_size > _LARGEST:
+                raise ValueError(f"{name} is larger than any model's")
+            if expected is not None and status.st_size != expected:
+                raise ValueError(f"{name} has {status.st_size} bytes instead of {expected}: it was cut off or changed")
+            return file.read(status.st_size)
     except FileNotFoundError:
         raise ValueError(f"{name} is missing") from None
-    if not stat.S_ISREG(status.st_mode):
+    except OSError as error:
+        raise type(error)(f"{path} cannot be read ({error.strerror}).") from None
+
+
+def _require_file(name: str, mode: int) -> None:
+    if stat.S_ISLNK(mode):
+        raise ValueError(f"{name} is a link: put the file itself in its place")
+    if not stat.S_ISREG(mode):
         raise ValueError(f"{name} is no file")
-    if expected is None and status.st_size > _LARGEST:
-        raise ValueError(f"{name} is larger than any model's")
-    if expected is not None and status.st_size != expected:
-        raise ValueError(f"{name} has {status.st_size} bytes instead of {expected}: it was cut off or changed")
-    return path.read_bytes()
 
 
 def _parse(data: bytes) -> dict[str, Any]:
     """model.json as a dict of a format that this version reads."""
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):  # not JSON, not UTF-8, numbers too long, nested without end
+        document = json.loads(
+            data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
+        )
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, numbers too long, keys twice, nested without end
         raise ValueError(f"{_MODEL} is not readable as JSON: it was cut off or damaged") from None
     if not (isinstance(document, dict) and "format" in document and "kind" in document):
         raise ValueError(f"{_MODEL} is not that of a bagwise model")
@@ -167,6 +187,20 @@ def _listed(document: dict[str, Any]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is too large")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    items = dict(pairs)
+    if len(items) != len(pairs):
+        raise ValueError("a key is there twice")
+    return items
 
 
 def _canonical(document: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any, TypeVar
@@ -19,10 +20,14 @@ _ROOM_OF = {
     "BagSGDClassifier": "bagwise.linear",
     "BagSGDRegressor": "bagwise.linear",
     "Boosted": "bagwise.boosting.trees",
+    "Column": "bagwise.tables.roles",
     "Encoding": "bagwise.features",
     "FeatureCodes": "bagwise.features",
+    "Features": "bagwise.tables.features",
     "GroupPriorClassifier": "bagwise.baselines",
+    "TableModel": "bagwise.tables.model",
 }
+_OTHER_MODELS = {"TableModel"}  # that are no estimators
 _REGISTERED: dict[str, type] = {}
 
 Class = TypeVar("Class", bound=type)
@@ -78,10 +83,15 @@ def is_known(value: Any) -> bool:
     return _REGISTERED.get(name) is cls or (ours and find(name) is cls)
 
 
+def is_model(cls: type) -> bool:
+    """Whether objects of a class are models, not parts of one."""
+    return issubclass(cls, BaseEstimator) or cls.__name__ in _OTHER_MODELS
+
+
 def require_known(model: Any) -> None:
     """Raise unless `model` is an estimator that can be saved."""
     name = type(model).__name__
-    if is_known(model) and isinstance(model, BaseEstimator):
+    if is_known(model) and is_model(type(model)):
         return
     if hasattr(model, "best_estimator_"):
         raise ValueError(f"a {name} cannot be saved: save its best_estimator_.")
@@ -93,7 +103,18 @@ def require_known(model: Any) -> None:
     )
 
 
+class _Brief(reprlib.Repr):
+    """Plain values in part, objects by their class alone: showing one whole may take long, or fail."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        return repr(x) if x is None or isinstance(x, (bool, float)) else f"a {type(x).__name__}"
+
+
+_brief = _Brief()
+_brief.maxstring = 60
+
+
 def short(value: Any) -> str:
     """A value from a file as an error message shows it: never long."""
-    text = repr(value)
+    text = _brief.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

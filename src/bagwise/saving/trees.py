@@ -1,7 +1,9 @@
 """LightGBM's text, cut to what prediction needs, and checked before LightGBM reads it.
 
 LightGBM's reader trusts its input: a child that points back at its parent would make prediction run for ever, a wrong
-count would make it read beyond an array. So every tree is checked to be a tree.
+count would make it read beyond an array. So every tree is checked to be a tree. It also finds the end of a tree by an
+empty line: without one it would mix a tree with the next, or look for more beyond the end of the text. So the text is
+laid out as LightGBM writes it, to the last line break.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _HEADER = {
     "max_feature_idx": r"\d{1,8}",
     "objective": r"regression|cross_entropy",  # others may expect more outputs than there are trees
     "feature_names": r"\S+( \S+)*",
-    "feature_infos": r"\S+( \S+)*",
+    "feature_infos": r"[^\s=]+( [^\s=]+)*",
 }
 _OPTIONAL = {"objective"}
 _PER_NODE = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
@@ -57,7 +59,7 @@ def check(text: str) -> None:
     """Raise unless the text is a header and trees of which each is one."""
     if "\0" in text or "\r" in text or not text.endswith("\n" + _END):
         raise ValueError("it does not end where it should")
-    header, *trees = text.removesuffix(_END).split("Tree=")
+    header, *trees = text.removesuffix(_END).split("Tree=")  # at the start of a line, since empty lines come before
     n_features, per_iteration = _check_header(header)
     if len(trees) % per_iteration:
         raise ValueError("trees are missing")
@@ -66,15 +68,17 @@ def check(text: str) -> None:
         if first != str(number):
             raise ValueError(f"tree {number} is out of order")
         try:
-            _check_tree(_pairs(rest), n_features)
-        except (ValueError, KeyError, OverflowError) as error:
+            _check_tree(_pairs(rest, end="\n\n\n"), n_features)
+        except ValueError as error:
             raise ValueError(f"tree {number}: {error}") from None
 
 
-def _pairs(block: str) -> dict[str, str]:
-    """The lines ``key=value`` of a block, which an empty line ends."""
+def _pairs(block: str, *, end: str) -> dict[str, str]:
+    """The lines ``key=value`` of a block; of its empty lines there are neither more nor fewer than LightGBM writes."""
+    if not block.endswith(end):
+        raise ValueError("an empty line is missing")
     pairs: dict[str, str] = {}
-    for line in block.rstrip("\n").split("\n"):
+    for line in block.removesuffix(end).split("\n"):
         key, equals, value = line.partition("=")
         if not equals or key in pairs:
             raise ValueError(f"wrong line {line[:30]!r}")
@@ -85,11 +89,11 @@ def _pairs(block: str) -> dict[str, str]:
 def _check_header(header: str) -> tuple[int, int]:
     """Numbers of features and of trees per iteration."""
     first, _, rest = header.partition("\n")
-    pairs = _pairs(rest)
+    pairs = _pairs(rest, end="\n\n")
     if first != "tree" or not set(_HEADER) - _OPTIONAL <= set(pairs) <= set(_HEADER):
         raise ValueError("wrong header")
     for key, value in pairs.items():
-        if not re.fullmatch(_HEADER[key], value):
+        if not re.fullmatch(_HEADER[key], value, re.ASCII):
             raise ValueError(f"{key} is {value[:30]!r}")
     n_features = int(pairs["max_feature_idx"]) + 1
     if not len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features:
@@ -101,8 +105,8 @@ def _check_header(header: str) -> tuple[int, int]:
 
 def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     """Raise unless every node but the first, and every leaf, is the child of one earlier node."""
-    leaves, categorical = (_numbers(pairs, key, 1, whole=True)[0] for key in ("num_leaves", "num_cat"))
-    if leaves < 1 or categorical < 0 or pairs["is_linear"] != "0":
+    leaves, categorical = (int(_numbers(pairs, key, 1, whole=True)[0]) for key in ("num_leaves", "num_cat"))
+    if leaves < 1 or categorical < 0 or pairs.get("is_linear") != "0":
         raise ValueError("it has no leaves, or linear ones")
     optional = ("cat_boundaries", "cat_threshold") if categorical else ()
     plain = ("num_leaves", "num_cat", "is_linear", "shrinkage")
@@ -124,7 +128,7 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
         raise ValueError("it splits on a feature that is not there")
     if ((node["decision_type"] < 0) | (node["decision_type"] > 15)).any():
         raise ValueError("it decides in an unknown way")
-    _check_categories(pairs, node, int(categorical))
+    _check_categories(pairs, node, categorical)
 
 
 def _check_categories(pairs: dict[str, str], node: dict[str, NDArray[Any]], count: int) -> None:
@@ -134,14 +138,15 @@ def _check_categories(pairs: dict[str, str], node: dict[str, NDArray[Any]], coun
     if count:
         n_words = len(pairs["cat_threshold"].split(" "))
         start = _numbers(pairs, "cat_boundaries", count + 1, whole=True)
-        words = _numbers(pairs, "cat_threshold", n_words, whole=True)
+        words = _numbers(pairs, "cat_threshold", n_words, whole=True, below=2**32)
         if start[0] != 0 or start[-1] != n_words or (np.diff(start) < 1).any() or (words < 0).any():
             raise ValueError("its categories are not there")
 
 
-def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False) -> NDArray[Any]:
-    """The numbers of a line, as many as there must be."""
-    words = pairs[key].split(" ") if pairs[key] else []
+def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False, below: int = 2**31) -> NDArray[Any]:
+    """The numbers of a line, as many as there must be; whole ones are such that LightGBM's integers hold them."""
+    text = pairs.get(key, "")
+    words = text.split(" ") if text else []
     if len(words) != size:
         raise ValueError(f"{key} has {len(words)} numbers instead of {size}")
     pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
@@ -149,6 +154,6 @@ def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False)
     if wrong:
         raise ValueError(f"{key} holds {wrong[0][:30]!r}")
     numbers = np.array([int(word) if whole else float(word) for word in words])
-    if whole and len(numbers) and np.abs(numbers).max() >= 2**32:
+    if whole and len(numbers) and np.abs(numbers).max() >= below:
         raise ValueError(f"{key} holds numbers that are too large")
     return numbers
