@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,22 @@ class FeatureCodes:
 
 
 class TableFeatures:
-    """Features that may be categories or missing: NaN is a missing value, infinity an error."""
+    """Features that may be categories or missing: NaN is a missing value, infinity an error.
+
+    categorical_features: numbers of the columns of an array that hold codes of categories.
+    """
 
     features_: FeatureCodes
+    categorical_features: Sequence[int] | None
+
+    def _categorical(self) -> list[int]:
+        """Numbers of the columns that are categories, because the table says so or the user."""
+        n = len(self.features_.categories)
+        given = [] if self.categorical_features is None else list(self.categorical_features)
+        for column in given:
+            if not (isinstance(column, Integral) and 0 <= int(column) < n):
+                raise ValueError(f"categorical_features must be numbers of columns from 0 to {n - 1}, got {column!r}.")
+        return sorted({*self.features_.categorical, *(int(column) for column in given)})
 
     def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
         if not fitting:

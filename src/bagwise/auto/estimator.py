@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -36,6 +36,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
         `held_out_bags` bags.
     max_levels: most columns for the levels of a category, where a candidate needs numbers.
+    categorical_features: columns of an array that hold category codes (tables say so by their types).
     regret: β of the clipping threshold.  level: of the intervals.
     callback: called with each line of `trials_` as it is made.
     random_state: for the folds and for candidates that have none of their own. If it is a number, the refitted model is
@@ -67,6 +68,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         cv: int = 5,
         held_out_bags: int = ENOUGH,
         max_levels: int = 64,
+        categorical_features: Sequence[int] | None = None,
         regret: float = 0.01,
         level: float = 0.95,
         callback: Callable[[dict[str, Any]], object] | None = None,
@@ -78,6 +80,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.cv = cv
         self.held_out_bags = held_out_bags
         self.max_levels = max_levels
+        self.categorical_features = categorical_features
         self.regret = regret
         self.level = level
         self.callback = callback
@@ -91,7 +94,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
         if not folds:
             raise ValueError(f"there are {len(bags)} bags only: 4 are needed at least, to hold some out.")
-        categorical = self.features_.categorical
+        categorical = self._categorical()
         inside = X if bags.n_bagged == len(X) else X[np.sort(bags.order)]  # rows in no bag say nothing
         self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
         views = Views.of(X, categorical, self.encoding_)
@@ -169,7 +172,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             self.callback(dict(line))
 
     def _predict_mean(self, X: Floats) -> Floats:
-        views = Views.of(X, self.features_.categorical, self.encoding_)
+        views = Views.of(X, self._categorical(), self.encoding_)
         classes = len(self.classes_) > 2
         parts = (
             weight * probabilities(model, views.of_model(model), classes)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 
-import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.choice import Choice, choose, join, mean_path
 from bagwise.boosting.jobs import Job, Table, side_by_side
 from bagwise.boosting.links import IDENTITY, LOGIT
+from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
 from bagwise.boosting.trees import TreeOptions
 from bagwise.features import TableFeatures
 
@@ -71,14 +71,26 @@ class _BoostingFit(TableFeatures):
             code = bags.code[rows]
             noise = None if bags.noise_variance is None else bags.noise_variance[code]
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
-        options = self._options(bags)
-        rng = generator(self.random_state)
-        categorical = sorted({*self.features_.categorical, *self._categorical(X.shape[1])})
-        data = lgb.Dataset(
-            X, label=np.zeros(len(X)), categorical_feature=categorical, params=options.for_lightgbm(0, X.shape[1])
-        ).construct()
-        table, kinds = Table(X, data, bags), {kind: self._kind(options, kind) for kind in self.kinds}
-        chosen = self._choose(table, kinds, penalties, seed=int(rng.integers(2**31)))
+        table, rng = self._table(InMemory(X), bags), generator(self.random_state)
+        self._fit_table(table, self._choose(table, penalties, seed=int(rng.integers(2**31))), rng)
+
+    def _fit_streamed(self, X: Floats, bags: Bags, source: Blocks, everything: Bags) -> None:
+        """Learn from blocks of rows, which are read one at a time.
+
+        X, bags: a sample of whole bags, on which penalty, number of trees and stretch are chosen.
+        everything: the bags of all rows of `source`, in its order.
+        """
+        penalties, rng = self._check_parameters(), generator(self.random_state)
+        chosen = self._choose(self._table(InMemory(X), bags), penalties, seed=int(rng.integers(2**31)))
+        self._fit_table(self._table(Streamed(source), everything), chosen, rng)
+
+    def _table(self, rows: Rows, bags: Bags) -> Table:
+        parameters = self._options(bags).for_lightgbm(0, rows.shape[1], lean=rows.alone)
+        return Table(rows, rows.dataset(self._categorical(), parameters), bags)
+
+    def _fit_table(self, table: Table, chosen: Mapping[str, Choice], rng: np.random.Generator) -> None:
+        """The fits that predictions are the mean of."""
+        kinds = self._kinds(table.bags)
         self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
         self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
         self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
@@ -87,16 +99,14 @@ class _BoostingFit(TableFeatures):
             for kind, choice in chosen.items()
             for _ in range(self.n_fits)
         ]
-        fits = iter(side_by_side([job.fit for job in jobs], X, self.n_jobs))
+        fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
-        self._classes = bags.proportion.ndim == 2
+        self._classes = table.bags.proportion.ndim == 2
 
-    def _choose(
-        self, table: Table, kinds: Mapping[str, TreeOptions], penalties: Sequence[float], *, seed: int
-    ) -> dict[str, Choice]:
+    def _choose(self, table: Table, penalties: Sequence[float], *, seed: int) -> dict[str, Choice]:
         """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
         self.stretch_, self.risk_ = 1.0, np.nan
-        rng = generator(seed)
+        rng, kinds = generator(seed), self._kinds(table.bags)
         folds = folds_of(len(table.bags), self.cv, rng)
         if not folds:  # two or three bags: nothing to hold out, nothing to choose
             unknown = np.full(self.n_estimators, np.nan)
@@ -109,7 +119,7 @@ class _BoostingFit(TableFeatures):
             for penalty in penalties
             for fold, one in zip(folds, seeds, strict=True)
         ]
-        paths = iter(side_by_side([job.path for job in jobs], table.X, self.n_jobs))
+        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs))
         chosen: dict[str, Choice] = {}
         for kind in kinds:
             joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
@@ -118,19 +128,11 @@ class _BoostingFit(TableFeatures):
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
 
-    def _kind(self, options: TreeOptions, kind: str) -> TreeOptions:
-        if kind == "greedy":
-            return options
-        return replace(options, extra_trees=True, link=LOGIT if isinstance(self, BagClassifier) else IDENTITY)
-
-    def _categorical(self, n_features: int) -> list[int]:
-        given = [] if self.categorical_features is None else list(self.categorical_features)
-        for column in given:
-            if not (isinstance(column, Integral) and 0 <= int(column) < n_features):
-                raise ValueError(
-                    f"categorical_features must be numbers of columns from 0 to {n_features - 1}, got {column!r}."
-                )
-        return [int(column) for column in given]
+    def _kinds(self, bags: Bags) -> dict[str, TreeOptions]:
+        options = self._options(bags)
+        link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
+        known = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
+        return {kind: known[kind] for kind in self.kinds}
 
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]

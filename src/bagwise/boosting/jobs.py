@@ -9,23 +9,23 @@ from typing import TypeVar
 import joblib
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise._folds import Fold
 from bagwise.bags import Bags
 from bagwise.boosting.choice import Path
+from bagwise.boosting.rows import Rows
 from bagwise.boosting.trees import Boosted, TreeOptions, boost, targets
 
 Result = TypeVar("Result")
 
-_ONE_THREAD = 200_000  # numbers in X below which threads wait for each other longer than they work
+_ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What fits share.  data: X as LightGBM holds it.  bags: all that may be fitted to or held out."""
+    """What fits share.  data: the rows as LightGBM holds them.  bags: all that may be fitted to or held out."""
 
-    X: NDArray[np.floating]
+    rows: Rows
     data: lgb.Dataset
     bags: Bags
 
@@ -44,8 +44,8 @@ class Job:
     def fit(self, n_jobs: int) -> Boosted:
         """The fit, by `n_jobs` threads."""
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
-        return boost(
-            table.X,
+        model = boost(
+            table.rows,
             table.data,
             table.bags if fold is None else table.bags.take(fold.train),
             options,
@@ -54,6 +54,9 @@ class Job:
             watch=None if fold is None else table.bags.take(fold.held_out),
             patience=self.patience,
         )
+        if table.rows.alone:
+            model.release()
+        return model
 
     def path(self, n_jobs: int) -> Path:
         """What the fit says, tree by tree, about bags it did not see; p and E[h] come from those it saw."""
@@ -64,9 +67,9 @@ class Job:
         return Path(np.stack(fit.deviations, axis=2) if fit.deviations else empty, target, watch.noise_per_row)
 
 
-def side_by_side(calls: Sequence[Callable[[int], Result]], X: NDArray[np.floating], n_jobs: int) -> list[Result]:
+def side_by_side(calls: Sequence[Callable[[int], Result]], rows: Rows, n_jobs: int) -> list[Result]:
     """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all."""
-    threads = n_jobs if n_jobs > 0 else 1 if X.size < _ONE_THREAD else joblib.cpu_count()
-    at_once = min(threads, len(calls))
+    threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
+    at_once = 1 if rows.alone else min(threads, len(calls))
     run = joblib.Parallel(n_jobs=at_once, prefer="threads")
     return list(run(joblib.delayed(call)(threads // at_once) for call in calls))

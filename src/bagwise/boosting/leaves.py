@@ -60,7 +60,8 @@ def _products(
     """AᵀK⁻¹A and Aᵀ weights. Where bags have fewer rows than there are leaves, A is not written out."""
     m = len(bags)
     if m * n_leaves <= 4 * len(leaf):
-        cell = bags.repeat(np.arange(m)) * n_leaves + leaf
+        cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
+        cell += leaf
         counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
         scaled = counts / np.sqrt(bags.size)[:, None]
         return scaled.T @ scaled, counts.T @ weights

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import joblib
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,13 @@ from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
 from bagwise.boosting.links import IDENTITY, prediction_of, score_of, slope_of
+from bagwise.boosting.rows import Rows
 from bagwise.losses import residual
 
 Floats = NDArray[np.floating]
 
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
+_STRETCH = 2**20  # rows to look at together
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
 
@@ -37,8 +40,11 @@ class TreeOptions:
     extra_trees: bool = False
     link: str = IDENTITY
 
-    def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
-        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours."""
+    def for_lightgbm(self, seed: int, n_features: int, *, lean: bool = False) -> dict[str, Any]:
+        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours.
+
+        lean: without a second copy of the rows, which makes for faster trees where there are many threads.
+        """
         fewest = min(1.0, 4 / n_features)  # a tree of fewer features could not show how they act together
         return {
             "objective": "none",
@@ -57,7 +63,7 @@ class TreeOptions:
             "cat_smooth": self.cat_smooth,
             "seed": seed,
             "deterministic": True,
-            "force_row_wise": True,
+            "force_col_wise" if lean else "force_row_wise": True,
             "num_threads": self.n_jobs,
             "verbosity": -1,
         }
@@ -80,14 +86,19 @@ class Boosted:
         """(n, outputs) predictions after `n_trees` trees, by `n_jobs` threads."""
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(self.prior, (len(X), 1))
+        threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
         trees = [
-            booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=n_jobs) for booster in self.boosters
+            booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
         return prediction_of(score_of(self.prior, self.link) + np.stack(trees, axis=1), self.link)
 
+    def release(self) -> None:
+        """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
+        self.boosters = [lgb.Booster(model_str=booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
+
 
 def boost(
-    X: Floats,
+    rows: Rows,
     data: lgb.Dataset,
     bags: Bags,
     options: TreeOptions,
@@ -97,16 +108,17 @@ def boost(
     watch: Bags | None = None,
     patience: int = 0,
 ) -> Boosted:
-    """Fit at most `n_trees` trees per output to `bags`, some of the bags of the table X.
+    """Fit at most `n_trees` trees per output to `bags`, some of the table's bags.
 
-    With `watch`, other bags of the same table, their deviations are recorded after every tree, E[h] coming from `bags`
-    alone; growth stops when they have not come closer to √k(α − p) for `patience` trees.
+    rows: of the table.  data: what LightGBM made of them.
+    watch: other bags of the table. Their deviations are recorded after every tree, E[h] coming from `bags` alone;
+        growth stops when they have not come closer to √k(α − p) for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], options.link)
-    if not _varies(X):
+    if not varies(rows):
         return model
-    growth = _Growth(X, data, bags, watch, prior, options, seed)
+    growth = _Growth(rows, data, bags, watch, prior, options, seed)
     model.boosters = growth.boosters
     best, best_gap, barren = 0, np.inf, 0
     target = np.empty(0) if watch is None else targets(watch, prior)
@@ -126,8 +138,18 @@ def boost(
     return model
 
 
-def _varies(X: Floats) -> bool:
+def varies(rows: Rows) -> bool:
     """Whether any column has two values; being missing is one."""
+    first: Floats | None = None
+    for block in rows.blocks():
+        seen = block if first is None else np.concatenate([first, block])
+        if _varies(seen):
+            return True
+        first = seen[:1]
+    return False
+
+
+def _varies(X: Floats) -> bool:
     gap = np.isnan(X)
     spread = np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)
     return bool((spread | (gap.any(axis=0) & ~gap.all(axis=0))).any())
@@ -142,7 +164,7 @@ class _Growth:
 
     def __init__(
         self,
-        X: Floats,
+        rows: Rows,
         data: lgb.Dataset,
         bags: Bags,
         watch: Bags | None,
@@ -151,54 +173,69 @@ class _Growth:
         seed: int,
     ) -> None:
         self.bags, self.prior, self.options = bags, prior, options
-        rows = np.flatnonzero(bags.code >= 0)
-        self.bag_of_row = bags.code[rows]
-        place = np.empty(len(X), dtype=np.int64)
-        place[rows] = np.arange(len(rows))
-        self.order = place[bags.order]
-        parameters = options.for_lightgbm(seed, X.shape[1])
+        n_rows, n_columns = rows.shape
+        parameters = options.for_lightgbm(seed, n_columns, lean=rows.alone)
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
-        everything = len(rows) == len(X)
-        self.X, part = (X, data) if everything else (X[rows], data.subset(rows, params=parameters))
-        self.X_watched = X[:0] if watch is None else X[watch.order]
+        self.order: NDArray[np.integer] | slice
+        if bags.n_bagged == n_rows:
+            self.rows, part, self.bag_of_row = rows, data, bags.code
+            self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
+        else:
+            chosen = np.flatnonzero(bags.code >= 0)
+            self.rows, part = rows.take(chosen), data.subset(chosen, params=parameters)
+            self.bag_of_row = bags.code[chosen]
+            place = np.empty(n_rows, dtype=np.int64)
+            place[chosen] = np.arange(len(chosen))
+            self.order = place[bags.order]
+        self.watched_rows = None if watch is None else rows.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         start = score_of(prior, options.link)
-        self.scores, self.watched = np.tile(start, (len(rows), 1)), np.tile(start, (len(self.X_watched), 1))
+        self.scores = np.tile(start, (bags.n_bagged, 1))
+        self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
 
     def add_tree(self, output: int) -> bool:
         """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for
         its values. False if none can grow."""
-        bags, options, booster, p = self.bags, self.options, self.boosters[output], self.prior[output]
-        h = prediction_of(self.scores[:, output], options.link)
-        mean, slope = h.mean(), slope_of(h, options.link)
-        r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-        gradient, curvature = ((mean - p) - r)[self.bag_of_row], np.ones(len(h))
-        if slope is not None:
-            relative = slope / slope.mean()
-            gradient, curvature = gradient * relative, relative**2
+        bags, options, booster = self.bags, self.options, self.boosters[output]
+        r, bias, slope = self._residuals(output)
         tree = booster.num_trees()
-        step = _grow(booster, gradient, curvature)
+        step = _grow(booster, *self._gradient(bias - r, slope))
         if booster.num_trees() == tree:
             return False
         leaf = leaves_of(booster, tree, step)
         if leaf is None:
-            leaf = _predicted_leaves(booster, tree, self.X, options.n_jobs)
+            leaf = _predicted_leaves(booster, tree, self.rows, options.n_jobs)
         value = options.learning_rate * solve_leaves(
             leaf[self.order],
             int(leaf.max()) + 1,
             bags,
             r,
-            float(mean - p),
+            bias,
             reg_lambda=options.reg_lambda,
             slope=None if slope is None else slope[self.order],
         )
         for number, leaf_value in enumerate(value):
             booster.set_leaf_output(tree, number, float(leaf_value))
         self.scores[:, output] += value[leaf]
-        if len(self.watched):
-            self.watched[:, output] += value[_predicted_leaves(booster, tree, self.X_watched, options.n_jobs)]
+        if self.watched_rows is not None:
+            self.watched[:, output] += value[_predicted_leaves(booster, tree, self.watched_rows, options.n_jobs)]
         return True
+
+    def _residuals(self, output: int) -> tuple[Floats, float, Floats | None]:
+        """R of the bags, E[h] − p, and the slopes of the predictions, None where all are 1."""
+        bags, p = self.bags, self.prior[output]
+        h = prediction_of(self.scores[:, output], self.options.link)
+        mean = h.mean()
+        r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
+        return r, float(mean - p), slope_of(h, self.options.link)
+
+    def _gradient(self, pull: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
+        """Gradient and curvature of the rows, from −R_j + (E[h] − p) of the bags; LightGBM reads single precision."""
+        if slope is None:
+            return pull.astype(np.float32)[self.bag_of_row], np.ones(len(self.scores), dtype=np.float32)
+        relative = slope / slope.mean()
+        return (pull[self.bag_of_row] * relative).astype(np.float32), (relative**2).astype(np.float32)
 
     def deviations(self, watch: Bags) -> Floats:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
@@ -216,12 +253,12 @@ def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
         return gradient, curvature
 
     def after(predictions: Floats, data: lgb.Dataset) -> tuple[str, float, bool]:
-        held.append(predictions - held[0])
+        np.subtract(predictions, held[0], out=held[0])
         return "step", 0.0, False
 
     booster.update(fobj=before)
     booster.eval_train(feval=after)
-    return held[1]
+    return held[0]
 
 
 def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> NDArray[np.integer] | None:
@@ -231,17 +268,25 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> NDArray[np.integ
     """
     text = booster.model_to_string(start_iteration=tree, num_iteration=1)
     values = np.array(_LEAF_VALUES.findall(text)[0].split(" "), dtype=float)
-    rank = np.argsort(values)
+    rank = np.argsort(values).astype(np.int32)
     ordered = values[rank]
     if len(values) > 1 and np.diff(ordered).min() < 1e-6 * np.abs(ordered).max():
         return None
-    leaf = rank[np.searchsorted((ordered[1:] + ordered[:-1]) / 2, step)]
-    return leaf if np.abs(values[leaf] - step).max() < 1e-7 * np.abs(ordered).max() else None
+    between, leaf = (ordered[1:] + ordered[:-1]) / 2, np.empty(len(step), dtype=np.int32)
+    for start in range(0, len(step), _STRETCH):  # so that what is computed on the way stays small
+        moved, mine = step[start : start + _STRETCH], leaf[start : start + _STRETCH]
+        mine[:] = rank[np.searchsorted(between, moved)]
+        if not np.abs(values[mine] - moved).max() < 1e-7 * np.abs(ordered).max():
+            return None
+    return leaf
 
 
-def _predicted_leaves(booster: lgb.Booster, tree: int, X: Floats, n_jobs: int) -> NDArray[np.integer]:
-    leaf = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
-    return leaf.ravel().astype(np.int64)
+def _predicted_leaves(booster: lgb.Booster, tree: int, rows: Rows, n_jobs: int) -> NDArray[np.integer]:
+    def leaves(X: Floats) -> NDArray[np.integer]:
+        found = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
+        return found.ravel().astype(np.int32)
+
+    return np.concatenate([leaves(block) for block in rows.blocks()])
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:

@@ -121,16 +121,25 @@ class _RidgeFit(LinearPredictor):
         self.random_state = random_state
 
     def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
-        alphas, scalings = _check_alphas(self.alphas), _check_scaling(self.scaling)
-        if not (isinstance(self.cv, (int, np.integer)) and self.cv >= 2):
-            raise ValueError(f"cv must be a whole number of at least 2 folds, got {self.cv!r}.")
-        folds = min(int(self.cv), len(bags)) if len(alphas) * len(scalings) > 1 else 1
-        names = getattr(self, "feature_names_in_", None)
+        folds, names = self._folds(len(bags)), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
             parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
             check_finite_features(sum(parts[1:], parts[0]).xx, X, names)
-            solution = solve_ridge(parts, alphas, scalings, float(bags.noise_per_row.mean()) * bags.outputs.shape[1])
-        self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=bags.proportion.ndim == 2)
+            noise = float(bags.noise_per_row.mean()) * bags.outputs.shape[1]
+            self._fit_moments(parts, origin, noise, classes=bags.proportion.ndim == 2)
+
+    def _folds(self, bags: int) -> int:
+        """Into how many folds so many bags are cut."""
+        if not (isinstance(self.cv, (int, np.integer)) and self.cv >= 2):
+            raise ValueError(f"cv must be a whole number of at least 2 folds, got {self.cv!r}.")
+        tried = len(_check_alphas(self.alphas)) * len(_check_scaling(self.scaling))
+        return min(int(self.cv), bags) if tried > 1 else 1
+
+    def _fit_moments(self, parts: list[Moments], origin: NDArray[np.floating], noise: float, *, classes: bool) -> None:
+        """Learn from moments of folds with x measured from `origin`.  noise: see `solve_ridge`."""
+        alphas, scalings = _check_alphas(self.alphas), _check_scaling(self.scaling)
+        solution = solve_ridge(parts, alphas, scalings, noise)
+        self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=classes)
         self.alpha_, self.scaling_ = solution.alpha, solution.scaling
         self.alphas_, self.scalings_, self.risks_ = alphas, scalings, solution.risks
 

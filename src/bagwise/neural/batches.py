@@ -114,6 +114,11 @@ class BagTensors:
             self._by_bag = X.reshape(len(bags), -1)
             self._shape = (-1, *X.shape[1:])
 
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.X.device
+
     def epoch(
         self, rng: np.random.Generator, rows: int, chosen: NDArray[np.integer] | None = None
     ) -> Iterator[tuple[Tensor, Bags]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, Self
@@ -26,6 +27,7 @@ from bagwise.neural.candidates import candidates_of
 from bagwise.neural.choice import choose
 from bagwise.neural.networks import Standardise, mlp
 from bagwise.neural.state import from_state, to_state
+from bagwise.neural.streamed import Blocks, Encode, StreamedBags
 from bagwise.neural.training import Training, as_rows, check_outputs, own_means, predict
 
 Floats = NDArray[np.floating]
@@ -114,9 +116,34 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
 
     # -- fitting -------------------------------------------------------------------------------------------------
 
+    learning_rate_: float
+    n_epochs_: int
+    risk_: float
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        rates = self._check_parameters(bags)
         rng = generator(self.random_state)
+        body, data = self._choose(X, bags, rng)
+        self._train(body, data, prior(bags), bags.n_bagged, rng)
+
+    def _fit_streamed(
+        self, X: Floats, bags: Bags, source: Blocks, encode: Encode, *, p: float | Floats, n_rows: int
+    ) -> None:
+        """Learn from blocks of bags, which are read one after the other in every pass.
+
+        X, bags: a sample of whole bags, on which the learning rate and the number of steps are chosen: passes over
+            `source` are as many as make that number of steps, and at least one.
+        encode: what it makes of rows of `source` is what X holds.  p, n_rows: prior and number of rows of `source`.
+        """
+        rng = generator(self.random_state)
+        body = self._choose(X, bags, rng)[0]
+        if not np.isnan(self.risk_):
+            self.n_epochs_ = math.ceil(self.n_epochs_ * bags.n_bagged / n_rows)
+        stream = StreamedBags(source, lambda rows: self._as_read(encode(rows)), width=X.shape[1], device=self._device)
+        self._train(body, stream, p, n_rows, rng)
+
+    def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
+        """Choose the learning rate and the number of epochs; the network before training, and its data."""
+        rates = self._check_parameters(bags)
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
         data = self._tensors(X, bags)
@@ -137,11 +164,16 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             self.learning_rate_, self.n_epochs_, self.risk_ = choice.learning_rate, choice.n_epochs, choice.risk
         elif len(rates) > 1 and self.learning_rate == "auto":
             self.learning_rate_ = _PLAIN_RATE
-        self.prior_ = prior(bags)
-        self._training = self._run(copy.deepcopy(body), self.learning_rate_, self.prior_, rng)
+        return body, data
+
+    def _train(
+        self, body: nn.Module, data: BagTensors | StreamedBags, p: float | Floats, n_rows: int, rng: np.random.Generator
+    ) -> None:
+        """Train with what was chosen."""
+        self.prior_, self._rows_seen = p, n_rows
+        self._training = self._run(copy.deepcopy(body), self.learning_rate_, p, rng)
         for epoch in range(1, self.n_epochs_ + 1):
             self._train_once(data, stage="final", epoch=epoch)
-        self._rows_seen = bags.n_bagged
         self._keep()
 
     def partial_fit(
@@ -225,10 +257,12 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         return mlp(X.shape[1], self.hidden, outputs, random_state=seed).to(self._device, dtype)
 
     def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
-        rows = torch.as_tensor(X[bags.order], device=self._device)
-        if self._scale is not None:  # once, rather than in every step
-            return BagTensors(self._scale(rows), bags)
-        return BagTensors(rows.to(getattr(torch, self.dtype)), bags)
+        return BagTensors(self._as_read(X[bags.order]), bags)
+
+    def _as_read(self, X: Floats) -> torch.Tensor:
+        """Rows as the body reads them: standardised once, rather than in every step."""
+        rows = torch.as_tensor(X, device=self._device)
+        return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
 
     def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
         optimizer = self.optimizer or torch.optim.Adam
@@ -243,8 +277,9 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             means_name=self.means if isinstance(self.means, str) else None,
         )
 
-    def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
-        loss = self._training.epoch(data, self.batch_rows)
+    def _train_once(self, data: BagTensors | StreamedBags, *, stage: str, epoch: int) -> None:
+        batches = data.epoch(self._training.rng, self.batch_rows)
+        loss = self._training.over(batches, data.device)
         self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
         if not np.isfinite(loss):
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,13 +53,17 @@ class Training:
 
     def epoch(self, data: BagTensors, rows: int, chosen: NDArray[np.integer] | None = None) -> float:
         """One pass over the chosen bags; the mean loss of a bag, NaN or infinite where training diverged."""
+        return self.over(data.epoch(self.rng, rows, chosen), data.device)
+
+    def over(self, batches: Iterable[tuple[Tensor, Bags]], device: torch.device) -> float:
+        """One pass over batches of rows and their bags; the mean loss of a bag."""
         if not self.module.training:
             self.module.train()
         if self.average is not None:
             self.average.n_averaged.zero_()
         losses, sizes = [], []
-        with self._own_noise(data.X.device):
-            for x, bags in data.epoch(self.rng, rows, chosen):
+        with self._own_noise(device):
+            for x, bags in batches:
                 losses.append(self.step(x, bags))
                 sizes.append(len(bags))
                 del x  # its memory serves the next batch

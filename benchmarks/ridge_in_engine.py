@@ -1,0 +1,100 @@
+"""Ridge inside DuckDB against merely adding up the same columns: 11,000,000 rows × 28 columns in scattered bags.
+
+The table has the shape of Higgs: numbers of single precision in columns of doubles, as pandas reads and writes them.
+Both sides read the Parquet file; the fit includes the join with the reports, its checks and the cross-validated choice
+of the penalty. At most 2.5 × the sums, under 2 GB. How much the sums take depends on how a file is compressed, and what
+the fit adds to it does not: the second line has the same numbers drawn at full precision, which nothing compresses, in
+a file that DuckDB wrote for itself.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bagwise import tables
+
+ROWS, COLUMNS, SIZE = 11_000_000, 28, 64
+REPEATS = 3
+PIECE = 1_000_000
+
+
+def generate(folder: Path, rows: int) -> tuple[str, str]:
+    """Events without labels, and reports of bags whose rows are scattered over the file."""
+    rng = np.random.default_rng(0)
+    bags, writer = rows // SIZE, None
+    size, count = np.zeros(bags, dtype=int), np.zeros(bags, dtype=int)
+    events, reports = str(folder / "events.parquet"), str(folder / "reports.parquet")
+    for start in range(0, rows, PIECE):
+        n = min(PIECE, rows - start)
+        bag = rng.integers(0, bags, n, dtype=np.int32)
+        X = rng.random((COLUMNS, n), dtype=np.float32)
+        y = rng.random(n) < (X[0] + X[1]) / 2
+        size += np.bincount(bag, minlength=bags)
+        count += np.bincount(bag, weights=y, minlength=bags).astype(int)
+        piece = pa.table({"bag": bag, **{f"x{i}": column.astype(float) for i, column in enumerate(X)}})
+        writer = writer or pq.ParquetWriter(events, piece.schema)
+        writer.write_table(piece)
+    writer.close()
+    found = size > 0
+    lines = {"bag": np.arange(bags, dtype=np.int32)[found], "size": size[found], "count": count[found]}
+    pq.write_table(pa.table(lines), reports)
+    return events, reports
+
+
+def incompressible(events: str, folder: Path) -> str:
+    """The same table with all digits at random."""
+    duck, path = duckdb.connect(), str(folder / "digits.parquet")
+    columns = ", ".join(f"x{i} + 1e-9 * random() AS x{i}" for i in range(COLUMNS))
+    duck.execute(f"COPY (SELECT bag, {columns} FROM '{events}') TO '{path}'")
+    return path
+
+
+def add_up(events: str) -> float:
+    duck = duckdb.connect(config={"threads": 2})
+    sums = ", ".join(f"sum(x{i})" for i in range(COLUMNS))
+    start = time.perf_counter()
+    duck.execute(f"SELECT {sums} FROM '{events}'").fetchall()
+    return time.perf_counter() - start
+
+
+def fit(events: str, reports: str) -> tuple[float, tables.TableModel]:
+    connection = tables.connect(threads=2, memory="1500MB")
+    start = time.perf_counter()
+    model = tables.fit(tables.join(events, reports, connection=connection), "ridge")
+    return time.perf_counter() - start, model
+
+
+def compare(what: str, events: str, reports: str) -> None:
+    sums, fits = [], []
+    for _ in range(REPEATS):
+        sums.append(add_up(events))
+        seconds, model = fit(events, reports)
+        fits.append(seconds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    coef = model.estimator.coef_
+    print(
+        f"{what}: sums {min(sums):.2f} s, fit {min(fits):.2f} s, ratio {min(fits) / min(sums):.2f}; most memory "
+        f"{peak:.2f} GB; coefficients of x0, x1 {coef[0]:.3f}, {coef[1]:.3f} (truth ½), of the others at most "
+        f"{abs(coef[2:]).max():.3f}",
+        flush=True,
+    )
+
+
+def main(rows: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        events, reports = generate(folder, rows)
+        print(f"{rows:,} rows × {COLUMNS} columns, bags of about {SIZE} (ratio at most 2.5, memory at most 2 GB)")
+        compare("single precision, as pandas writes it", events, reports)
+        compare("all digits at random, as DuckDB writes it", incompressible(events, folder), reports)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)

@@ -1,0 +1,43 @@
+"""Events and reports wherever they live: files, DuckDB, Spark, a warehouse.
+
+An *events* table has features and the keys of bags, one line per row, and no labels; a *reports* table has one line per
+bag. `join` checks that the two fit, in the engine; `fit` learns from them; the `TableModel` that comes out scores rows
+of other tables. `put_in_bags` is the data holder's side: it makes the two tables out of one with labels.
+"""
+
+from bagwise.tables import holding, moments
+from bagwise.tables.bagged import BagTable, Problem, Summary
+from bagwise.tables.engine import connect
+from bagwise.tables.facts import about, evaluation_facts
+from bagwise.tables.gathering import write_shards
+from bagwise.tables.holding import put_in_bags
+from bagwise.tables.joining import join
+from bagwise.tables.judging import diagnose, evaluate, sensitivity, split
+from bagwise.tables.model import MODELS, TableModel, fit
+from bagwise.tables.scoring import write_scores
+from bagwise.tables.shards import Shards
+from bagwise.tables.sources import read
+
+__all__ = [
+    "MODELS",
+    "BagTable",
+    "Problem",
+    "Shards",
+    "Summary",
+    "TableModel",
+    "about",
+    "connect",
+    "diagnose",
+    "evaluate",
+    "evaluation_facts",
+    "fit",
+    "holding",
+    "join",
+    "moments",
+    "put_in_bags",
+    "read",
+    "sensitivity",
+    "split",
+    "write_scores",
+    "write_shards",
+]

@@ -1,0 +1,70 @@
+"""What a model of tables tells about itself, as plain data for its file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bagwise.evaluation import Evaluation
+from bagwise.tables.bagged import BagTable
+from bagwise.tables.judging import sensitivity
+from bagwise.tables.model import TableModel
+
+_MEASURES = ("accuracy", "brier", "log_loss", "auc")
+
+
+def about(model: TableModel, data: BagTable, evaluation: Evaluation | None, *, refitted: bool) -> dict[str, Any]:
+    """Columns, training, label-free evaluation and what moves the predictions.
+
+    data: what the model was fitted to.  evaluation: on bags held out.  refitted: the model then took these in, too.
+    """
+    columns = [
+        {"name": one.name, "role": one.role.value, "levels": len(one.levels), "note": one.note}
+        for one in model.features.columns
+    ]
+    return {
+        "model": model.kind,
+        "estimator": _estimator(model.estimator),
+        "tables": str(data.summary),
+        "keys": list(model.keys),
+        "classes": None if model.classes is None else list(model.classes),
+        "bags": data.summary.bags,
+        "rows": data.summary.used_rows,
+        "prior": list(data.summary.prior),
+        "columns": columns,
+        "trials": _trials(model.estimator),
+        "evaluation": None if evaluation is None else evaluation_facts(evaluation),
+        "refitted": refitted and evaluation is not None,
+        "sensitivity": sensitivity(model, data),
+    }
+
+
+def evaluation_facts(found: Evaluation) -> dict[str, Any]:
+    """The figures of an evaluation."""
+    figures: dict[str, Any] = {"bags": found.n_bags, "rows": found.n_rows, "level": found.level}
+    figures["randomness"] = float(found.randomness)
+    for name in _MEASURES:
+        estimate = getattr(found, name)
+        figures[name] = (
+            None
+            if estimate is None
+            else {
+                "value": float(estimate.value),
+                "low": float(estimate.low),
+                "high": float(estimate.high),
+            }
+        )
+    return figures
+
+
+def _estimator(estimator: Any) -> str:
+    best = getattr(estimator, "best_name_", None)
+    return type(estimator).__name__ + (f", which chose {best}" if best else "")
+
+
+def _trials(estimator: Any) -> list[str]:
+    """Lines on what was tried, where several candidates were."""
+    return [
+        f"  {line['candidate']:<22}"
+        + (f"{line['risk']:.4f} [{line['low']:.4f}, {line['high']:.4f}]" if line["risk"] is not None else line["note"])
+        for line in getattr(estimator, "trials_", [])
+    ]

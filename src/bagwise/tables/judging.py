@@ -1,0 +1,148 @@
+"""Models of tables judged without labels: on bags they were not fitted to, and by what moves their predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bagwise import diagnostics, evaluation
+from bagwise._rng import RandomState, generator
+from bagwise.bags import Bags
+from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.engine import batches, execute, fetch, keep
+from bagwise.tables.features import Features
+from bagwise.tables.model import TableModel
+
+_SAMPLE = 200_000  # rows that a diagnosis reads
+_SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffled
+
+
+def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
+    """Bags to learn from, and about `share` of them to hold out; the same ones in every run.
+
+    Bags are numbered as if at random, so the last ones are as good as any.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
+    bags = data.summary.bags
+    held_out = max(1, round(bags * share))
+    if bags - held_out < 2 or held_out < 3:
+        raise ValueError(
+            f"there are {bags} bags only: 3 must be held out and 2 left to learn from; pass a larger table, or hold "
+            "nothing out."
+        )
+    first = bags - held_out
+    return _some(data, data.bags[NUMBER] < first), _some(data, data.bags[NUMBER] >= first, shift=first)
+
+
+def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
+    """The chosen bags alone, numbered from 0."""
+    bags = keep(data.bags.filter(chosen).mutate(**{NUMBER: ibis._[NUMBER] - shift}), data.connection)
+    rows = bags[SIZE].sum()
+    priors = {f"p{i}": (bags[name] * bags[SIZE]).sum() / rows for i, name in enumerate(data.proportions)}
+    found = execute(
+        bags.agg(bags=bags.count(), rows=rows, smallest=bags[SIZE].min(), largest=bags[SIZE].max(), **priors),
+        data.connection,
+    )
+    summary = replace(
+        data.summary,
+        bags=int(found["bags"]),
+        used_rows=int(found["rows"]),
+        smallest=int(found["smallest"]),
+        largest=int(found["largest"]),
+        prior=tuple(float(found[name]) for name in priors),
+    )
+    return replace(data, bags=bags, summary=summary)
+
+
+def evaluate(model: TableModel, data: BagTable, *, level: float = 0.95) -> evaluation.Evaluation:
+    """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on."""
+    if data.classes != model.classes:
+        raise ValueError(
+            f"the model knows the classes {_listed(model.classes)}, the reports have {_listed(data.classes)}: name the "
+            "same columns in the same order."
+        )
+    number, predictions = [], []
+    rows = data.rows()
+    made = list(model.features.names)
+    for batch in batches(model.features.select(rows, NUMBER), data.connection):
+        number.append(batch.column(NUMBER).to_numpy(zero_copy_only=False))
+        predictions.append(model.predict(batch.select(made)))
+    return evaluation.evaluate(np.concatenate(predictions), None, bags=_bags(data, np.concatenate(number)), level=level)
+
+
+def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
+    """Are the bags random, do they drift along their keys, what do they leak? 200,000 rows at most are read."""
+    import pandas as pd
+
+    features = features or Features.of(data.events, data.features, data.connection)
+    most = _bags_of(data, _SAMPLE)
+    rows = data.rows().filter(ibis._[NUMBER] < most)
+    order = data.bags.filter(data.bags[NUMBER] < most)
+    order = order.select(NUMBER, place=ibis.row_number().over(order_by=[order[key] for key in data.keys]))
+    place = fetch(order, data.connection)
+    rank = np.empty(len(place), dtype=np.int64)
+    rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
+    table = pa.Table.from_batches(batches(features.select(rows, NUMBER), data.connection)).combine_chunks()
+    matrix = features.matrix(table)
+    frame = pd.DataFrame(
+        {
+            made.name: matrix[:, i]
+            if made.levels is None
+            else pd.Categorical.from_codes(np.nan_to_num(matrix[:, i], nan=-1).astype(int), list(made.levels))
+            for i, made in enumerate(features.made)
+        }
+    )
+    number = table.column(NUMBER).to_numpy()
+    bags = _bags(data, number)
+    proportion = np.asarray(bags.proportion)[bags.code]
+    noise = None if bags.noise_variance is None else np.asarray(bags.noise_variance)[bags.code]
+    return diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
+
+
+def sensitivity(model: TableModel, data: BagTable, *, random_state: RandomState = 0) -> dict[str, float]:
+    """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
+    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
+    codes = model.features.matrix(
+        pa.Table.from_batches(batches(model.features.select(rows), data.connection)).combine_chunks()
+    )[:_SHUFFLED]
+    h, order, first = _predict(model, codes), generator(random_state).permutation(len(codes)), 0
+    found = {}
+    for column in model.features.columns:
+        last = first + len(column.made)
+        if last > first:
+            shuffled = codes.copy()
+            shuffled[:, first:last] = codes[order, first:last]
+            found[column.name] = float(np.abs(_predict(model, shuffled) - h).mean())
+        first = last
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _predict(model: TableModel, codes: NDArray[np.floating]) -> NDArray[np.floating]:
+    return model.estimator.predict_proba(codes if model.encoding is None else model.encoding(codes))
+
+
+def _bags_of(data: BagTable, rows: int) -> int:
+    """How many bags hold about so many rows; 3 at least."""
+    return max(3, int(rows * data.summary.bags / data.summary.used_rows))
+
+
+def _bags(data: BagTable, number: NDArray[np.integer]) -> Bags:
+    """The bags of rows with these numbers."""
+    line = fetch(data.bags.select(NUMBER, NOISE, *data.proportions).order_by(NUMBER), data.connection)
+    proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
+    noise = np.nan_to_num(line.column(NOISE).to_numpy()) if data.summary.noised else None
+    return Bags.from_rows(
+        proportion[number] if data.classes is not None else proportion[number, 0],
+        number,
+        noise_variance=None if noise is None else noise[number],
+    )
+
+
+def _listed(classes: tuple[str, ...] | None) -> str:
+    return "0 and 1" if classes is None else ", ".join(classes)

@@ -1,0 +1,189 @@
+"""A model of tables: what was learned of the columns, and the estimator that reads them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from bagwise._rng import RandomState
+from bagwise.base import BagClassifier
+from bagwise.boosting import BagBoostingClassifier
+from bagwise.features import Encoding
+from bagwise.linear import BagRidgeClassifier, BagSGDClassifier
+from bagwise.tables.bagged import BagTable
+from bagwise.tables.engine import batches
+from bagwise.tables.features import Features
+from bagwise.tables.gathering import write_shards
+from bagwise.tables.moments import WIDEST, fit_ridge, width
+from bagwise.tables.roles import MAX_LEVELS
+from bagwise.tables.streaming import fit_boosting, fit_network
+
+MODELS = ("auto", "boosting", "network", "ridge", "sgd")
+_IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
+
+
+@dataclass(eq=False)
+class TableModel:
+    """A fitted model that scores rows of a table.
+
+    features: columns and their roles.  estimator: reads the matrix of numbers and codes that `features` makes, or, if
+    there is an `encoding`, what that makes of it.  classes: names of the classes, None for labels 0 and 1.
+    kind: one of `MODELS`.  keys: columns of the bags it was trained on.  summary: what it was trained on, in words.
+    """
+
+    features: Features
+    estimator: BagClassifier
+    encoding: Encoding | None
+    classes: tuple[str, ...] | None
+    kind: str
+    keys: tuple[str, ...]
+    summary: str = field(repr=False, default="")
+
+    def __post_init__(self) -> None:
+        kinds = {"features": Features, "estimator": BagClassifier, "encoding": (Encoding, type(None)), "kind": str}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):  # type: ignore[arg-type]
+                raise ValueError(f"{name} of a table's model is of the wrong kind")
+        outputs = 2 if self.classes is None else len(self.classes)
+        if len(self.estimator.classes_) != outputs:
+            raise ValueError("a table's model has as many classes as its estimator")
+
+    def predict(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.floating]:
+        """(n,) probabilities of label 1, or (n, classes), of rows with the made columns (see `Features`)"""
+        h = self.estimator.predict_proba(self.matrix(batch))
+        return h if self.classes is not None else h[:, 1]
+
+    def matrix(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.floating]:
+        """What the estimator reads."""
+        codes = self.features.matrix(batch)
+        return codes if self.encoding is None else self.encoding(codes)
+
+    def score(
+        self, table: Any, connection: Any, *, keep: Sequence[str] | None = None, rows: int = 65_536
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
+
+        keep: columns to hand on; None for all.
+        """
+        kept = list(table.columns if keep is None else keep)
+        made = list(self.features.names)
+        for batch in batches(self.features.select(table, *kept), connection, rows):
+            h = self.predict(batch.select(made))
+            names = self.predictions
+            columns = [h] if h.ndim == 1 else list(h.T)
+            yield pa.RecordBatch.from_arrays(
+                [*(batch.column(name) for name in kept), *(pa.array(column, pa.float64()) for column in columns)],
+                names=[*kept, *names],
+            )
+
+    @property
+    def predictions(self) -> tuple[str, ...]:
+        """Names of the columns of predictions."""
+        return ("prediction",) if self.classes is None else tuple(f"prediction_{name}" for name in self.classes)
+
+
+def fit(
+    data: BagTable,
+    model: str | BagClassifier = "auto",
+    *,
+    roles: Mapping[str, str] | None = None,
+    max_levels: int = MAX_LEVELS,
+    time_budget: float | None = None,
+    random_state: RandomState = None,
+    progress: Callable[[int, int | None, str], None] | None = None,
+) -> TableModel:
+    """Learn from events and reports.
+
+    model: one of "auto", "boosting", "network", "ridge", "sgd", or an estimator with settings of your own. Ridge is
+        fitted inside the engine; for the others, rows are gathered on disk, bag by bag (see `write_shards`), from where
+        boosting and networks also learn what does not fit into memory.
+    roles, max_levels: see `roles.infer`.  time_budget: seconds that "auto" may take.
+    random_state: for everything that is drawn.  progress: called with steps done, steps in all and what comes now.
+    """
+    estimator = _estimator(model, random_state) if isinstance(model, str) else clone(model)
+    tell = progress or (lambda done, total, text: None)
+    tell(0, None, "reading columns")
+    features = Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
+    kind = model if isinstance(model, str) else type(model).__name__
+    data.check_two_classes()
+    encoding: Encoding | None = None
+    with _telling(estimator, tell, time_budget):
+        tell(0, None, f"fitting {kind}")
+        if isinstance(estimator, BagRidgeClassifier) and width(features) <= WIDEST:
+            encoding = fit_ridge(data, features, estimator)
+        else:
+            encoding = _fit_rows(data, features, estimator)
+    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, str(data.summary))
+
+
+def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | None:
+    """Fit to rows that are gathered on disk first; the encoding of their columns, None where codes are read."""
+    with tempfile.TemporaryDirectory(prefix="bagwise-") as place:
+        shards = write_shards(data, features, Path(place) / "shards")
+        if isinstance(estimator, BagBoostingClassifier):
+            fit_boosting(shards, estimator)
+            return None
+        if type(estimator).__name__ == "BagNeuralClassifier":
+            return fit_network(shards, estimator)
+        numbers = shards.n_rows * len(features.made)
+        if numbers > _IN_MEMORY:
+            raise ValueError(
+                f"{shards.n_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
+                f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
+            )
+        X, bags = shards.sample(shards.n_rows)
+    if hasattr(estimator, "categorical_features"):  # trees read codes
+        estimator.set_params(categorical_features=features.categorical).fit(X, bags=bags)
+        return None
+    encoding = Encoding.of(X, categorical=features.categorical)
+    estimator.fit(encoding(X), bags=bags)
+    return encoding
+
+
+@contextmanager
+def _telling(estimator: Any, tell: Callable[[int, int | None, str], None], time_budget: float | None) -> Iterator[None]:
+    """Where candidates are tried one by one, tell of each, and mind the time."""
+    if not hasattr(estimator, "callback") or not hasattr(estimator, "candidates"):
+        yield
+        return
+    from bagwise.auto import default_candidates
+
+    tried, total = [], len(estimator.candidates or default_candidates())
+    own = estimator.get_params(deep=False)
+
+    def callback(line: Mapping[str, Any]) -> None:
+        tried.append(line["candidate"])
+        tell(len(tried), total, f"tried {line['candidate']}")
+
+    estimator.set_params(callback=own["callback"] or callback, time_budget=time_budget or own["time_budget"])
+    try:
+        yield
+    finally:
+        estimator.set_params(callback=own["callback"])
+
+
+def _estimator(model: str, random_state: RandomState) -> BagClassifier:
+    if model not in MODELS:
+        raise ValueError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}.")
+    if model == "ridge":
+        return BagRidgeClassifier(random_state=random_state)
+    if model == "sgd":
+        return BagSGDClassifier(random_state=random_state)
+    if model == "boosting":
+        return BagBoostingClassifier(random_state=random_state)
+    if model == "network":
+        from bagwise.neural import BagNeuralClassifier
+
+        return BagNeuralClassifier(random_state=random_state)
+    from bagwise.auto import BagAutoClassifier
+
+    return BagAutoClassifier(random_state=random_state)

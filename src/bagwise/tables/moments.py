@@ -1,0 +1,147 @@
+r"""Ridge inside the engine: bag sums and their second moments by query; d × d numbers come out.
+
+A first query adds up every column in every bag. Categories count once per level; a missing number counts as the mean,
+and gets a column that says it is missing. The moments of the folds are then sums over bags of products of
+deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise.features import Encoding
+from bagwise.linear import BagRidgeClassifier
+from bagwise.linear.moments import Moments
+from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.engine import execute, fetch, keep
+from bagwise.tables.features import Features
+
+_OURS = "bagwise_sum_"
+_SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
+
+WIDEST = 100
+"""Encoded columns up to which the engine multiplies them: it does so one pair at a time."""
+
+
+def width(features: Features) -> int:
+    """Encoded columns, those for missing numbers not counted."""
+    return sum(1 if made.levels is None else len(made.levels) for made in features.made)
+
+
+def fit_ridge(data: BagTable, features: Features, model: BagRidgeClassifier) -> Encoding:
+    """Fit the model in the engine; the encoding of its columns."""
+    sums = keep(_bag_sums(data, features), data.connection)
+    encoding, deviations = _encode(sums, features, data.connection)
+    folds = model._folds(data.summary.bags)
+    parts, noise = _moments(sums, deviations, data, folds)
+    columns = len(deviations)
+    model.n_features_in_ = columns
+    model.classes_ = np.arange(2 if data.classes is None else len(data.classes))
+    model._fit_moments(parts, np.zeros(columns), noise, classes=data.classes is not None)
+    shift = encoding.origin
+    model.intercept_ = model.intercept_ - model.coef_ @ shift
+    return encoding.encoding
+
+
+def _bag_sums(data: BagTable, features: Features) -> Any:
+    """One line per usable bag: per number its sum `s` and how many are known `n`, per level how many rows have it."""
+    rows = features.select(data.events, *data.keys)
+    sums: dict[str, Any] = {}
+    for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
+        column = rows[name]
+        if made.levels is None:
+            sums |= {_SUM.format(number): column.sum(), _KNOWN.format(number): column.count()}
+        else:
+            sums |= {_LEVEL.format(number, i): (column == level).sum() for i, level in enumerate(made.levels)}
+    return rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys))
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """encoding: of rows.  origin: (d,) mean of the encoded columns."""
+
+    encoding: Encoding
+    origin: NDArray[np.floating]
+
+
+def _encode(sums: Any, features: Features, connection: Any) -> tuple[_Encoded, list[Any]]:
+    """The encoding of rows, and each encoded column's bag sums less those of its mean, as expressions on `sums`."""
+    names = [name for name in sums.columns if name.startswith(_OURS)]
+    totals = execute(sums.agg(**{name: sums[name].sum() for name in names}, rows=sums[SIZE].sum()), connection)
+    rows, k = float(totals["rows"]), sums[SIZE].cast("float64")
+    low, missing, origin, deviations = [], [], [], []
+    levels: list[NDArray[np.floating] | None] = []
+    for number, made in enumerate(features.made):
+        if made.levels is None:
+            known = totals[_KNOWN.format(number)] or 0
+            total = totals[_SUM.format(number)] or 0.0
+            if not np.isfinite(float(total)):
+                raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
+            mean, gap = float(total) / max(known, 1), known < rows
+            low.append(mean)
+            missing.append(gap)
+            levels.append(None)
+            sum_, count = sums[_SUM.format(number)].fill_null(0.0), sums[_KNOWN.format(number)].cast("float64")
+            # A constant column deviates by rounding only.
+            deviation = sum_ - count * mean
+            slack = 16 * np.finfo(float).eps * abs(mean)
+            deviations.append((deviation.abs() <= count * slack).ifelse(0.0, deviation))
+            origin.append(0.0)
+            if gap:
+                share = 1 - known / rows
+                deviations.append(k * (1 - share) - count)
+                origin.append(share)
+        else:
+            low.append(0.0)
+            missing.append(False)
+            levels.append(np.arange(len(made.levels), dtype=float))
+            for i in range(len(made.levels)):
+                share = float(totals[_LEVEL.format(number, i)] or 0) / rows
+                deviations.append(sums[_LEVEL.format(number, i)].fill_null(0).cast("float64") - k * share)
+                origin.append(share)
+    ones = np.ones(len(low))
+    encoding = Encoding(np.array(low), ones, np.zeros(len(low)), np.array(missing, dtype=bool), tuple(levels))
+    return _Encoded(encoding, np.array(origin)), deviations
+
+
+def _moments(sums: Any, deviations: list[Any], data: BagTable, folds: int) -> tuple[list[Moments], float]:
+    """Moments of the folds of bags, and the mean over bags of s²/k."""
+    root = sums[SIZE].cast("float64").sqrt()
+    table = sums.select(
+        fold=sums[NUMBER] % folds,
+        k=sums[SIZE].cast("float64"),
+        noise=(sums[NOISE] / sums[SIZE]).fill_null(0.0),
+        **{f"z{i}": one / root for i, one in enumerate(deviations)},
+        **{f"a{c}": sums[name] * root for c, name in enumerate(data.proportions)},
+    )
+    d, outputs = len(deviations), len(data.proportions)
+    z, a, root_k = [table[f"z{i}"] for i in range(d)], [table[f"a{c}"] for c in range(outputs)], table.k.sqrt()
+    figures = {"bags": table.count(), "rows": table.k.sum(), "noise": table.noise.sum()}
+    figures |= {f"x{i}": (z[i] * root_k).sum() for i in range(d)}
+    figures |= {f"y{c}": (a[c] * root_k).sum() for c in range(outputs)}
+    figures |= {f"yy{c}": (a[c] * a[c]).sum() for c in range(outputs)}
+    figures |= {f"xy{i}_{c}": (z[i] * a[c]).sum() for i in range(d) for c in range(outputs)}
+    figures |= {f"xx{i}_{j}": (z[i] * z[j]).sum() for i, j in combinations_with_replacement(range(d), 2)}
+    lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
+    parts = [_part(line, d, outputs) for line in lines]
+    return parts, sum(float(line["noise"]) for line in lines) * outputs / sum(part.bags for part in parts)
+
+
+def _part(line: dict[str, Any], d: int, outputs: int) -> Moments:
+    xx = np.zeros((d, d))
+    for i, j in combinations_with_replacement(range(d), 2):
+        xx[i, j] = xx[j, i] = line[f"xx{i}_{j}"]
+    return Moments(
+        bags=int(line["bags"]),
+        rows=float(line["rows"]),
+        x=np.array([line[f"x{i}"] for i in range(d)]),
+        y=np.array([line[f"y{c}"] for c in range(outputs)]),
+        xx=xx,
+        xy=np.array([[line[f"xy{i}_{c}"] for c in range(outputs)] for i in range(d)]),
+        yy=np.array([line[f"yy{c}"] for c in range(outputs)]),
+    )
