@@ -1,16 +1,20 @@
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import entry_points
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 import bagwise
+from bagwise import saving
 from bagwise.cli import app
+from bagwise.datasets import synthetic
 from bagwise.experiments import samples
 
 FILES = {"events.parquet", "reports.parquet", "demo.png"}
@@ -111,7 +115,8 @@ def test_demo_tells_the_story(told, out):
 
 
 def test_the_lines_it_prints_run(told, out):
-    lines = "\n".join(re.findall(r"^ {4}(\S.*)$", told.stdout, re.MULTILINE))
+    shown = re.findall(r"^ {4}(\S.*)$", told.stdout, re.MULTILINE)
+    lines = "\n".join(line for line in shown if not line.startswith("bagwise "))
     assert "from_reports" in lines
     shown = {}
     exec(lines, shown)
@@ -119,11 +124,24 @@ def test_the_lines_it_prints_run(told, out):
     assert len(shown["bags"]) == 7680 // 64 + 2560 // 64
 
 
+def test_the_commands_it_prints_run(told, out):
+    """From two tables to scores; the label-free interval holds the truth, which only the simulation knows."""
+    commands = re.findall(r"^ {4}bagwise (.*)$", told.stdout, re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["diagnose", "fit", "evaluate", "predict"]
+    results = [call(*shlex.split(line)) for line in commands]
+    assert [result.exit_code for result in results] == [0, 0, 0, 0], [result.stderr for result in results]
+    assert "verdict: random" in results[0].stdout
+    found = saving.inspect(out / "model").about["evaluation"]["accuracy"]
+    y = synthetic(int(ROWS), random_state=np.random.default_rng(0)).y
+    h = pd.read_parquet(out / "scored.parquet")["prediction"]
+    assert found["low"] < ((h > 0.5) == y).mean() < found["high"]
+
+
 def test_demo_is_safe_to_repeat(told, out):
     before = pd.read_parquet(out / "events.parquet")
     (out / "notes.txt").write_text("mine")
     assert call("demo", "--out", out, "--rows", ROWS, "--seed", "1").exit_code == 0
-    assert names(out) == FILES | {"notes.txt"}
+    assert names(out) >= FILES | {"notes.txt"}
     assert not pd.read_parquet(out / "events.parquet").equals(before)
 
 

@@ -1,24 +1,14 @@
-"""The command line: arguments in, calls out."""
+"""Commands of the demonstration and of the researcher."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-import bagwise
-
-app = typer.Typer(
-    help="Learn about individuals when labels are known only for groups.\n\nStart with: bagwise demo",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+from bagwise.cli.common import Debug, Seed, one_sentence_errors, show, show_progress
 
 
 class Experiment(StrEnum):
@@ -48,50 +38,6 @@ class BenchScale(StrEnum):
     full = "full"
 
 
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
-def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Say what went wrong in one sentence on stderr; exit with 1, or 130 after Ctrl-C. `debug` lets errors through."""
-
-    @functools.wraps(command)
-    def run(*, debug: bool, **options: Any) -> None:
-        try:
-            command(debug=debug, **options)
-        except KeyboardInterrupt:
-            typer.echo("Stopped; no file was left half-written.", err=True)
-            raise typer.Exit(130) from None
-        except Exception as error:
-            if debug:
-                raise
-            typer.echo(f"Error: {_sentence(error)}", err=True)
-            raise typer.Exit(1) from None
-
-    return run
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror.lower()}."
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"bagwise {bagwise.__version__}")
-        raise typer.Exit
-
-
-Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
-
-
-@app.callback()
-def main(version: Version = False) -> None:
-    """Options that need no command."""
-
-
-@app.command()
 @one_sentence_errors
 def demo(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
@@ -105,14 +51,13 @@ def demo(
     The story of a simulated advertising log: impressions have features, conversions are reported per bag only.
     Repeating it is safe; a folder that holds other files is left alone without --force.
     """
-    with _progress() as progress:
+    with show_progress() as progress:
         from bagwise.demo import run, text
 
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
-    _print(*text.story(result), "", text.table(result), "", *text.after(out))
+    show(*text.story(result), "", text.table(result), "", *text.after(out))
 
 
-@app.command()
 @one_sentence_errors
 def reproduce(
     experiment: Annotated[
@@ -152,7 +97,7 @@ def reproduce(
         raise ValueError("all takes no config file: give it to one experiment at a time.")
     chosen = [one for one in Experiment if one is not Experiment.all] if experiment is Experiment.all else [experiment]
     for one in chosen:
-        with _progress() as progress:
+        with show_progress() as progress:
             from bagwise.datasets import show_downloads
             from bagwise.experiments import reproduction
 
@@ -160,11 +105,10 @@ def reproduce(
             with show_downloads():
                 result = reproduction.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
         for title, table in result.tables.items():
-            _print(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
-        _print(*result.notes, "", f"Written: {', '.join(str(path) for path in result.files)}")
+            show(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+        show(*result.notes, "", f"Written: {', '.join(str(path) for path in result.files)}")
 
 
-@app.command()
 @one_sentence_errors
 def reproduction(
     results: Annotated[Path, typer.Option(file_okay=False, help="Folder with what `bagwise reproduce` stored.")] = Path(
@@ -178,10 +122,9 @@ def reproduction(
     """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
     from bagwise.experiments.paper.page import write_page
 
-    _print(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
+    show(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
 
 
-@app.command()
 @one_sentence_errors
 def bench(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = Path(
@@ -204,7 +147,7 @@ def bench(
     Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with _progress() as progress:
+    with show_progress() as progress:
         from bagwise._files import replacing
         from bagwise.datasets import show_downloads
         from bagwise.experiments import bench as room
@@ -221,40 +164,8 @@ def bench(
             text = room.markdown(room.run(plan, rows, progress=progress))
         with replacing(tables) as (temporary,):
             temporary.write_text(text, encoding="utf-8")
-    _print(*text.splitlines(), "", f"Written: {rows}, {tables}")
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, if that is a terminal; call it with steps done, steps in all and what comes now."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def progress(done: int, total: int, text: str = "") -> None:
-            bar.update(task, completed=done, total=total, description=text or f"{done} of {total}")
-
-        yield progress
+    show(*text.splitlines(), "", f"Written: {rows}, {tables}")
 
 
 def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _print(*parts: Any) -> None:
-    """Lines of text as they are, to be copied; tables as Rich draws them."""
-    from rich.console import Console
-
-    console = Console()
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)

@@ -225,10 +225,11 @@ def _features() -> ColumnTransformer:
 
 
 def _tables(events: pd.DataFrame, y: NDArray[np.int8], ids: NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The events with their bag and no label, and one report per bag."""
+    """The events with their bag, missing where they are in none, and no label; and one report per bag."""
     inside = ids >= 0
+    bag = pd.Series(ids, dtype="Int64").where(inside)
     size, count = np.bincount(ids[inside]), np.bincount(ids[inside], weights=y[inside]).astype(np.int64)
-    return events.assign(bag=ids), pd.DataFrame({"bag": np.arange(len(size)), "size": size, "count": count})
+    return events.assign(bag=bag), pd.DataFrame({"bag": np.arange(len(size)), "size": size, "count": count})
 
 
 def _write(folder: Path, events: pd.DataFrame, reports: pd.DataFrame, picture: Figure) -> None:

@@ -1,0 +1,5 @@
+"""`python -m bagwise` is `bagwise`."""
+
+from bagwise.cli import app
+
+app(prog_name="bagwise")

@@ -1,0 +1,40 @@
+"""The command line: arguments in, calls out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import bagwise
+from bagwise.cli import analyst, research
+
+app = typer.Typer(
+    help="Learn about individuals when labels are known only for groups.\n\nStart with: bagwise demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bagwise {bagwise.__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def main(version: Version = False) -> None:
+    """Options that need no command."""
+
+
+_TABLES, _PAPER = "Two tables in, a scored table out", "The paper, and comparisons"
+
+app.command()(research.demo)
+for _command in (analyst.bag, analyst.diagnose, analyst.fit, analyst.evaluate, analyst.predict, analyst.inspect):
+    app.command(rich_help_panel=_TABLES)(_command)
+for _command in (research.reproduce, research.reproduction, research.bench):
+    app.command(rich_help_panel=_PAPER)(_command)

@@ -1,0 +1,265 @@
+"""Commands on tables: bags made, examined, learned from; models judged and used."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bagwise.cli.common import Debug, Force, Json, Seed, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.options import SOURCE, Joined, Memory, names_of, source_of, with_tables
+
+
+class Model(StrEnum):
+    """What can be fitted."""
+
+    auto = "auto"
+    boosting = "boosting"
+    network = "network"
+    ridge = "ridge"
+    sgd = "sgd"
+
+
+ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.", exists=False)]
+
+
+@one_sentence_errors
+def bag(
+    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {SOURCE}")],
+    label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
+    size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Columns to group by, as a,b; with --size, bags within groups.")
+    ] = None,
+    min_size: Annotated[int, typer.Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
+    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="To deal the same bags again; secret if not given.")] = None,
+    memory: Memory = None,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
+    with show_progress() as progress, source_of(table) as source:
+        from bagwise import tables
+
+        for name in (tables.holding.EVENTS, tables.holding.REPORTS):
+            check_free(out / name, force=force)
+        progress(0, None, "putting rows in bags")
+        held = tables.put_in_bags(
+            source,
+            out,
+            label=label,
+            size=size,
+            by=names_of(by) or (),
+            min_size=min_size,
+            positive=positive,
+            random_state=seed,
+            connection=tables.connect(memory=memory, ordered=True),
+        )
+    answer(as_json, _facts(held), str(held), f"Written: {held.events}, {held.reports}")
+
+
+@one_sentence_errors
+@with_tables()
+def diagnose(
+    joined: Joined,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import tables
+
+        progress(1, 2, "looking at the bags")
+        found = tables.diagnose(data)
+    facts = {"tables": _facts(data.summary), "verdict": found.verdict, "advice": found.advice}
+    answer(as_json, facts, str(data.summary), "", str(found))
+
+
+@one_sentence_errors
+@with_tables()
+def fit(
+    joined: Joined,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    model: Annotated[
+        Model, typer.Option(help="auto tries the others and keeps what is best on held-out bags.")
+    ] = Model.auto,
+    hold_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
+    ] = 0.2,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
+    ] = False,
+    roles: Annotated[
+        str | None,
+        typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
+    ] = None,
+    max_levels: Annotated[int, typer.Option(min=2, help="Text columns with more values are hashed.")] = 64,
+    time_budget: Annotated[float | None, typer.Option(min=0, help="Seconds that auto may take.")] = None,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a model of single rows from events and reports, and measure it on bags held out."""
+    check_free(out, force=force)
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import saving, tables
+
+        options: dict[str, Any] = {
+            "roles": _roles(roles),
+            "max_levels": max_levels,
+            "time_budget": time_budget,
+            "random_state": seed,
+            "progress": progress,
+        }
+        train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
+        fitted = tables.fit(train, model.value, **options)
+        evaluation = None
+        if held_out is not None:
+            progress(1, 1, "measuring")
+            evaluation = tables.evaluate(fitted, held_out)
+        if refit and held_out is not None:
+            fitted = tables.fit(data, model.value, **options)
+        about = tables.about(fitted, data if refit or held_out is None else train, evaluation, refitted=refit)
+        saving.save(fitted, out, about=about, force=force)
+    answer(as_json, about, *_description(about), f"Written: {out}")
+
+
+@one_sentence_errors
+@with_tables(first="folder", required=False)
+def evaluate(
+    folder: ModelFolder,
+    joined: Joined | None,
+    level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")] = 0.95,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
+    from bagwise import saving
+
+    if joined is None:
+        stored = saving.inspect(folder).about.get("evaluation")
+        if stored is None:
+            raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
+        answer(as_json, stored, *_measured(stored))
+        return
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import tables
+
+        progress(1, 2, "scoring rows")
+        found = tables.evaluation_facts(tables.evaluate(_load(folder), data, level=level))
+    answer(as_json, found, *_measured(found))
+
+
+@one_sentence_errors
+def predict(
+    folder: ModelFolder,
+    table: Annotated[str, typer.Argument(help=f"Rows to score. {SOURCE}")],
+    out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
+    keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    memory: Memory = None,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Score the rows of a table; rows stream through, however many there are."""
+    if out != "-":
+        check_free(Path(out), force=force)
+    elif as_json:
+        raise ValueError("--json and scores on standard output exclude each other: pass --out.")
+    with show_progress() as progress, source_of(table) as source:
+        from bagwise import tables
+
+        fitted = _load(folder)
+        target: Any = sys.stdout.buffer if out == "-" else out
+        rows = tables.write_scores(
+            fitted,
+            source,
+            target,
+            keep=names_of(keep),
+            connection=tables.connect(memory=memory, ordered=True),
+            progress=progress,
+        )
+    if out != "-":
+        answer(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+
+
+@one_sentence_errors
+def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) -> None:
+    """Tell what a model is, what it was trained on, how good it is and which columns matter."""
+    from bagwise import saving
+
+    found = saving.inspect(folder)
+    facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
+    lines = _description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    answer(as_json, facts, *lines, f"Made with {made}.")
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def _roles(text: str | None) -> dict[str, str]:
+    pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
+    wrong = [pair for pair in pairs if len(pair) != 2]
+    if wrong:
+        raise ValueError(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
+    return {name.strip(): role.strip() for name, role in pairs}
+
+
+def _load(folder: Path) -> Any:
+    from bagwise import saving
+    from bagwise.tables import TableModel
+
+    model = saving.load(folder)
+    if not isinstance(model, TableModel):
+        raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
+    return model
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def _facts(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON."""
+    import json
+    from dataclasses import asdict
+
+    return json.loads(json.dumps(asdict(value), default=str))
+
+
+def _description(about: dict[str, Any]) -> list[str]:
+    """A model in words."""
+    used = [column for column in about["columns"] if column["role"] != "ignored"]
+    ignored = [column for column in about["columns"] if column["role"] == "ignored"]
+    roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
+    lines = [f"Model: {about['model']}, {about['estimator']}.", about["tables"], f"Columns: {roles}."]
+    if ignored:
+        lines.append(
+            "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
+        )
+    if about.get("trials"):
+        lines += ["", "Tried on held-out bags (label-free risk, lower is better):", *about["trials"]]
+    if about["evaluation"] is not None:
+        refitted = " (before the last fit, which took these bags in)" if about["refitted"] else ""
+        lines += ["", f"On bags that were held out{refitted}:", *_measured(about["evaluation"])]
+    lines += ["", "Predictions move by, when a column is shuffled:"]
+    lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
+    return [*lines, ""]
+
+
+def _measured(found: dict[str, Any]) -> list[str]:
+    lines = [f"from {found['bags']:,} bags ({found['rows']:,} rows), without labels, {found['level']:.0%} intervals:"]
+    for name in ("accuracy", "brier", "log_loss", "auc"):
+        if found.get(name) is not None:
+            value = found[name]
+            lines.append(f"  {name:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
+    if found["randomness"] < 1e-6:
+        lines.append("  The bags are not random: these numbers may be biased; bagwise diagnose says more.")
+    return lines

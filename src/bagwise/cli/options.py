@@ -1,0 +1,148 @@
+"""Options that commands on tables share: where events and reports are, and what their columns mean."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Joined = Callable[[Any], AbstractContextManager[Any]]
+"""Called with a progress function: the events and reports of a command, joined."""
+
+
+class Mismatch(StrEnum):
+    """What becomes of bags that do not fit."""
+
+    error = "error"
+    drop = "drop"
+
+
+SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
+Events = Annotated[str, typer.Argument(help=f"Rows with features and bag keys. {SOURCE}")]
+Reports = Annotated[str | None, typer.Argument(help="One line per bag: keys, count or proportion, maybe size, noise.")]
+Keys = Annotated[str | None, typer.Option(help="Key columns, as a,b; those that both tables have if not given.")]
+Count = Annotated[str | None, typer.Option(help="Reports' column of positives, or one per class, as a,b,c.")]
+Proportion = Annotated[str | None, typer.Option(help="Reports' column of proportions, or one per class.")]
+SizeColumn = Annotated[str | None, typer.Option("--size", help="Reports' column of sizes, to be checked.")]
+NoiseScale = Annotated[str | None, typer.Option(help="Scale of Laplace noise on counts: a column or a number.")]
+Epsilon = Annotated[str | None, typer.Option(help="Epsilon of Laplace noise on counts: a column or a number.")]
+Suppressed = Annotated[str | None, typer.Option(help="Reports' column that marks withheld reports.")]
+Ignore = Annotated[str | None, typer.Option(help="Columns of the events that are no features, as a,b.")]
+OnMismatch = Annotated[Mismatch, typer.Option(help="drop: leave out bags that do not fit.")]
+Memory = Annotated[str | None, typer.Option(help="Most memory for the tables, such as 2GB.")]
+
+
+def _shared(
+    events: Events,
+    reports: Reports = None,
+    *,
+    keys: Keys = None,
+    count: Count = None,
+    proportion: Proportion = None,
+    size: SizeColumn = None,
+    noise_scale: NoiseScale = None,
+    epsilon: Epsilon = None,
+    suppressed: Suppressed = None,
+    ignore: Ignore = None,
+    on_mismatch: OnMismatch = Mismatch.error,
+    memory: Memory = None,
+) -> None:
+    """The options of every command that reads events and reports."""
+
+
+def with_tables(*, first: str | None = None, required: bool = True) -> Callable[[Callable[..., None]], Any]:
+    """Give a command the options of `_shared`; it takes `joined` in their place, None where no events are named.
+
+    first: an argument of the command that comes before the tables.  required: whether events must be named.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        shared = inspect.signature(_shared, eval_str=True).parameters
+
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            tables = {name: options.pop(name) for name in shared}
+            named = tables["events"] is not None
+            command(joined=functools.partial(_join, tables) if named else None, **options)
+
+        events = shared["events"] if required else _optional(shared["events"])
+        arguments = [*([own[first]] if first else []), events, shared["reports"]]
+        mine = [own[name] for name in own if name not in ("joined", first)]
+        rest = [shared[name] for name in shared if name not in ("events", "reports")]
+        merged = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*arguments, *mine, *rest)]
+        run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in merged}
+        del run.__wrapped__
+        return run
+
+    return decorate
+
+
+def _optional(events: inspect.Parameter) -> inspect.Parameter:
+    kind = Annotated[str | None, typer.Argument(help="Rows of bags that were not trained on.")]
+    return events.replace(annotation=kind, default=None)
+
+
+@contextmanager
+def source_of(path: str) -> Iterator[str]:
+    """A path as it is, or what comes in on standard input, as a file."""
+    if path != "-":
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="bagwise-") as folder:
+        start = sys.stdin.buffer.read(4)
+        file = Path(folder) / ("input.parquet" if start == b"PAR1" else "input.csv")
+        with file.open("wb") as target:
+            target.write(start)
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield str(file)
+
+
+@contextmanager
+def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
+    """Events and reports as the options of a command name them."""
+    with source_of(options["events"]) as events:
+        from bagwise import tables
+
+        progress(0, None, "joining events and reports")
+        yield tables.join(
+            events,
+            options["reports"],
+            keys=names_of(options["keys"]),
+            count=_one_or_more(options["count"]),
+            proportion=_one_or_more(options["proportion"]),
+            size=options["size"],
+            noise_scale=_number(options["noise_scale"]),
+            epsilon=_number(options["epsilon"]),
+            suppressed=options["suppressed"],
+            ignore=names_of(options["ignore"]) or (),
+            on_mismatch=options["on_mismatch"].value,
+            connection=tables.connect(memory=options["memory"]),
+        )
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Names separated by commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _one_or_more(text: str | None) -> str | list[str] | None:
+    names = names_of(text)
+    return names[0] if names is not None and len(names) == 1 else names
+
+
+def _number(text: str | None) -> str | float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
