@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import ibis
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import bagwise as bw
@@ -100,6 +101,16 @@ def test_noise_is_subtracted_from_the_risks():
     noised = tables.fit(tables.join(events, reports, noise_scale=1.5), "ridge").estimator
     size = events.groupby("bag").size()
     np.testing.assert_allclose(plain.risks_ - noised.risks_, (2 * 1.5**2 / size).mean(), rtol=1e-9)
+
+
+def test_nan_is_missing():
+    events, reports = made_up(600)
+    null = pa.Table.from_pandas(events, preserve_index=False)
+    place = null.column_names.index("gap")
+    nan = null.set_column(place, "gap", pa.array(events["gap"].to_numpy(), from_pandas=False))
+    assert nan.column("gap").null_count == 0 < null.column("gap").null_count
+    one, other = (tables.fit(tables.join(table, reports), "ridge").estimator for table in (null, nan))
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf])

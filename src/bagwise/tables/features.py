@@ -73,18 +73,18 @@ class Features:
         """Names of the made columns in `select`: `bagwise_f0`, `bagwise_f1`, …"""
         return tuple(f"bagwise_f{number}" for number in range(len(self.made)))
 
-    def expressions(self, table: Any) -> list[Any]:
-        """The made columns as expressions on a table."""
+    def expressions(self, table: Any, *, plain: bool = False) -> list[Any]:
+        """The made columns as expressions on a table.  plain: with NaN left in numbers."""
         self.check(table)
-        return [one for column in self.columns for one in column.expressions(table)]
+        return [one for column in self.columns for one in column.expressions(table, plain=plain)]
 
-    def select(self, table: Any, *others: str) -> Any:
+    def select(self, table: Any, *others: str, plain: bool = False) -> Any:
         """The made columns as a table, by their `names`, after the columns `others` as they are."""
         taken = {name.lower() for name in self.names}
         clash = next((name for name in others if name.lower() in taken), None)
         if clash is not None:
             raise ValueError(f"column {clash!r} has a name that bagwise uses: rename it.")
-        return table.select(*others, **dict(zip(self.names, self.expressions(table), strict=True)))
+        return table.select(*others, **dict(zip(self.names, self.expressions(table, plain=plain), strict=True)))
 
     def check(self, table: Any) -> None:
         """Raise unless a table has the columns that are read, and they hold what they held in training."""

@@ -35,8 +35,8 @@ def width(features: Features) -> int:
 
 def fit_ridge(data: BagTable, features: Features, model: BagRidgeClassifier) -> Encoding:
     """Fit the model in the engine; the encoding of its columns."""
-    sums = keep(_bag_sums(data, features), data.connection)
-    encoding, deviations = _encode(sums, features, data.connection)
+    sums, totals = _bag_sums(data, features)
+    encoding, deviations = _encode(sums, totals, features)
     folds = model._folds(data.summary.bags)
     parts, noise = _moments(sums, deviations, data, folds)
     columns = len(deviations)
@@ -48,17 +48,40 @@ def fit_ridge(data: BagTable, features: Features, model: BagRidgeClassifier) -> 
     return encoding.encoding
 
 
-def _bag_sums(data: BagTable, features: Features) -> Any:
-    """One line per usable bag: per number its sum `s` and how many are known `n`, per level how many rows have it."""
-    rows = features.select(data.events, *data.keys)
-    sums: dict[str, Any] = {}
-    for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
-        column = rows[name]
-        if made.levels is None:
-            sums |= {_SUM.format(number): column.sum(), _KNOWN.format(number): column.count()}
-        else:
-            sums |= {_LEVEL.format(number, i): (column == level).sum() for i, level in enumerate(made.levels)}
-    return rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys))
+def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
+    """One line per usable bag: per number its sum and how many are known, per level how many rows have it. And the sums
+    of these columns over all bags.
+
+    To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
+    """
+    for plain in (True, False):
+        rows = features.select(data.events, *data.keys, plain=plain)
+        gaps = _with_gaps(rows, features, data.connection) if plain else set(features.names)
+        sums: dict[str, Any] = {}
+        full: list[str] = []
+        for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
+            column = rows[name]
+            if made.levels is not None:
+                sums |= {_LEVEL.format(number, i): (column == level).sum() for i, level in enumerate(made.levels)}
+                continue
+            sums[_SUM.format(number)] = column.sum()
+            if name in gaps:
+                sums[_KNOWN.format(number)] = column.count()
+            else:
+                full.append(_KNOWN.format(number))
+        bags = rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys))
+        bags = keep(bags.mutate(**dict.fromkeys(full, bags[SIZE])) if full else bags, data.connection)
+        names = [name for name in bags.columns if name.startswith(_OURS)]
+        totals = execute(bags.agg(**{name: bags[name].sum() for name in names}, rows=bags[SIZE].sum()), data.connection)
+        if all(np.isfinite(float(total or 0)) for total in totals.values()):
+            break
+    return bags, totals
+
+
+def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
+    """The made columns in which something is missing."""
+    known = execute(rows.agg(**{name: rows[name].count() for name in features.names}, rows=rows.count()), connection)
+    return {name for name in features.names if known[name] < known["rows"]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +92,8 @@ class _Encoded:
     origin: NDArray[np.floating]
 
 
-def _encode(sums: Any, features: Features, connection: Any) -> tuple[_Encoded, list[Any]]:
+def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[_Encoded, list[Any]]:
     """The encoding of rows, and each encoded column's bag sums less those of its mean, as expressions on `sums`."""
-    names = [name for name in sums.columns if name.startswith(_OURS)]
-    totals = execute(sums.agg(**{name: sums[name].sum() for name in names}, rows=sums[SIZE].sum()), connection)
     rows, k = float(totals["rows"]), sums[SIZE].cast("float64")
     low, missing, origin, deviations = [], [], [], []
     levels: list[NDArray[np.floating] | None] = []

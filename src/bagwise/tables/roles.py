@@ -84,11 +84,14 @@ class Column:
             return (*(hours if self.has_hours else ()), weekday, Made(f"{self.name}: days", None))
         return ()
 
-    def expressions(self, table: Any) -> list[Any]:
-        """The made columns as expressions on a table: numbers in double precision, or text; null where missing."""
+    def expressions(self, table: Any, *, plain: bool = False) -> list[Any]:
+        """The made columns as expressions on a table: numbers in double precision, or text; null where missing.
+
+        plain: leave NaN in numbers, which saves looking for it.
+        """
         column = table[self.name]
         if self.role is Role.number:
-            return [as_number(column)]
+            return [column.cast("float64") if plain else as_number(column)]
         if self.role is Role.category:
             return [_as_text(column)]
         if self.role is Role.hashed:
