@@ -12,8 +12,8 @@ demo: .venv/core
 test: lint
 	$(BIN)/pytest -n auto -m "not slow"
 
-## make test-all: everything, statistics with several seeds
-test-all: lint
+## make test-all: everything, statistics with several seeds, Spark if there is Java
+test-all: lint .venv/spark
 	$(BIN)/pytest -n auto --seeds 5
 
 lint: .venv/dev
@@ -45,3 +45,7 @@ clean:
 .venv/dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[all,dev]'
 	@touch $@ .venv/core
+
+.venv/spark: .venv/dev
+	$(INSTALL) --editable '.[spark]'
+	@touch $@

@@ -73,9 +73,15 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
         bags = keep(bags.mutate(**dict.fromkeys(full, bags[SIZE])) if full else bags, data.connection)
         names = [name for name in bags.columns if name.startswith(_OURS)]
         totals = execute(bags.agg(**{name: bags[name].sum() for name in names}, rows=bags[SIZE].sum()), data.connection)
-        if all(np.isfinite(float(total or 0)) for total in totals.values()):
+        numbers = [number for number, made in enumerate(features.made) if made.levels is None]
+        if all(_finite(totals[_SUM.format(number)], totals[_KNOWN.format(number)]) for number in numbers):
             break
     return bags, totals
+
+
+def _finite(total: float | None, known: int | None) -> bool:
+    """Whether a sum of so many known numbers is one; Spark hands NaN over as null."""
+    return np.isfinite(float(total)) if total is not None else not known
 
 
 def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
@@ -101,7 +107,7 @@ def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[_Enc
         if made.levels is None:
             known = totals[_KNOWN.format(number)] or 0
             total = totals[_SUM.format(number)] or 0.0
-            if not np.isfinite(float(total)):
+            if not _finite(totals[_SUM.format(number)], known):
                 raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
             mean, gap = float(total) / max(known, 1), known < rows
             low.append(mean)
