@@ -80,6 +80,7 @@ _ROOMS = (
     "neural",
     "saving",
     "selection",
+    "tables",
     "theory",
     "validation",
 )
