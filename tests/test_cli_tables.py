@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from bagwise import saving
 from bagwise.cli import app
+from bagwise.cli.analyst import Model
+from bagwise.tables import MODELS
 
 SECRET = "zx-label-q7"  # a label that no file but the first may hold
 
@@ -286,6 +288,10 @@ def test_errors_are_one_sentence(arguments, words, tables, model, tmp_path, monk
         full += ["--out", tmp_path / "model", "--model", "ridge"]
     assert words in sentence(call(*full))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_model_has_its_option():
+    assert [model.value for model in Model] == list(MODELS)
 
 
 def test_debug_shows_the_traceback(tables, tmp_path):

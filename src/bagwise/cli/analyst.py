@@ -23,7 +23,7 @@ class Model(StrEnum):
     sgd = "sgd"
 
 
-ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.", exists=False)]
+ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
 
 
 @one_sentence_errors

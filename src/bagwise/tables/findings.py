@@ -25,7 +25,10 @@ def summarise(lines: Any, keys: Keys, columns: ReportColumns, connection: Any, *
     hint = _hint(found, columns)
     if wrong and not drop:
         more = f" (and {len(wrong) - 1} more kinds of mismatch)" if len(wrong) > 1 else ""
-        raise ValueError(f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave them out with on_mismatch='drop'.")
+        raise ValueError(
+            f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave them out with on_mismatch='drop' "
+            "(--on-mismatch drop)."
+        )
     if found["bags"] < 2:
         said = f" ({problems[0]})" if problems else ""
         advice = hint or ("" if found["matched"] else "check that the key columns of both tables hold the same values")

@@ -12,6 +12,7 @@ from typing import Any
 import ibis
 
 from bagwise._files import replacing
+from bagwise.tables.checksums import md5
 from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep
 from bagwise.tables.sources import read
 
@@ -84,12 +85,12 @@ def put_in_bags(
     rows = keep(_dealt(table, by, size, salt), own)
     classes, positives = _classes(rows, label, positive, own)
     keys = (*by, *((BAG,) if size is not None else ()))
-    reports = _reports(rows, keys, label, classes, positives, min_size)
+    reports = keep(_reports(rows, keys, label, classes, positives, min_size), own)
     folder = Path(folder)
     with replacing(folder / EVENTS, folder / REPORTS) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
         own.to_parquet(rows.order_by(_ORDER).drop(label, _ORDER), str(events_path))
-        own.to_parquet(reports, str(reports_path))
+        own.to_parquet(reports.order_by(list(keys)), str(reports_path))
         found = execute(
             reports.agg(
                 rows=ibis._["size"].sum(),
@@ -123,7 +124,7 @@ def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None) 
 def _dealt(table: Any, by: Sequence[str], size: int | None, salt: str) -> Any:
     """The rows with the key of their bag, and a column to shuffle them by."""
     numbered = table.mutate(bagwise_row=ibis.row_number())
-    drawn = (ibis.literal(f"{salt} ") + numbered.bagwise_row.cast("string")).hexdigest("md5")
+    drawn = md5(ibis.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
     rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
     if size is None:
         return rows
@@ -168,4 +169,4 @@ def _reports(
     reports = rows.group_by(list(keys)).agg(size=ibis._.count(), **counts)
     small = reports["size"] < min_size
     shown = {name: small.ifelse(ibis.null("int64"), reports[name].cast("int64")) for name in names}
-    return reports.select(*keys, "size", **shown, suppressed=small).order_by(list(keys))
+    return reports.select(*keys, "size", **shown, suppressed=small)

@@ -7,7 +7,6 @@ from typing import Any
 
 import ibis
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import diagnostics, evaluation
@@ -88,7 +87,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     place = fetch(order, data.connection)
     rank = np.empty(len(place), dtype=np.int64)
     rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
-    table = pa.Table.from_batches(batches(features.select(rows, NUMBER), data.connection)).combine_chunks()
+    table = fetch(features.select(rows, NUMBER), data.connection)
     matrix = features.matrix(table)
     frame = pd.DataFrame(
         {
@@ -108,23 +107,17 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
 def sensitivity(model: TableModel, data: BagTable, *, random_state: RandomState = 0) -> dict[str, float]:
     """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
     rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
-    codes = model.features.matrix(
-        pa.Table.from_batches(batches(model.features.select(rows), data.connection)).combine_chunks()
-    )[:_SHUFFLED]
-    h, order, first = _predict(model, codes), generator(random_state).permutation(len(codes)), 0
+    codes = model.features.matrix(fetch(model.features.select(rows), data.connection))[:_SHUFFLED]
+    h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
     for column in model.features.columns:
         last = first + len(column.made)
         if last > first:
             shuffled = codes.copy()
             shuffled[:, first:last] = codes[order, first:last]
-            found[column.name] = float(np.abs(_predict(model, shuffled) - h).mean())
+            found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _predict(model: TableModel, codes: NDArray[np.floating]) -> NDArray[np.floating]:
-    return model.estimator.predict_proba(codes if model.encoding is None else model.encoding(codes))
 
 
 def _bags_of(data: BagTable, rows: int) -> int:

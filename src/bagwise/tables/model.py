@@ -58,14 +58,13 @@ class TableModel:
             raise ValueError("a table's model has as many classes as its estimator")
 
     def predict(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.floating]:
-        """(n,) probabilities of label 1, or (n, classes), of rows with the made columns (see `Features`)"""
-        h = self.estimator.predict_proba(self.matrix(batch))
-        return h if self.classes is not None else h[:, 1]
+        """(n,) probabilities of label 1, or (n, classes), of rows with the made columns (see `Features`)."""
+        return self.predict_codes(self.features.matrix(batch))
 
-    def matrix(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.floating]:
-        """What the estimator reads."""
-        codes = self.features.matrix(batch)
-        return codes if self.encoding is None else self.encoding(codes)
+    def predict_codes(self, codes: NDArray[np.floating]) -> NDArray[np.floating]:
+        """The same of the numbers and codes that `Features.matrix` makes."""
+        h = self.estimator.predict_proba(codes if self.encoding is None else self.encoding(codes))
+        return h if self.classes is not None else h[:, 1]
 
     def score(
         self, table: Any, connection: Any, *, keep: Sequence[str] | None = None, rows: int = 65_536
@@ -132,7 +131,7 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | 
         if isinstance(estimator, BagBoostingClassifier):
             fit_boosting(shards, estimator)
             return None
-        if type(estimator).__name__ == "BagNeuralClassifier":
+        if hasattr(estimator, "_fit_streamed"):  # a network; to ask for its class would load torch
             return fit_network(shards, estimator)
         numbers = shards.n_rows * len(features.made)
         if numbers > _IN_MEMORY:

@@ -7,7 +7,6 @@ deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -36,16 +35,12 @@ def width(features: Features) -> int:
 def fit_ridge(data: BagTable, features: Features, model: BagRidgeClassifier) -> Encoding:
     """Fit the model in the engine; the encoding of its columns."""
     sums, totals = _bag_sums(data, features)
-    encoding, deviations = _encode(sums, totals, features)
-    folds = model._folds(data.summary.bags)
-    parts, noise = _moments(sums, deviations, data, folds)
-    columns = len(deviations)
-    model.n_features_in_ = columns
+    encoding, origin, deviations = _encode(sums, totals, features)
+    parts, noise = _moments(sums, deviations, data, model._folds(data.summary.bags))
+    model.n_features_in_ = len(origin)
     model.classes_ = np.arange(2 if data.classes is None else len(data.classes))
-    model._fit_moments(parts, np.zeros(columns), noise, classes=data.classes is not None)
-    shift = encoding.origin
-    model.intercept_ = model.intercept_ - model.coef_ @ shift
-    return encoding.encoding
+    model._fit_moments(parts, origin, noise, classes=data.classes is not None)
+    return encoding
 
 
 def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
@@ -90,16 +85,9 @@ def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
     return {name for name in features.names if known[name] < known["rows"]}
 
 
-@dataclass(frozen=True, eq=False)
-class _Encoded:
-    """encoding: of rows.  origin: (d,) mean of the encoded columns."""
-
-    encoding: Encoding
-    origin: NDArray[np.floating]
-
-
-def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[_Encoded, list[Any]]:
-    """The encoding of rows, and each encoded column's bag sums less those of its mean, as expressions on `sums`."""
+def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Encoding, NDArray[np.floating], list[Any]]:
+    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means, as
+    expressions on `sums`."""
     rows, k = float(totals["rows"]), sums[SIZE].cast("float64")
     low, missing, origin, deviations = [], [], [], []
     levels: list[NDArray[np.floating] | None] = []
@@ -133,7 +121,7 @@ def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[_Enc
                 origin.append(share)
     ones = np.ones(len(low))
     encoding = Encoding(np.array(low), ones, np.zeros(len(low)), np.array(missing, dtype=bool), tuple(levels))
-    return _Encoded(encoding, np.array(origin)), deviations
+    return encoding, np.array(origin), deviations
 
 
 def _moments(sums: Any, deviations: list[Any], data: BagTable, folds: int) -> tuple[list[Moments], float]:

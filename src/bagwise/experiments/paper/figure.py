@@ -80,11 +80,7 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
 
 
 def _accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
-    for place, (name, look) in enumerate(_LOOKS.items()):
-        one = part[part["method"] == name].sort_values("size")
-        if len(one):
-            k = one["size"] * dodge(place, len(_LOOKS))
-            panel.errorbar(k, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
+    _draw(panel, part, "size")
     panel.set_title(title, fontsize="medium")
     panel.set(xlabel="bag size k", ylabel="test accuracy")
     if len(part):
@@ -92,12 +88,17 @@ def _accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
 
 
 def _learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
-    for place, (name, look) in enumerate(_LOOKS.items()):
-        one = found[found["method"] == name].sort_values("epoch")
-        if len(one):
-            epoch = one["epoch"] * dodge(place, len(_LOOKS))
-            panel.errorbar(epoch, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
+    _draw(panel, found, "epoch")
     panel.set_title(f"learning curves, bags of {size}, learning rate best at the end", fontsize="medium")
     panel.set(xlabel="epoch", ylabel="test accuracy", xscale="log")
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.grid(alpha=0.25, linewidth=0.6)
+
+
+def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
+    """The accuracy of each method against a column, methods a little apart from each other."""
+    for place, (name, look) in enumerate(_LOOKS.items()):
+        one = found[found["method"] == name].sort_values(x)
+        if len(one):
+            at = one[x] * dodge(place, len(_LOOKS))
+            panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
