@@ -43,7 +43,7 @@ def cnn(
     """
     draw = torch_generator(random_state)
     left = ((side - 2) // 2 - 2) // 2  # points per side after both poolings
-    network = nn.Sequential(
+    network = _Pieces(
         _drawn(nn.Conv2d, channels, 32, 3, draw=draw),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -55,6 +55,16 @@ def cnn(
         _drawn(nn.Linear, 64 * left * left, outputs, draw=draw),
     )
     return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+class _Pieces(nn.Sequential):
+    """Layers that work through a batch in pieces, whose intermediate results stay in the processor's cache."""
+
+    rows = 256
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same as in one go, but for the order in which dropout draws."""
+        return torch.cat([super(_Pieces, self).forward(piece) for piece in x.split(self.rows)])
 
 
 def torch_generator(random_state: RandomState) -> torch.Generator:

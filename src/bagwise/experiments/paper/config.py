@@ -81,32 +81,37 @@ _MNIST = PaperConfig(dataset="mnist", extras=_NETWORKS)
 _CIFAR10 = PaperConfig(dataset="cifar10", extras=_NETWORKS)
 _HIGGS = PaperConfig(dataset="higgs", extras=(*_NETWORKS, *_TABLES), epochs=(5, 50))
 
-_IMAGES_HERE = {
-    "rows": 10_000,
-    "extras": ("ours_running",),
-    "learning_rates": (5e-4, 1e-3),
-    "epochs": (5, 20),
-    "repetitions": 3,
-    "extra_repetitions": 1,
-    "held_out_repetitions": 1,
-}
+_HERE = {"repetitions": 3, "extra_repetitions": 1, "held_out_repetitions": 1}
 _SHORT = {"repetitions": 2, "extra_repetitions": 1, "held_out_repetitions": 1, "extras": ("ours_running",)}
 
 PRESETS: dict[str, dict[str, PaperConfig]] = {
     "paper": {"adult": _ADULT, "mnist": _MNIST, "cifar10": _CIFAR10, "higgs": _HIGGS},
     "machine": {
         "adult": replace(_ADULT, extra_repetitions=2, held_out_repetitions=2),
-        "mnist": replace(_MNIST, **_IMAGES_HERE, sizes=(1, 8, 64, 256, 512)),  # type: ignore[arg-type]
-        "cifar10": replace(_CIFAR10, **_IMAGES_HERE, sizes=(1, 8, 64, 256)),  # type: ignore[arg-type]
+        "mnist": replace(
+            _MNIST,
+            **_HERE,  # type: ignore[arg-type]
+            sizes=(1, 8, 64, 256, 512),
+            extras=(),
+            learning_rates=(5e-4, 5e-3),
+            epochs=(1, 3),
+        ),
+        "cifar10": replace(
+            _CIFAR10,
+            **_HERE,  # type: ignore[arg-type]
+            rows=10_000,
+            sizes=(1, 8, 64, 256),
+            extras=(),
+            learning_rates=(1e-3, 5e-3),
+            epochs=(3, 12),
+        ),
         "higgs": replace(
             _HIGGS,
+            **_HERE,  # type: ignore[arg-type]
             sizes=(1, 8, 64, 256),
             extras=("ours_running", *_TABLES),
             learning_rates=(5e-4, 1e-3),
             epochs=(2, 10),
-            repetitions=3,
-            extra_repetitions=1,
-            held_out_repetitions=1,
         ),
     },
     "quick": {
