@@ -7,6 +7,7 @@ deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -53,7 +54,6 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
         rows = features.select(data.events, *data.keys, plain=plain)
         gaps = _with_gaps(rows, features, data.connection) if plain else set(features.names)
         sums: dict[str, Any] = {}
-        full: list[str] = []
         for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
             column = rows[name]
             if made.levels is not None:
@@ -62,16 +62,19 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
             sums[_SUM.format(number)] = column.sum()
             if name in gaps:
                 sums[_KNOWN.format(number)] = column.count()
-            else:
-                full.append(_KNOWN.format(number))
-        bags = rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys))
-        bags = keep(bags.mutate(**dict.fromkeys(full, bags[SIZE])) if full else bags, data.connection)
+        bags = keep(rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys)), data.connection)
         names = [name for name in bags.columns if name.startswith(_OURS)]
-        totals = execute(bags.agg(**{name: bags[name].sum() for name in names}, rows=bags[SIZE].sum()), data.connection)
+        totals = execute(bags.agg(**{name: bags[name].sum() for name in (*names, SIZE)}), data.connection)
         numbers = [number for number, made in enumerate(features.made) if made.levels is None]
-        if all(_finite(totals[_SUM.format(number)], totals[_KNOWN.format(number)]) for number in numbers):
+        if all(_finite(totals[_SUM.format(number)], totals[_known(number, totals)]) for number in numbers):
             break
     return bags, totals
+
+
+def _known(number: int, columns: Collection[str]) -> str:
+    """The column that says how many rows of a bag know this number: where there are no gaps, all of them."""
+    name = _KNOWN.format(number)
+    return name if name in columns else SIZE
 
 
 def _finite(total: float | None, known: int | None) -> bool:
@@ -88,12 +91,13 @@ def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
 def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Encoding, NDArray[np.floating], list[Any]]:
     """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means, as
     expressions on `sums`."""
-    rows, k = float(totals["rows"]), sums[SIZE].cast("float64")
+    rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
     low, missing, origin, deviations = [], [], [], []
     levels: list[NDArray[np.floating] | None] = []
     for number, made in enumerate(features.made):
         if made.levels is None:
-            known = totals[_KNOWN.format(number)] or 0
+            count_name = _known(number, totals)
+            known = totals[count_name] or 0
             total = totals[_SUM.format(number)] or 0.0
             if not _finite(totals[_SUM.format(number)], known):
                 raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
@@ -101,7 +105,7 @@ def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Enco
             low.append(mean)
             missing.append(gap)
             levels.append(None)
-            sum_, count = sums[_SUM.format(number)].fill_null(0.0), sums[_KNOWN.format(number)].cast("float64")
+            sum_, count = sums[_SUM.format(number)].fill_null(0.0), sums[count_name].cast("float64")
             # A constant column deviates by rounding only.
             deviation = sum_ - count * mean
             slack = 16 * np.finfo(float).eps * abs(mean)
