@@ -194,6 +194,15 @@ def test_evaluate_on_other_tables(model, labelled, tmp_path):
     assert result.exit_code == 0, result.output
     assert "750 bags" in result.stdout
     assert "accuracy" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.filterwarnings("default:these look like")
+def test_evaluate_warns_of_the_tables_that_were_learned_from(model, tables):
+    result = call("evaluate", model, *tables)
+    assert result.exit_code == 0
+    assert "375 bags" in result.stdout
+    assert "these look like the tables that the model was fitted to" in result.stderr
 
 
 def test_inspect_says_what_it_is(model):

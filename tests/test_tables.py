@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from bagwise.tables import connect, join
+from bagwise.tables import connect, fit, join
 from bagwise.tables.checksums import md5
 from bagwise.tables.engine import fetch
 from bagwise.tables.findings import _figures
@@ -379,3 +379,23 @@ def test_checksums_are_digits_in_every_engine(engine: str, said: str) -> None:
     events = ibis.table({"text": "string"}, name="events")
     query = str(ibis.to_sql(events.select(digits=md5(events.text, engine)), dialect=engine))
     assert said in query.replace("t0", "").replace('"', "").replace("`", "").replace(".", "")
+
+
+@pytest.mark.parametrize("kind", ["auto", "boosting", "network"])
+def test_long_fits_tell_how_far_they_are(kind):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"bag": np.arange(800) // 8, "x": rng.normal(size=800), "z": rng.normal(size=800)})
+    count = (frame["x"] > 0).groupby(frame["bag"]).sum()
+    data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+    told: list[tuple[int, int | None, str]] = []
+    budget = 1e-3 if kind == "auto" else None
+    model = fit(data, kind, random_state=0, time_budget=budget, progress=lambda *line: told.append(line))
+    assert model.estimator.callback is None
+    steps = [(done, total, text) for done, total, text in told if total is not None]
+    assert steps
+    assert all(1 <= done <= total for done, total, _ in steps)
+    assert all(str(done) in text or kind == "auto" for done, _, text in steps)
+    if kind == "boosting":  # a fit of each kind, penalty and fold, then those that are kept
+        assert [done for done, total, _ in steps] == [*range(1, 21), *range(1, 5)]
+    if kind == "network":
+        assert steps[-1][:2] == (model.estimator.n_epochs_, model.estimator.n_epochs_)

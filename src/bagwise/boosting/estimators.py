@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.choice import Choice, choose, join, mean_path
-from bagwise.boosting.jobs import Job, Table, side_by_side
+from bagwise.boosting.jobs import Job, Result, Table, side_by_side
 from bagwise.boosting.links import IDENTITY, LOGIT
 from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
 from bagwise.boosting.trees import TreeOptions
@@ -45,6 +46,7 @@ class _BoostingFit(TableFeatures):
         cv: int = 5,
         early_stopping_rounds: int = 100,
         categorical_features: Sequence[int] | None = None,
+        callback: Callable[[dict[str, Any]], object] | None = None,
         n_jobs: int = 0,
         random_state: RandomState = None,
     ) -> None:
@@ -61,6 +63,7 @@ class _BoostingFit(TableFeatures):
         self.cv = cv
         self.early_stopping_rounds = early_stopping_rounds
         self.categorical_features = categorical_features
+        self.callback = callback
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -99,7 +102,7 @@ class _BoostingFit(TableFeatures):
             for kind, choice in chosen.items()
             for _ in range(self.n_fits)
         ]
-        fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs))
+        fits = iter(self._side_by_side([job.fit for job in jobs], table.rows, stage="final"))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
         self._classes = table.bags.proportion.ndim == 2
 
@@ -119,7 +122,7 @@ class _BoostingFit(TableFeatures):
             for penalty in penalties
             for fold, one in zip(folds, seeds, strict=True)
         ]
-        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs))
+        paths = iter(self._side_by_side([job.path for job in jobs], table.rows, stage="choice"))
         chosen: dict[str, Choice] = {}
         for kind in kinds:
             joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
@@ -127,6 +130,15 @@ class _BoostingFit(TableFeatures):
         mean = mean_path(list(chosen.values()), joined[penalties[0]])
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
+
+    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], rows: Rows, *, stage: str) -> list[Result]:
+        tell = self.callback
+
+        def told(done: int) -> None:
+            if tell is not None:
+                tell({"stage": stage, "fit": done, "fits": len(calls)})
+
+        return side_by_side(calls, rows, self.n_jobs, told)
 
     def _kinds(self, bags: Bags) -> dict[str, TreeOptions]:
         options = self._options(bags)
@@ -202,6 +214,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     cv, early_stopping_rounds: folds of bags, held out in turn until 512 bags have been, or all; trees without
         improvement after which a fold stops.
     categorical_features: columns of an array that hold category codes (tables say so by their types).
+    callback: called after each fit with a dict of stage ("choice", then "final"), fit and fits, its number and how many
+        there are.
     n_jobs: threads, 0 or −1 for all (one where the table is small).  random_state: for folds and features.
 
     n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free

@@ -67,9 +67,19 @@ class Job:
         return Path(np.stack(fit.deviations, axis=2) if fit.deviations else empty, target, watch.noise_per_row)
 
 
-def side_by_side(calls: Sequence[Callable[[int], Result]], rows: Rows, n_jobs: int) -> list[Result]:
-    """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all."""
+def side_by_side(
+    calls: Sequence[Callable[[int], Result]], rows: Rows, n_jobs: int, told: Callable[[int], None] | None = None
+) -> list[Result]:
+    """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
+
+    told: called with how many are finished, in the order of `calls`, each time one more is.
+    """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
     at_once = 1 if rows.alone else min(threads, len(calls))
-    run = joblib.Parallel(n_jobs=at_once, prefer="threads")
-    return list(run(joblib.delayed(call)(threads // at_once) for call in calls))
+    run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
+    results = []
+    for result in run(joblib.delayed(call)(threads // at_once) for call in calls):
+        results.append(result)
+        if told is not None:
+            told(len(results))
+    return results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -126,7 +127,8 @@ def fit(
             evaluation = tables.evaluate(fitted, held_out)
         if refit and held_out is not None:
             fitted = tables.fit(data, model.value, **options)
-        about = tables.about(fitted, data if refit or held_out is None else train, evaluation, refitted=refit)
+        fitted_to = data if refit or held_out is None else train
+        about = tables.about(fitted, fitted_to, evaluation, seen=data.summary, refitted=refit)
         saving.save(fitted, out, about=about, force=force)
     answer(as_json, about, *_description(about), f"Written: {out}")
 
@@ -152,6 +154,12 @@ def evaluate(
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
+        if tables.was_seen(saving.inspect(folder).about, data.summary):
+            warnings.warn(
+                "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
+                "or none to see how it did on the bags held out.",
+                stacklevel=1,
+            )
         progress(1, 2, "scoring rows")
         found = tables.evaluation_facts(tables.evaluate(_load(folder), data, level=level))
     answer(as_json, found, *_measured(found))

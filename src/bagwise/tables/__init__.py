@@ -8,7 +8,7 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 from bagwise.tables import holding, moments
 from bagwise.tables.bagged import BagTable, Problem, Summary
 from bagwise.tables.engine import connect
-from bagwise.tables.facts import about, evaluation_facts
+from bagwise.tables.facts import about, evaluation_facts, was_seen
 from bagwise.tables.gathering import write_shards
 from bagwise.tables.holding import put_in_bags
 from bagwise.tables.joining import join
@@ -38,6 +38,7 @@ __all__ = [
     "read",
     "sensitivity",
     "split",
+    "was_seen",
     "write_scores",
     "write_shards",
 ]

@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from bagwise.evaluation import Evaluation
-from bagwise.tables.bagged import BagTable
+from bagwise.tables.bagged import BagTable, Summary
 from bagwise.tables.judging import sensitivity
 from bagwise.tables.model import TableModel
 
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")
 
 
-def about(model: TableModel, data: BagTable, evaluation: Evaluation | None, *, refitted: bool) -> dict[str, Any]:
+def about(
+    model: TableModel, data: BagTable, evaluation: Evaluation | None, *, seen: Summary, refitted: bool
+) -> dict[str, Any]:
     """Columns, training, label-free evaluation and what moves the predictions.
 
     data: what the model was fitted to.  evaluation: on bags held out.  refitted: the model then took these in, too.
+    seen: the tables that these bags are from.
     """
     columns = [
         {"name": one.name, "role": one.role.value, "levels": len(one.levels), "note": one.note}
@@ -25,6 +28,7 @@ def about(model: TableModel, data: BagTable, evaluation: Evaluation | None, *, r
         "model": model.kind,
         "estimator": _estimator(model.estimator),
         "tables": str(data.summary),
+        "seen": _fingerprint(seen),
         "keys": list(model.keys),
         "classes": None if model.classes is None else list(model.classes),
         "bags": data.summary.bags,
@@ -36,6 +40,16 @@ def about(model: TableModel, data: BagTable, evaluation: Evaluation | None, *, r
         "refitted": refitted and evaluation is not None,
         "sensitivity": sensitivity(model, data),
     }
+
+
+def was_seen(facts: dict[str, Any], summary: Summary) -> bool:
+    """Whether tables are, by their numbers of lines and bags and their mean label, those that `about` tells of."""
+    return facts.get("seen") == _fingerprint(summary)
+
+
+def _fingerprint(summary: Summary) -> dict[str, Any]:
+    figures = {name: getattr(summary, name) for name in ("rows", "reports", "bags", "used_rows")}
+    return {**figures, "prior": [f"{p:.9g}" for p in summary.prior]}  # sums differ by their order
 
 
 def evaluation_facts(found: Evaluation) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from bagwise.tables.gathering import write_shards
 from bagwise.tables.moments import WIDEST, fit_ridge, width
 from bagwise.tables.roles import MAX_LEVELS
 from bagwise.tables.streaming import fit_boosting, fit_network
+from bagwise.tables.telling import Tell, telling
 
 MODELS = ("auto", "boosting", "network", "ridge", "sgd")
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
@@ -98,7 +98,7 @@ def fit(
     max_levels: int = MAX_LEVELS,
     time_budget: float | None = None,
     random_state: RandomState = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Tell | None = None,
 ) -> TableModel:
     """Learn from events and reports.
 
@@ -115,7 +115,7 @@ def fit(
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
     encoding: Encoding | None = None
-    with _telling(estimator, tell, time_budget):
+    with telling(estimator, tell, time_budget):
         tell(0, None, f"fitting {kind}")
         if isinstance(estimator, BagRidgeClassifier) and width(features) <= WIDEST:
             encoding = fit_ridge(data, features, estimator)
@@ -146,28 +146,6 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | 
     encoding = Encoding.of(X, categorical=features.categorical)
     estimator.fit(encoding(X), bags=bags)
     return encoding
-
-
-@contextmanager
-def _telling(estimator: Any, tell: Callable[[int, int | None, str], None], time_budget: float | None) -> Iterator[None]:
-    """Where candidates are tried one by one, tell of each, and mind the time."""
-    if not hasattr(estimator, "callback") or not hasattr(estimator, "candidates"):
-        yield
-        return
-    from bagwise.auto import default_candidates
-
-    tried, total = [], len(estimator.candidates or default_candidates())
-    own = estimator.get_params(deep=False)
-
-    def callback(line: Mapping[str, Any]) -> None:
-        tried.append(line["candidate"])
-        tell(len(tried), total, f"tried {line['candidate']}")
-
-    estimator.set_params(callback=own["callback"] or callback, time_budget=time_budget or own["time_budget"])
-    try:
-        yield
-    finally:
-        estimator.set_params(callback=own["callback"])
 
 
 def _estimator(model: str, random_state: RandomState) -> BagClassifier:
