@@ -87,7 +87,7 @@ _SHORT = {"repetitions": 2, "extra_repetitions": 1, "held_out_repetitions": 1, "
 PRESETS: dict[str, dict[str, PaperConfig]] = {
     "paper": {"adult": _ADULT, "mnist": _MNIST, "cifar10": _CIFAR10, "higgs": _HIGGS},
     "machine": {
-        "adult": replace(_ADULT, extra_repetitions=2, held_out_repetitions=2),
+        "adult": replace(_ADULT, extra_repetitions=1, held_out_repetitions=2),
         "mnist": replace(
             _MNIST,
             **_HERE,  # type: ignore[arg-type]
