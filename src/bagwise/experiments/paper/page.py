@@ -82,8 +82,7 @@ def _section(name: str, frame: pd.DataFrame, config: PaperConfig) -> str:
         f"## {NAMES[name]}",
         "",
         f"{len(frame):,} trainings on {rows}: {config.repetitions} repetitions of the paper's methods, "
-        f"{config.extra_repetitions} of the others, {len(config.learning_rates)} learning rates; {lost:,} diverged; "
-        f"{frame['seconds'].sum() / 3600:.1f} hours of computing.",
+        f"{config.extra_repetitions} of the others, {len(config.learning_rates)} learning rates; {lost:,} diverged.",
         "",
         f"![test accuracy against bag size](figures/{name}.png)",
         "",

@@ -36,7 +36,8 @@ def run(
     """Compute what the folder `out` does not hold yet, and return all rows of this config.
 
     One row per run: its fields, `key` (their hash), epoch, accuracy, brier and risk (lists, one number per measured
-    epoch; risk is label-free, of held-out bags), seconds (a network's share of its stack), bags, diverged, versions.
+    epoch; risk is label-free, of held-out bags), seconds (of a processor's time; a network's share of its stack's),
+    bags, diverged, versions.
     Each group of runs is stored when it is finished: stopping loses those under way. Several processes, also started
     apart, may work on one folder.
     `progress` is called with the runs done, their number and what comes now.
@@ -75,13 +76,13 @@ def _finish(unit: list[Run], out: str, threads: int | None, polite: bool) -> lis
 
 def compute(unit: Sequence[Run], threads: int | None = None) -> list[dict[str, Any]]:
     """The rows of runs that share data set, partition and fold."""
-    first, start = unit[0], time.perf_counter()
+    first, start = unit[0], time.process_time()
     split = load(first.dataset, first.rows, first.scaled)
     ids = random_bags(len(split.y), first.size, random_state=first.seed(0))
     bags = Bags.from_rows(aggregate(split.y, ids), ids)
     fold = folds_of(len(bags), _SHARE_HELD_OUT, np.random.default_rng(first.seed(2)))[0] if first.held_out else None
     results = (_networks if METHODS[first.method].is_network else _estimators)(unit, split, bags, fold, threads)
-    share = (time.perf_counter() - start) / len(unit)
+    share = (time.process_time() - start) / len(unit)
     versions = {f"{name}_version": version(name) for name in _LIBRARIES}
     return [
         {
