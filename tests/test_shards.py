@@ -116,8 +116,8 @@ def test_blocks_know_their_bags(tmp_path):
     data, features = joined(*made_up(SIZES["unequal"]))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
     chosen = [len(shards) - 1, 0]
-    bags, whole = shards.bags_of(chosen), shards.bags
-    ends = np.cumsum([0, *(len(shards.bags_of([number])) for number in range(len(shards)))])
+    ends, whole = shards.ends, shards.bags
+    bags = shards.take(np.concatenate([np.arange(ends[number], ends[number + 1]) for number in chosen]))
     expected = whole.take(np.concatenate([np.arange(ends[number], ends[number + 1]) for number in chosen]))
     assert bags.n_rows == bags.n_bagged == sum(len(shards.block(number)) for number in chosen)
     assert np.array_equal(bags.size, expected.size)
@@ -435,29 +435,52 @@ def test_boosting_learns_from_shards(tmp_path):
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("classes", [0, 3])
-def test_a_pass_over_the_stream_meets_every_bag_once(torch, tmp_path, sizes, classes):
-    from bagwise.neural.streamed import StreamedBags
+@pytest.mark.parametrize("world", [1, 3])
+def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, classes, world):
+    from bagwise.neural.lanes import Lanes
 
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
-    shards = write_shards(data, features, tmp_path / "shards", group_rows=40)
-    rng, passes = np.random.default_rng(0), []
-    stream = StreamedBags(shards, lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double(), width=300_000)
+    shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
-    for _ in range(2):
-        seen = []
-        for x, bags in stream.epoch(rng, 30):
-            assert len(bags) >= 2
-            assert x.dtype == bags.proportion.dtype == torch.float64
-            assert len(x) == bags.n_bagged
-            assert len(x) <= 30 + 3 * max(sizes)
-            for j, key in enumerate(bags.keys):
-                rows = x[bags.offsets[j] : bags.offsets[j + 1]].numpy()
-                start = shards.size[:key].sum()
-                assert np.array_equal(rows, whole[start : start + shards.size[key]])
-                np.testing.assert_allclose(bags.proportion[j].numpy(), shards.proportion[key])
-            seen += bags.keys.tolist()
-        assert sorted(seen) == list(range(len(shards.size)))
-        passes.append(seen)
+
+    def lanes(rank: int, world: int) -> Lanes:
+        read = lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double()  # noqa: E731
+        return Lanes(shards, read, width=100_000, rows=30, seed=5, lanes=4, rank=rank, world=world)
+
+    if world > min(4, len(shards)):
+        with pytest.raises(ValueError, match="there are 3 processes for"):
+            lanes(0, world)
+        return
+    passes = []
+    for number in range(2):
+        steps = []
+        for together in zip(*(lanes(rank, world).epoch(number) for rank in range(world)), strict=True):
+            step: list[int] = []
+            for batch in together:
+                x, bags = batch.x, batch.bags
+                assert x.dtype == bags.proportion.dtype == torch.float64
+                assert len(x) == bags.n_bagged
+                for j, key in enumerate(bags.keys):
+                    rows = x[bags.offsets[j] : bags.offsets[j + 1]].numpy()
+                    start = shards.size[:key].sum()
+                    assert np.array_equal(rows, whole[start : start + shards.size[key]])
+                    np.testing.assert_allclose(bags.proportion[j].numpy(), shards.proportion[key])
+                step += bags.keys.tolist()
+            assert {batch.n_bags for batch in together} == {len(step)}
+            assert len(step) >= 2
+            assert shards.size[step].sum() <= 30 + 3 * max(sizes)
+            steps.append(step)
+        assert sorted(np.concatenate(steps).tolist()) == list(range(len(shards.size)))
+        passes.append(steps)
+        alone = [batch.bags.keys.tolist() for batch in lanes(0, 1).epoch(number)]
+        assert [sorted(step) for step in steps] == [sorted(step) for step in alone]
+        middle = len(steps) // 2
+        for rank in range(world):  # a pass can be taken up where it was left
+            for late, early in zip(
+                lanes(rank, world).epoch(number, middle), list(lanes(rank, world).epoch(number))[middle:], strict=True
+            ):
+                assert torch.equal(late.x, early.x)
+                assert np.array_equal(late.bags.keys, early.bags.keys)
     assert passes[0] != passes[1]
 
 

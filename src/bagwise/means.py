@@ -15,6 +15,7 @@ differ in whether they remove that gain, and in how small they make it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,10 @@ class Mean(NamedTuple):
 
     value: Array
     variance: Array = 0.0
+
+
+AddUp = Callable[[Array, int], tuple[Array, Array]]
+"""Adds a sum over rows, and their number, up over all processes that share a batch; gradients pass through."""
 
 
 class Means(Protocol):
@@ -82,14 +87,18 @@ class Known:
 class LeaveOneOut:
     """The mean over the rows of the batch's other bags, one value per bag.
 
+    add_up: where other processes hold bags of the same batch, counts theirs in.
+
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
     >>> LeaveOneOut()(np.array([0.1, 0.3, 0.8]), bags).value
     array([0.8, 0.2])
     """
 
+    add_up: AddUp | None = field(default=None, repr=False, compare=False)
+
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """Leave each bag out in turn; a batch of one bag has nothing left and is an error."""
-        others, rest = _others(values, bags)
+        others, rest = _Batch(values, bags, self.add_up).others
         return Mean(others / rest)
 
 
@@ -97,10 +106,13 @@ class LeaveOneOut:
 class Corrected:
     """Leave-one-bag-out with the variance of the estimate, Var(h)/(N − k), so that losses can subtract its effect."""
 
+    add_up: AddUp | None = field(default=None, repr=False, compare=False)
+
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """The leave-one-out means and their variances."""
-        others, rest = _others(values, bags)
-        return Mean(others / rest, _row_variance(values) / rest)
+        batch = _Batch(values, bags, self.add_up)
+        others, rest = batch.others
+        return Mean(others / rest, batch.variance / rest)
 
 
 @dataclass
@@ -119,6 +131,7 @@ class Running:
     """
 
     decay: float = 0.9
+    add_up: AddUp | None = field(default=None, repr=False, compare=False)
     weight: float = field(default=0.0, init=False, repr=False)
     total: Array = field(default=0.0, init=False, repr=False)
 
@@ -126,12 +139,13 @@ class Running:
         """Estimate from past and present, then add the present to the past."""
         if not 0 <= self.decay <= 1:
             raise ValueError(f"decay must lie between 0 and 1, got {self.decay}.")
-        others, rest = _others(values, bags)
+        batch = _Batch(values, bags, self.add_up)
+        others, rest = batch.others
         current = others / rest
         blended = (self.total + others) / (self.weight + rest)
         value = current + _constant(blended - current)
-        self.total = self.decay * (self.total + _constant(values.sum(0)))
-        self.weight = self.decay * (self.weight + values.shape[0])
+        self.total = self.decay * (self.total + _constant(batch.total))
+        self.weight = self.decay * (self.weight + float(batch.rows))
         return Mean(value)
 
 
@@ -143,16 +157,35 @@ MEANS: dict[str, type[LeaveOneOut] | type[Corrected] | type[Running]] = {
 """Means strategies by name; `Known` needs a number and is built by hand."""
 
 
-def _others(values: Array, bags: Bags) -> tuple[Array, Array]:
-    """Sum and number of the rows outside each bag."""
-    if len(bags) < 2:
-        raise ValueError(
-            "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
-            "use larger batches, or means that are known or estimated on held-out rows."
-        )
-    sums = bags.sum(values)
-    size = per_bag(bags.like(values).size, sums)
-    return values.sum(0) - sums, values.shape[0] - size
+class _Batch:
+    """Sums over a batch, of which other processes may hold a part."""
+
+    def __init__(self, values: Array, bags: Bags, add_up: AddUp | None) -> None:
+        if add_up is None and len(bags) < 2:
+            raise ValueError(
+                "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
+                "use larger batches, or means that are known or estimated on held-out rows."
+            )
+        self.values, self.bags, self.add_up = values, bags, add_up
+        self.total, self.rows = self._added_up(values.sum(0))
+
+    @property
+    def others(self) -> tuple[Array, Array]:
+        """Sum and number of the rows outside each bag."""
+        sums = self.bags.sum(self.values)
+        return self.total - sums, self.rows - per_bag(self.bags.like(self.values).size, sums)
+
+    @property
+    def variance(self) -> Array:
+        """Of the values of single rows."""
+        if self.add_up is None:
+            return _row_variance(self.values)
+        squares, rows = self._added_up(((self.values - self.total / self.rows) ** 2).sum(0))
+        return squares / (rows - 1)
+
+    def _added_up(self, total: Array) -> tuple[Array, Array]:
+        rows = self.values.shape[0]
+        return (total, rows) if self.add_up is None else self.add_up(total, rows)
 
 
 def _row_variance(values: Array) -> Array:

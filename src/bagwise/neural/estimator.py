@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,25 +12,22 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from bagwise._checks import check_whole
 from bagwise._folds import folds_of
 from bagwise._keys import name
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags, as_bags
 from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
-from bagwise.losses import LOSSES, by_name
 from bagwise.means import Means, prior
-from bagwise.neural.batches import BagTensors, check_rows
+from bagwise.neural.batches import BagTensors
 from bagwise.neural.candidates import candidates_of
 from bagwise.neural.choice import choose
 from bagwise.neural.networks import Standardise, mlp
+from bagwise.neural.parameters import check_parameters
 from bagwise.neural.state import from_state, to_state
-from bagwise.neural.streamed import Blocks, Encode, StreamedBags
 from bagwise.neural.training import Training, as_rows, check_outputs, own_means, predict
 
 Floats = NDArray[np.floating]
 
-LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
 
 
@@ -123,27 +118,15 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         rng = generator(self.random_state)
         body, data = self._choose(X, bags, rng)
-        self._train(body, data, prior(bags), bags.n_bagged, rng)
-
-    def _fit_streamed(
-        self, X: Floats, bags: Bags, source: Blocks, encode: Encode, *, p: float | Floats, n_rows: int
-    ) -> None:
-        """Learn from blocks of bags, which are read one after the other in every pass.
-
-        X, bags: a sample of whole bags, on which the learning rate and the number of steps are chosen: passes over
-            `source` are as many as make that number of steps, and at least one.
-        encode: what it makes of rows of `source` is what X holds.  p, n_rows: prior and number of rows of `source`.
-        """
-        rng = generator(self.random_state)
-        body = self._choose(X, bags, rng)[0]
-        if not np.isnan(self.risk_):
-            self.n_epochs_ = math.ceil(self.n_epochs_ * bags.n_bagged / n_rows)
-        stream = StreamedBags(source, lambda rows: self._as_read(encode(rows)), width=X.shape[1], device=self._device)
-        self._train(body, stream, p, n_rows, rng)
+        self.prior_, self._rows_seen = prior(bags), bags.n_bagged
+        self._training = self._run(copy.deepcopy(body), self.learning_rate_, self.prior_, rng)
+        for epoch in range(1, self.n_epochs_ + 1):
+            self._train_once(data, stage="final", epoch=epoch)
+        self._keep()
 
     def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
         """Choose the learning rate and the number of epochs; the network before training, and its data."""
-        rates = self._check_parameters(bags)
+        rates = check_parameters(self, bags)
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
         data = self._tensors(X, bags)
@@ -166,16 +149,6 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             self.learning_rate_ = _PLAIN_RATE
         return body, data
 
-    def _train(
-        self, body: nn.Module, data: BagTensors | StreamedBags, p: float | Floats, n_rows: int, rng: np.random.Generator
-    ) -> None:
-        """Train with what was chosen."""
-        self.prior_, self._rows_seen = p, n_rows
-        self._training = self._run(copy.deepcopy(body), self.learning_rate_, p, rng)
-        for epoch in range(1, self.n_epochs_ + 1):
-            self._train_once(data, stage="final", epoch=epoch)
-        self._keep()
-
     def partial_fit(
         self,
         X: Any,
@@ -193,7 +166,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
         given = self._read_bags(X, y, bags, classes, first=first)
-        rates = self._check_parameters(given)
+        rates = check_parameters(self, given)
         if first:
             rng = generator(self.random_state)
             self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
@@ -240,7 +213,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
         """The network before training, without standardisation, which `_scale` keeps."""
         dtype = getattr(torch, self.dtype)
-        seed = int(rng.integers(2**63))  # drawn whatever the module, so that folds and orders do not depend on it
+        self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
         rows = X[bags.order] if bags.n_bagged < len(X) else X
         flat = rows.reshape(len(rows), -1)
         names = getattr(self, "feature_names_in_", None)
@@ -249,12 +222,17 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
             if self.module is not None:
                 self._scale: Standardise | None = None
-                body = copy.deepcopy(self.module).to(self._device, dtype)
+                body = self._body(X.shape[1], outputs, self._seed)
                 check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
                 return body
             self._scale = Standardise.of(flat, dtype).to(self._device)
             check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
-        return mlp(X.shape[1], self.hidden, outputs, random_state=seed).to(self._device, dtype)
+        return self._body(X.shape[1], outputs, self._seed)
+
+    def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
+        """A network that has not been trained."""
+        made = mlp(width, self.hidden, outputs, random_state=seed) if self.module is None else self.module
+        return copy.deepcopy(made).to(self._device, getattr(torch, self.dtype))
 
     def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
         return BagTensors(self._as_read(X[bags.order]), bags)
@@ -277,9 +255,11 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             means_name=self.means if isinstance(self.means, str) else None,
         )
 
-    def _train_once(self, data: BagTensors | StreamedBags, *, stage: str, epoch: int) -> None:
-        batches = data.epoch(self._training.rng, self.batch_rows)
-        loss = self._training.over(batches, data.device)
+    def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
+        self._trained(self._training.epoch(data, self.batch_rows), stage=stage, epoch=epoch)
+
+    def _trained(self, loss: float, *, stage: str, epoch: int) -> None:
+        """An epoch is over."""
         self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
         if not np.isfinite(loss):
             raise ValueError(
@@ -355,41 +335,3 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             raise ValueError(
                 f"device must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
             ) from error
-
-    # -- checking ------------------------------------------------------------------------------------------------
-
-    def _check_parameters(self, bags: Bags) -> tuple[float, ...]:
-        """Raise where a parameter makes no sense; the learning rates to try."""
-        check_rows(self.batch_rows, "batch_rows")
-        for parameter, least in (("max_epochs", 1), ("patience", 1), ("cv", 2)):
-            check_whole(getattr(self, parameter), parameter, least=least)
-        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < np.inf):
-            raise ValueError(f"weight_decay must be a finite number of at least 0, got {self.weight_decay!r}.")
-        if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}.")
-        if self.module is not None and not isinstance(self.module, nn.Module):
-            raise ValueError(f"module must be a torch.nn.Module or None, got {self.module!r}.")
-        widths = self.hidden if isinstance(self.hidden, (Sequence, np.ndarray)) else [None]
-        if not all(isinstance(width, Integral) and int(width) >= 1 for width in widths):
-            raise ValueError(f"hidden must be whole numbers of at least 1, got {self.hidden!r}.")
-        own_means(self.means)
-        if by_name(self.loss).takes_logits and bags.proportion.ndim == 2:
-            several = ", ".join(each for each, loss in LOSSES.items() if not loss.takes_logits)
-            raise ValueError(
-                f"loss={self.loss!r} is for two classes but there are {bags.proportion.shape[1]}: "
-                f"choose one of {several}."
-            )
-        return self._learning_rates()
-
-    def _learning_rates(self) -> tuple[float, ...]:
-        if isinstance(self.learning_rate, str) and self.learning_rate == "auto":
-            return LEARNING_RATES
-        try:
-            rates = np.atleast_1d(np.asarray(self.learning_rate, dtype=float))
-        except (TypeError, ValueError):
-            rates = np.array([np.nan])
-        if rates.ndim != 1 or len(rates) == 0 or not (np.isfinite(rates) & (rates > 0)).all():
-            raise ValueError(
-                f"learning_rate must be 'auto' or one or more finite numbers above 0, got {self.learning_rate!r}."
-            )
-        return tuple(rates.tolist())

@@ -26,7 +26,8 @@ def covers(means: Means | None, prior: object) -> bool:
     """Whether the derivative is written out for this strategy."""
     if type(means) is Known:
         return isinstance(means.value, float) and means.variance == 0 and isinstance(prior, float)
-    return type(means) in (LeaveOneOut, Running) and isinstance(prior, float)
+    alone = getattr(means, "add_up", None) is None
+    return type(means) in (LeaveOneOut, Running) and alone and isinstance(prior, float)
 
 
 def debiased_square_step(logits: Tensor, bags: Bags, *, prior: float, means: Means) -> tuple[Any, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from bagwise.losses import by_name
 from bagwise.means import MEANS, Means
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.gradients import covers, debiased_square_step
+
+Value = TypeVar("Value")
 
 
 class Training:
@@ -71,8 +73,12 @@ class Training:
 
     def step(self, x: Tensor, bags: Bags) -> float | Tensor:
         """One step of the optimizer; the mean loss of the batch's bags."""
+        return self.after(lambda: self.backward(self.module(x), bags))
+
+    def after(self, backward: Callable[[], Value]) -> Value:
+        """One step of the optimizer, after what gives the parameters their derivatives, whose result is returned."""
         self.optimizer.zero_grad()
-        value = self.backward(self.module(x), bags)
+        value = backward()
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.module)

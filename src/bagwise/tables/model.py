@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,7 +132,7 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | 
         if isinstance(estimator, BagBoostingClassifier):
             fit_boosting(shards, estimator)
             return None
-        if hasattr(estimator, "_fit_streamed"):  # a network; to ask for its class would load torch
+        if _is_network(estimator):
             return fit_network(shards, estimator)
         numbers = shards.n_rows * len(features.made)
         if numbers > _IN_MEMORY:
@@ -146,6 +147,12 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | 
     encoding = Encoding.of(X, categorical=features.categorical)
     estimator.fit(encoding(X), bags=bags)
     return encoding
+
+
+def _is_network(estimator: Any) -> bool:
+    """Whether it is one, found out without loading torch: networks come from a room that is loaded."""
+    neural = sys.modules.get("bagwise.neural")
+    return neural is not None and isinstance(estimator, neural.BagNeuralClassifier)
 
 
 def _estimator(model: str, random_state: RandomState) -> BagClassifier:

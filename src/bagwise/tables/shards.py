@@ -8,6 +8,7 @@ in the order of their numbers, which is as good as random, so any few blocks are
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -121,13 +122,21 @@ class Shards:
         p = np.average(self.proportion, axis=0, weights=self.size)
         return p if p.ndim else float(p)
 
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the index and of what bags reported: shards of other bags have another one."""
+        found = hashlib.sha256((self.folder / INDEX).read_bytes())
+        for part in (self.size, self.proportion, self.noise_variance):
+            found.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+        return found.hexdigest()
+
     @cached_property
     def rows(self) -> NDArray[np.int64]:
         """Rows of each block."""
-        return np.add.reduceat(self.size, self._ends[:-1])
+        return np.add.reduceat(self.size, self.ends[:-1])
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self.ends) - 1
 
     def block(self, number: int) -> NDArray[np.floating]:
         """(rows, columns) numbers and codes of one block, bag after bag; NaN for what is missing."""
@@ -142,10 +151,9 @@ class Shards:
             matrix[:, place] = values if column.levels is None else np.where(values < 0, np.nan, values)
         return matrix
 
-    def bags_of(self, numbers: Sequence[int] | NDArray[np.integer]) -> Bags:
-        """The bags of some blocks, as those of a table of the blocks' rows."""
-        ends = self._ends
-        return self._bags(np.concatenate([np.arange(ends[number], ends[number + 1]) for number in numbers]))
+    def take(self, numbers: NDArray[np.integer]) -> Bags:
+        """Some bags, as those of a table of their rows."""
+        return self._bags(numbers)
 
     @property
     def bags(self) -> Bags:
@@ -165,7 +173,7 @@ class Shards:
         """The first bags, of about `rows` rows but four bags or more, in memory: a random sample of the bags."""
         ends = np.cumsum(self.size)
         n_bags = min(max(int(np.searchsorted(ends, rows, side="right")), 4), len(ends))
-        n_blocks = int(np.searchsorted(self._ends, n_bags))
+        n_blocks = int(np.searchsorted(self.ends, n_bags))
         X = np.concatenate([self.block(number) for number in range(n_blocks)])
         return X[: ends[n_bags - 1]], self._bags(np.arange(n_bags), coded=True)
 
@@ -180,7 +188,7 @@ class Shards:
         return Bags._build(chosen, order, offsets, self.proportion[chosen], noise, n_rows, codes)
 
     @cached_property
-    def _ends(self) -> NDArray[np.int64]:
+    def ends(self) -> NDArray[np.int64]:
         """The bag that each block begins with, and the number of bags."""
         return np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
 

@@ -16,15 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier
 from bagwise.features import Encoding
 from bagwise.tables.shards import Shards
 
 if TYPE_CHECKING:
     from bagwise.boosting import BagBoostingClassifier
     from bagwise.neural import BagNeuralClassifier
+    from bagwise.neural.together import Together
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
 """Size of the sample that settings are chosen on: so many rows, or so many numbers if that is less."""
@@ -40,27 +41,43 @@ def fit_boosting(shards: Shards, estimator: BagBoostingClassifier, *, sample_row
     if len(X) == shards.n_rows:
         estimator.fit(X, bags=bags)
         return
-    _name_classes(estimator, bags)
+    estimator.classes_ = _classes(shards)
     X = estimator._check_features(X, fitting=True)
     estimator._fit_streamed(X, bags, shards, shards.bags)
 
 
-def fit_network(shards: Shards, estimator: BagNeuralClassifier, *, sample_rows: int | None = None) -> Encoding:
+def fit_network(
+    shards: Shards,
+    estimator: BagNeuralClassifier,
+    *,
+    sample_rows: int | None = None,
+    together: Together | None = None,
+) -> Encoding:
     """Fit to all bags of the shards; the encoding of numbers and codes that the estimator reads.
 
     Learning rate and number of steps are chosen on the sample; then the network is trained on all bags, one pass over
-    the shards after the other. Where the sample holds all bags, this is `estimator.fit`.
+    the shards after the other.
+    together: with which other processes, and where checkpoints go. Without it, and where the sample holds all bags,
+        this is `estimator.fit`.
     """
+    from bagwise.neural.streaming import fit_streamed
+
     encoding = shards.encoding()
     width = encoding(np.empty((0, len(shards.columns)))).shape[1]
-    stored, bags = shards.sample(_rows(sample_rows, width))
-    X = encoding(stored)
-    if len(X) == shards.n_rows:
-        estimator.fit(X, bags=bags)
+    rows = _rows(sample_rows, width)
+    if together is None and rows >= shards.n_rows:
+        stored, bags = shards.sample(rows)
+        estimator.fit(encoding(stored), bags=bags)
         return encoding
-    _name_classes(estimator, bags)
-    X = estimator._check_features(X, fitting=True)
-    estimator._fit_streamed(X, bags, shards, encoding, p=shards.prior, n_rows=shards.n_rows)
+
+    def sample() -> tuple[NDArray[np.floating], Bags]:
+        stored, bags = shards.sample(rows)
+        return encoding(stored), bags
+
+    estimator.classes_ = _classes(shards)
+    estimator.n_features_in_ = width
+    task = {"shards": shards.fingerprint}
+    fit_streamed(estimator, sample, shards, encoding, p=shards.prior, width=width, together=together, task=task)
     return encoding
 
 
@@ -68,6 +85,6 @@ def _rows(given: int | None, width: int) -> int:
     return min(SAMPLE_ROWS, SAMPLE_NUMBERS // width) if given is None else given
 
 
-def _name_classes(estimator: BagClassifier, bags: Bags) -> None:
-    """As `fit` does; what it checks was checked when events were joined and gathered."""
-    estimator.classes_ = np.arange(2 if bags.proportion.ndim == 1 else bags.proportion.shape[1])
+def _classes(shards: Shards) -> NDArray[np.integer]:
+    """The classes that `fit` would find."""
+    return np.arange(2 if shards.proportion.ndim == 1 else shards.proportion.shape[1])

@@ -1,0 +1,162 @@
+"""Training that survives being stopped: its state on disk, in a form that is read without running code.
+
+A folder of checkpoints holds `run.json`, what was decided before training began, and `step-00001200/`, … with
+`state.safetensors` (weights, optimizer, means) and `state.json` (how far training has come, and the checksum of the
+other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is gone on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from bagwise._files import replacing
+from bagwise.means import Running
+from bagwise.neural.training import Training
+
+_RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
+_NAME = re.compile(r"step-(\d{8,})")
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    bags: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints of one training.  every: steps from one to the next."""
+
+    folder: Path
+    every: int = 200
+
+    def decided(self, task: dict[str, Any]) -> dict[str, Any] | None:
+        """What was decided when training this task began, None where it did not yet.
+
+        task: everything that the result depends on, as plain data.
+        """
+        path = self.folder / _RUN
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            same, settings = found["task"] == json.loads(json.dumps(task)), found["settings"]
+        except (ValueError, KeyError, TypeError):
+            raise ValueError(f"{path} is damaged: remove {self.folder} to begin anew.") from None
+        if not same:
+            raise ValueError(
+                f"{self.folder} holds checkpoints of another training (other bags or other settings): name another "
+                "folder, or remove it."
+            )
+        return settings
+
+    def decide(self, task: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Keep what was decided."""
+        with replacing(self.folder / _RUN) as (temporary,):
+            temporary.write_text(json.dumps({"task": task, "settings": settings}, indent=1) + "\n", encoding="utf-8")
+
+    def save(self, training: Training, place: Place) -> None:
+        """Write the state of training."""
+        tensors, numbers = _state(training)
+        data = safetensors.torch.save(tensors)
+        progress = {**vars(place), "numbers": numbers, "sha256": hashlib.sha256(data).hexdigest()}
+        final = self.folder / f"step-{place.step:08d}"
+        new = self.folder / f".new-{uuid.uuid4().hex}"
+        new.mkdir(parents=True)
+        try:
+            for name, content in ((_STATE, data), (_PROGRESS, json.dumps(progress).encode())):
+                with (new / name).open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            shutil.rmtree(final, ignore_errors=True)  # a damaged one of an earlier run
+            os.rename(new, final)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        for old in self._stored()[_KEPT:]:
+            shutil.rmtree(old, ignore_errors=True)
+        for left in self.folder.glob(".new-*"):  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+
+    def last(self) -> bytes:
+        """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
+        for folder in self._stored():
+            try:
+                progress, data = (folder / _PROGRESS).read_bytes(), (folder / _STATE).read_bytes()
+                if json.loads(progress)["sha256"] == hashlib.sha256(data).hexdigest():
+                    return len(progress).to_bytes(8, "big") + progress + data
+            except (OSError, ValueError, KeyError, TypeError):
+                pass
+            warnings.warn(f"{folder} is damaged: going on from the checkpoint before it.", stacklevel=2)
+        return b""
+
+    def _stored(self) -> list[Path]:
+        """The checkpoints, last first."""
+        found = [path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
+
+
+def restore(training: Training, data: bytes) -> Place:
+    """Bring a training that has not begun to where a checkpoint was written."""
+    if not data:
+        return Place()
+    length = int.from_bytes(data[:8], "big")
+    progress = json.loads(data[8 : 8 + length])
+    try:
+        _restore(training, safetensors.torch.load(data[8 + length :]), progress["numbers"])
+        return Place(**{name: progress[name] for name in vars(Place())})
+    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError("the checkpoint does not fit this training: name another folder, or remove it.") from error
+
+
+def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that changes from step to step: tensors and numbers."""
+    tensors = {f"module.{name}": value for name, value in training.module.state_dict().items()}
+    if training.average is not None:
+        tensors |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
+    numbers: dict[str, Any] = {}
+    for parameter, entries in training.optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            (tensors if isinstance(value, Tensor) else numbers)[f"optimizer.{parameter}.{name}"] = value
+    if isinstance(training.means, Running):
+        tensors["means.total"] = torch.as_tensor(training.means.total)
+        numbers["means.weight"] = float(training.means.weight)
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
+
+
+def _restore(training: Training, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    def part(name: str, given: dict[str, Any]) -> dict[str, Any]:
+        return {key.removeprefix(name): value for key, value in given.items() if key.startswith(name)}
+
+    training.module.load_state_dict(part("module.", tensors))
+    if training.average is not None:
+        training.average.load_state_dict(part("average.", tensors))
+    entries: dict[int, dict[str, Any]] = {}
+    for key, value in (part("optimizer.", tensors) | part("optimizer.", numbers)).items():
+        number, name = key.split(".", 1)
+        entries.setdefault(int(number), {})[name] = value
+    training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
+    if isinstance(training.means, Running):
+        total = tensors["means.total"]
+        training.means.total = total if total.ndim else total.item()
+        training.means.weight = numbers["means.weight"]

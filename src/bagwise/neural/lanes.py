@@ -1,0 +1,193 @@
+"""Bags that are read block by block in every pass: data that do not fit into memory, or that several processes share.
+
+Blocks are dealt to *lanes*, each of which reads its own, in a new order in every pass, and shuffles the bags of each
+block. A batch takes bags from all lanes, in step. What is in a batch depends on the seed, the pass and the number of
+lanes, but not on the number of processes, which divide the lanes among them: one process or eight give the same
+batches. Every process knows the sizes of all bags and so when everybody is done; it reads the rows of its own lanes
+alone.
+
+Batches are as good as those of shuffled bags if the bags of a block have nothing in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bagwise import segment
+from bagwise.bags import Bags
+from bagwise.neural.batches import cut
+
+Encode = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+"""What is stored to what a network reads, row by row."""
+
+LANES = 8
+_NUMBERS = 2**20  # that a process encodes together: much faster than a batch at a time, and still small
+
+
+class Blocks(Protocol):
+    """Whole bags in pieces: ``len()`` of them."""
+
+    @property
+    def size(self) -> NDArray[np.integer]:
+        """Rows of each bag."""
+
+    @property
+    def ends(self) -> NDArray[np.integer]:
+        """The bag that each block begins with, and the number of bags."""
+
+    def __len__(self) -> int: ...
+
+    def block(self, number: int) -> NDArray[np.floating]:
+        """(rows, columns) of one block, bag after bag."""
+
+    def take(self, numbers: NDArray[np.integer]) -> Bags:
+        """Some bags, as those of a table of their rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a process sees of a batch: rows and bags of its own, maybe none.  n_bags: those of all processes."""
+
+    x: Tensor
+    bags: Bags
+    n_bags: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """The order of one pass.
+
+    blocks: of each lane.  bags: of all lanes, as they are dealt.  lane: of each.  cuts: batch b holds bags cuts[b] to
+    cuts[b + 1].
+    """
+
+    blocks: list[NDArray[np.integer]]
+    bags: NDArray[np.integer]
+    lane: NDArray[np.integer]
+    cuts: NDArray[np.integer]
+
+
+class Lanes:
+    """Blocks of bags, dealt out in batches of whole bags.
+
+    read: makes rows of the network from rows of a block.  width: numbers in each.
+    rows: about how many a batch has, over all processes.  seed: of the order in every pass.
+    lanes: how many, unless there are fewer blocks.  rank, world: number of this process and of all.
+    """
+
+    def __init__(
+        self,
+        source: Blocks,
+        read: Callable[[Any], Tensor],
+        *,
+        width: int,
+        rows: int,
+        seed: int,
+        lanes: int = LANES,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.source, self.read, self.width, self.rows, self.seed = source, read, width, rows, seed
+        self._lanes = np.array_split(np.arange(len(source)), min(lanes, len(source)))
+        if world > len(self._lanes):
+            raise ValueError(
+                f"there are {world} processes for {len(self._lanes)} lanes of bags ({len(source)} blocks): start fewer "
+                "processes, ask for more lanes, or gather the bags in smaller blocks."
+            )
+        self._mine = np.array_split(np.arange(len(self._lanes)), world)[rank]
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """Pass `number` over all bags, from batch `start` on."""
+        order = self._pass(number)
+        size = self.source.size
+        before = order.bags[: order.cuts[start]]
+        skipped = np.bincount(order.lane[: order.cuts[start]], weights=size[before], minlength=len(self._lanes))
+        with ThreadPoolExecutor(1) as thread:
+            streams = {
+                lane: _Stream(self._rows(order, lane, int(skipped[lane]), thread)) for lane in self._mine.tolist()
+            }
+            for first, last in pairwise(order.cuts[start:].tolist()):
+                lane = order.lane[first:last]
+                parts, bags = [], []
+                for one, stream in streams.items():
+                    mine = order.bags[first:last][lane == one]
+                    parts += stream.take(int(size[mine].sum()))
+                    bags.append(mine)
+                x = torch.cat(parts) if parts else self._nothing()
+                yield Batch(x, self.source.take(np.concatenate(bags)).like(x), last - first)
+
+    def _pass(self, number: int) -> _Pass:
+        """Lanes in step: a bag's turn comes when its lane has come as far as the others have."""
+        size, ends = self.source.size, self.source.ends
+        blocks, bags, turns = [], [], []
+        for place, own in enumerate(self._lanes):
+            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number, place)))
+            blocks.append(rng.permutation(own))
+            mine = np.concatenate([rng.permutation(np.arange(ends[block], ends[block + 1])) for block in blocks[-1]])
+            upto = np.cumsum(size[mine])
+            bags.append(mine)
+            turns.append((upto - size[mine] / 2) / upto[-1])
+        lane = np.repeat(np.arange(len(bags)), [len(mine) for mine in bags])
+        order = np.argsort(np.concatenate(turns), kind="stable")
+        dealt = np.concatenate(bags)[order]
+        return _Pass(blocks, dealt, lane[order], cut(size[dealt], self.rows))
+
+    def _rows(self, order: _Pass, lane: int, skip: int, thread: Executor) -> Iterator[Tensor]:
+        """The rows of a lane but the first `skip`, in pieces; the next block is read while one is used."""
+        size, ends = self.source.size, self.source.ends
+        mine = order.bags[order.lane == lane]
+        blocks = order.blocks[lane]
+        counts = np.array([size[ends[block] : ends[block + 1]].sum() for block in blocks])
+        first = int(np.searchsorted(np.cumsum(counts), skip, side="right"))
+        skip -= int(counts[:first].sum())
+        place = int((ends[blocks[:first] + 1] - ends[blocks[:first]]).sum())
+        piece = max(1, _NUMBERS // (self.width * len(self._mine)))
+        for block, stored in zip(blocks[first:], _ahead(self.source.block, blocks[first:], thread), strict=True):
+            n_bags = int(ends[block + 1] - ends[block])
+            offsets = np.concatenate([[0], np.cumsum(size[ends[block] : ends[block + 1]])])
+            rows, _ = segment.take(np.arange(len(stored)), offsets, mine[place : place + n_bags] - ends[block])
+            for start in range(skip, len(rows), piece):
+                yield self.read(stored[rows[start : start + piece]])
+            place, skip = place + n_bags, 0
+
+    def _nothing(self) -> Tensor:
+        """No rows, as the network reads them."""
+        return self.read(self.source.block(int(self._lanes[int(self._mine[0])][0]))[:0])
+
+
+class _Stream:
+    """Rows that come in pieces, taken as many at a time as asked for."""
+
+    def __init__(self, pieces: Iterator[Tensor]) -> None:
+        self.pieces, self.piece, self.place = pieces, torch.empty(0), 0
+
+    def take(self, rows: int) -> list[Tensor]:
+        """The next rows, in parts."""
+        parts = []
+        while rows:
+            if self.place == len(self.piece):
+                self.piece, self.place = next(self.pieces), 0
+            parts.append(self.piece[self.place : self.place + rows])
+            self.place += len(parts[-1])
+            rows -= len(parts[-1])
+        return parts
+
+
+def _ahead(
+    read: Callable[[int], NDArray[np.floating]], numbers: Sequence[int] | NDArray[np.integer], thread: Executor
+) -> Iterator[NDArray[np.floating]]:
+    """What `read` gives for each number; the thread reads the next while one is used."""
+    coming = None
+    for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+        block = read(int(number)) if coming is None else coming.result()
+        coming = None if after is None else thread.submit(read, int(after))
+        yield block

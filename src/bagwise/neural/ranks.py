@@ -1,0 +1,97 @@
+"""The processes that train one network together, as torchrun starts them; or one alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together.  rank: its number.  world: how many there are.
+
+    >>> Ranks().share({"seed": 3})
+    {'seed': 3}
+    """
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that decides, writes and speaks for all."""
+        return self.rank == 0
+
+    def share(self, value: Any) -> Any:
+        """The leading process's value, which is plain data for JSON."""
+        return json.loads(self.share_bytes(json.dumps(value).encode())) if self.world > 1 else value
+
+    def share_bytes(self, data: bytes) -> bytes:
+        """The leading process's bytes."""
+        if self.world == 1:
+            return data
+        length = torch.tensor([len(data)])
+        dist.broadcast(length, src=0)
+        sent = torch.empty(int(length), dtype=torch.uint8)
+        if self.leads:
+            sent.copy_(torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy()))
+        dist.broadcast(sent, src=0)
+        return sent.numpy().tobytes()
+
+    def total(self, numbers: list[float]) -> list[float]:
+        """Numbers added up over all processes."""
+        if self.world == 1:
+            return numbers
+        sums = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(sums)
+        return sums.tolist()
+
+    def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
+        both = _Sum.apply(torch.cat([total.reshape(-1), total.new_tensor([rows])]))
+        return both[:-1].reshape(total.shape), both[-1].detach()
+
+    def copies(self, module: nn.Module) -> nn.Module:
+        """The module with the leading process's weights, whose derivatives are the mean over all processes."""
+        return module if self.world == 1 else DistributedDataParallel(module)
+
+
+@contextmanager
+def joined(device: torch.device | None = None) -> Iterator[Ranks]:
+    """The processes that torchrun started with this one; where it did not, this process alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Ranks()
+        return
+    dist.init_process_group("nccl" if device is not None and device.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+class _Sum(torch.autograd.Function):
+    """Adds up over processes; since every process's loss reads the sum, so do the derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        """The sum, the same in every process."""
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """What all processes' losses gain from this one's value."""
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,97 @@
+"""One network trained on lanes of bags, by one process or several, stopped and taken up again as need be.
+
+The loss of a batch is the mean over its bags, whoever holds them. A process adds up those of its own bags; the mean
+prediction E[h] is that of all bags of the batch, so the processes add up their sums of h (`Ranks.add_up`), two numbers
+each, and back-propagation adds up the derivatives in the same way. The derivatives of the weights are averaged by
+torch's `DistributedDataParallel`: with the batches of `Lanes`, which do not depend on the number of processes, the
+steps do not either, but for rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from bagwise.means import Known, Means
+from bagwise.neural.checkpoints import Checkpoints, Place, restore
+from bagwise.neural.lanes import LANES, Batch, Lanes
+from bagwise.neural.ranks import Ranks
+from bagwise.neural.training import Training, batch_loss
+
+
+@dataclass(frozen=True)
+class Together:
+    """How a network is trained on blocks of bags.  lanes: see `neural.lanes`.  checkpoints: None writes none."""
+
+    ranks: Ranks = field(default_factory=Ranks)
+    lanes: int = LANES
+    checkpoints: Checkpoints | None = None
+
+
+def train(
+    training: Training,
+    lanes: Lanes,
+    together: Together,
+    *,
+    epochs: int,
+    seed: int,
+    record: Callable[[int, float], object],
+) -> None:
+    """Train for so many passes, from where the last checkpoint was written if there is one.
+
+    seed: of dropout and its like.  record: called after each pass with its number and the mean loss of a bag; what it
+    raises, it must raise in every process.
+    """
+    ranks, checkpoints = together.ranks, together.checkpoints
+    if ranks.world > 1:
+        training.means = _shared(training.means, ranks)
+    place = restore(training, ranks.share_bytes(checkpoints.last() if checkpoints and ranks.leads else b""))
+    copies = ranks.copies(training.module.train())
+    while place.epoch < epochs:
+        if place.batch == 0 and training.average is not None:
+            training.average.n_averaged.zero_()
+        mine, bags, left_off = 0.0, place.bags, place.loss
+        for batch in lanes.epoch(place.epoch, place.batch):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(_drawn(seed, place.step, ranks.rank))
+                mine += training.after(partial(_backward, training, copies, batch, ranks))
+            bags += batch.n_bags
+            place = replace(place, batch=place.batch + 1, step=place.step + 1)
+            if checkpoints is not None and place.step % checkpoints.every == 0:
+                loss = left_off + ranks.total([mine])[0]
+                if ranks.leads:
+                    checkpoints.save(training, replace(place, loss=loss, bags=bags))
+        place = Place(epoch=place.epoch + 1, step=place.step)
+        record(place.epoch, (left_off + ranks.total([mine])[0]) / bags)
+    if ranks.world > 1:
+        training.means = _shared(training.means, None)
+
+
+def _backward(training: Training, copies: torch.nn.Module, batch: Batch, ranks: Ranks) -> float:
+    """Derivatives of the batch's mean loss into the parameters; the sum of the losses of this process's bags."""
+    logits = copies(batch.x)
+    if ranks.world == 1:
+        return float(training.backward(logits, batch.bags)) * batch.n_bags
+    loss = batch_loss(logits, batch.bags, loss=training.loss, means=training.means, prior=training.prior).sum()
+    (loss * (ranks.world / batch.n_bags)).backward()  # DistributedDataParallel takes the mean over processes
+    return float(loss.detach())
+
+
+def _shared(means: Means | None, ranks: Ranks | None) -> Means | None:
+    """A strategy that counts in the bags of all processes, or of this one alone."""
+    if means is None or isinstance(means, Known):
+        return means
+    if not hasattr(means, "add_up"):
+        raise ValueError(
+            f"means={type(means).__name__} sees the bags of one process only: give it a field add_up as those of "
+            "bagwise.means have, or train in one process."
+        )
+    return replace(means, add_up=None if ranks is None else ranks.add_up)  # type: ignore[type-var]
+
+
+def _drawn(seed: int, step: int, rank: int) -> int:
+    return int(np.random.SeedSequence(seed, spawn_key=(step, rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))
