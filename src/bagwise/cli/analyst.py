@@ -11,7 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from bagwise.cli.common import Debug, Force, Json, Seed, answer, check_free, one_sentence_errors, show_progress
-from bagwise.cli.options import SOURCE, Joined, Memory, names_of, source_of, with_tables
+from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
+
+
+class Engine(StrEnum):
+    """Where a network is trained."""
+
+    here = "here"
+    torchrun = "torchrun"
 
 
 class Model(StrEnum):
@@ -96,11 +103,12 @@ def fit(
     refit: Annotated[
         bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
-    roles: Annotated[
-        str | None,
-        typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
-    ] = None,
-    max_levels: Annotated[int, typer.Option(min=2, help="Text columns with more values are hashed.")] = 64,
+    roles: Roles = None,
+    max_levels: MaxLevels = 64,
+    engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
+        Engine.here
+    ),
+    processes: Annotated[int, typer.Option(min=1, help="Processes of --engine torchrun.")] = 2,
     time_budget: Annotated[float | None, typer.Option(min=0, help="Seconds that auto may take.")] = None,
     seed: Seed = 0,
     force: Force = False,
@@ -109,28 +117,36 @@ def fit(
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     check_free(out, force=force)
+    if engine is Engine.torchrun and model is not Model.network:
+        raise ValueError("--engine torchrun trains networks: pass --model network, too.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise import saving, tables
 
-        options: dict[str, Any] = {
-            "roles": _roles(roles),
-            "max_levels": max_levels,
-            "time_budget": time_budget,
-            "random_state": seed,
-            "progress": progress,
-        }
+        columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
+
+        def learn(bags: Any) -> Any:
+            if engine is Engine.torchrun:
+                from bagwise.cli.together import fit_in_processes
+
+                return fit_in_processes(bags, processes, progress, seed=seed, **columns)
+            return tables.fit(
+                bags, model.value, time_budget=time_budget, random_state=seed, progress=progress, **columns
+            )
+
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
-        fitted = tables.fit(train, model.value, **options)
+        fitted = learn(train)
         evaluation = None
         if held_out is not None:
             progress(1, 1, "measuring")
             evaluation = tables.evaluate(fitted, held_out)
         if refit and held_out is not None:
-            fitted = tables.fit(data, model.value, **options)
+            fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
-        about = tables.about(fitted, fitted_to, evaluation, seen=data.summary, refitted=refit)
+        about = tables.about(
+            fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
+        )
         saving.save(fitted, out, about=about, force=force)
-    answer(as_json, about, *_description(about), f"Written: {out}")
+    answer(as_json, about, *description(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -205,7 +221,7 @@ def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) ->
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
-    lines = _description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    lines = description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     answer(as_json, facts, *lines, f"Made with {made}.")
 
@@ -213,7 +229,8 @@ def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) ->
 # -- arguments ----------------------------------------------------------------------------------------------------
 
 
-def _roles(text: str | None) -> dict[str, str]:
+def roles_of(text: str | None) -> dict[str, str]:
+    """Roles by column, from a=category,b=ignored."""
     pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
     wrong = [pair for pair in pairs if len(pair) != 2]
     if wrong:
@@ -242,7 +259,7 @@ def _facts(value: Any) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(value), default=str))
 
 
-def _description(about: dict[str, Any]) -> list[str]:
+def description(about: dict[str, Any]) -> list[str]:
     """A model in words."""
     used = [column for column in about["columns"] if column["role"] != "ignored"]
     ignored = [column for column in about["columns"] if column["role"] == "ignored"]

@@ -38,6 +38,11 @@ Epsilon = Annotated[str | None, typer.Option(help="Epsilon of Laplace noise on c
 Suppressed = Annotated[str | None, typer.Option(help="Reports' column that marks withheld reports.")]
 Ignore = Annotated[str | None, typer.Option(help="Columns of the events that are no features, as a,b.")]
 OnMismatch = Annotated[Mismatch, typer.Option(help="drop: leave out bags that do not fit.")]
+Roles = Annotated[
+    str | None,
+    typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
+]
+MaxLevels = Annotated[int, typer.Option(min=2, help="Text columns with more values are hashed.")]
 Memory = Annotated[str | None, typer.Option(help="Most memory for the tables, such as 2GB.")]
 
 

@@ -139,7 +139,11 @@ def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
         for name, value in entries.items():
             (tensors if isinstance(value, Tensor) else numbers)[f"optimizer.{parameter}.{name}"] = value
     if isinstance(training.means, Running):
-        tensors["means.total"] = torch.as_tensor(training.means.total)
+        total = torch.as_tensor(training.means.total)
+        if total.numel() == 1:  # of NumPy's kind or torch's: a number goes with both
+            numbers["means.total"] = total.item()
+        else:
+            tensors["means.total"] = total
         numbers["means.weight"] = float(training.means.weight)
     return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
 
@@ -157,6 +161,5 @@ def _restore(training: Training, tensors: dict[str, Tensor], numbers: dict[str, 
         entries.setdefault(int(number), {})[name] = value
     training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
     if isinstance(training.means, Running):
-        total = tensors["means.total"]
-        training.means.total = total if total.ndim else total.item()
+        training.means.total = tensors["means.total"] if "means.total" in tensors else numbers["means.total"]
         training.means.weight = numbers["means.weight"]

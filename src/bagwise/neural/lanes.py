@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -104,6 +105,11 @@ class Lanes:
                 "processes, ask for more lanes, or gather the bags in smaller blocks."
             )
         self._mine = np.array_split(np.arange(len(self._lanes)), world)[rank]
+
+    @cached_property
+    def n_batches(self) -> int:
+        """Batches in a pass."""
+        return len(cut(self.source.size, self.rows)) - 1
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """Pass `number` over all bags, from batch `start` on."""

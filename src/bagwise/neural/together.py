@@ -25,11 +25,15 @@ from bagwise.neural.training import Training, batch_loss
 
 @dataclass(frozen=True)
 class Together:
-    """How a network is trained on blocks of bags.  lanes: see `neural.lanes`.  checkpoints: None writes none."""
+    """How a network is trained on blocks of bags.
+
+    lanes: see `neural.lanes`.  checkpoints: None writes none.  tell: called with the steps done and those in all.
+    """
 
     ranks: Ranks = field(default_factory=Ranks)
     lanes: int = LANES
     checkpoints: Checkpoints | None = None
+    tell: Callable[[int, int], object] | None = None
 
 
 def train(
@@ -61,6 +65,8 @@ def train(
                 mine += training.after(partial(_backward, training, copies, batch, ranks))
             bags += batch.n_bags
             place = replace(place, batch=place.batch + 1, step=place.step + 1)
+            if together.tell is not None:
+                together.tell(place.step, epochs * lanes.n_batches)
             if checkpoints is not None and place.step % checkpoints.every == 0:
                 loss = left_off + ranks.total([mine])[0]
                 if ranks.leads:

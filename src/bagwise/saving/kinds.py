@@ -25,9 +25,12 @@ _ROOM_OF = {
     "FeatureCodes": "bagwise.features",
     "Features": "bagwise.tables.features",
     "GroupPriorClassifier": "bagwise.baselines",
+    "Problem": "bagwise.tables.bagged",
+    "Recipe": "bagwise.tables.model",
+    "Summary": "bagwise.tables.bagged",
     "TableModel": "bagwise.tables.model",
 }
-_OTHER_MODELS = {"TableModel"}  # that are no estimators
+_OTHER_MODELS = {"Recipe", "TableModel"}  # that are no estimators
 _REGISTERED: dict[str, type] = {}
 
 Class = TypeVar("Class", bound=type)

@@ -12,16 +12,18 @@ from bagwise.tables.facts import about, evaluation_facts, was_seen
 from bagwise.tables.gathering import write_shards
 from bagwise.tables.holding import put_in_bags
 from bagwise.tables.joining import join
-from bagwise.tables.judging import diagnose, evaluate, sensitivity, split
-from bagwise.tables.model import MODELS, TableModel, fit
+from bagwise.tables.judging import diagnose, evaluate, evaluate_shards, sensitivity, split
+from bagwise.tables.model import MODELS, Recipe, TableModel, features_of, fit
 from bagwise.tables.scoring import write_scores
 from bagwise.tables.shards import Shards
 from bagwise.tables.sources import read
+from bagwise.tables.streaming import fit_network
 
 __all__ = [
     "MODELS",
     "BagTable",
     "Problem",
+    "Recipe",
     "Shards",
     "Summary",
     "TableModel",
@@ -29,8 +31,11 @@ __all__ = [
     "connect",
     "diagnose",
     "evaluate",
+    "evaluate_shards",
     "evaluation_facts",
+    "features_of",
     "fit",
+    "fit_network",
     "holding",
     "join",
     "moments",

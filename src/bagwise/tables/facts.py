@@ -8,17 +8,24 @@ from bagwise.evaluation import Evaluation
 from bagwise.tables.bagged import BagTable, Summary
 from bagwise.tables.judging import sensitivity
 from bagwise.tables.model import TableModel
+from bagwise.tables.shards import Shards
 
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")
 
 
 def about(
-    model: TableModel, data: BagTable, evaluation: Evaluation | None, *, seen: Summary, refitted: bool
+    model: TableModel,
+    data: BagTable | Shards,
+    evaluation: Evaluation | None,
+    *,
+    summary: Summary,
+    seen: Summary,
+    refitted: bool = False,
 ) -> dict[str, Any]:
     """Columns, training, label-free evaluation and what moves the predictions.
 
-    data: what the model was fitted to.  evaluation: on bags held out.  refitted: the model then took these in, too.
-    seen: the tables that these bags are from.
+    data, summary: what the model was fitted to.  evaluation: on bags held out.  refitted: the model then took these in,
+    too.  seen: the tables that all these bags are from.
     """
     columns = [
         {"name": one.name, "role": one.role.value, "levels": len(one.levels), "note": one.note}
@@ -27,13 +34,13 @@ def about(
     return {
         "model": model.kind,
         "estimator": _estimator(model.estimator),
-        "tables": str(data.summary),
+        "tables": str(summary),
         "seen": _fingerprint(seen),
         "keys": list(model.keys),
         "classes": None if model.classes is None else list(model.classes),
-        "bags": data.summary.bags,
-        "rows": data.summary.used_rows,
-        "prior": list(data.summary.prior),
+        "bags": summary.bags,
+        "rows": summary.used_rows,
+        "prior": list(summary.prior),
         "columns": columns,
         "trials": _trials(model.estimator),
         "evaluation": None if evaluation is None else evaluation_facts(evaluation),

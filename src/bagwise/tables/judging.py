@@ -16,6 +16,7 @@ from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.engine import batches, execute, fetch, keep
 from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
+from bagwise.tables.shards import Shards
 
 _SAMPLE = 200_000  # rows that a diagnosis reads
 _SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffled
@@ -104,10 +105,16 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     return diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
 
 
-def sensitivity(model: TableModel, data: BagTable, *, random_state: RandomState = 0) -> dict[str, float]:
+def evaluate_shards(model: TableModel, shards: Shards, *, level: float = 0.95) -> evaluation.Evaluation:
+    """The same on bags that were gathered."""
+    h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
+    return evaluation.evaluate(h, None, bags=shards.bags, level=level)
+
+
+def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:
     """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
-    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
-    codes = model.features.matrix(fetch(model.features.select(rows), data.connection))[:_SHUFFLED]
+    codes = data.sample(_SHUFFLED)[0] if isinstance(data, Shards) else _some_codes(model, data)
+    codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
     for column in model.features.columns:
@@ -118,6 +125,11 @@ def sensitivity(model: TableModel, data: BagTable, *, random_state: RandomState 
             found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _some_codes(model: TableModel, data: BagTable) -> NDArray[np.floating]:
+    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
+    return model.features.matrix(fetch(model.features.select(rows), data.connection))
 
 
 def _bags_of(data: BagTable, rows: int) -> int:

@@ -19,7 +19,7 @@ from bagwise.base import BagClassifier
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.features import Encoding
 from bagwise.linear import BagRidgeClassifier, BagSGDClassifier
-from bagwise.tables.bagged import BagTable
+from bagwise.tables.bagged import BagTable, Summary
 from bagwise.tables.engine import batches
 from bagwise.tables.features import Features
 from bagwise.tables.gathering import write_shards
@@ -91,6 +91,24 @@ class TableModel:
         return ("prediction",) if self.classes is None else tuple(f"prediction_{name}" for name in self.classes)
 
 
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What a model must know of the tables that shards were gathered from.
+
+    features, keys, classes: as in `TableModel`.  summary: of the bags gathered to learn from.  seen: of the tables.
+    """
+
+    features: Features
+    keys: tuple[str, ...]
+    classes: tuple[str, ...] | None
+    summary: Summary
+    seen: Summary
+
+    def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
+        """The model, once an estimator is fitted to the shards."""
+        return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, str(self.summary))
+
+
 def fit(
     data: BagTable,
     model: str | BagClassifier = "auto",
@@ -112,7 +130,7 @@ def fit(
     estimator = _estimator(model, random_state) if isinstance(model, str) else clone(model)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
-    features = Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
+    features = features_of(data, roles=roles, max_levels=max_levels)
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
     encoding: Encoding | None = None
@@ -123,6 +141,11 @@ def fit(
         else:
             encoding = _fit_rows(data, features, estimator)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, str(data.summary))
+
+
+def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
+    """The columns to learn from and their roles; see `roles.infer`."""
+    return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | None:

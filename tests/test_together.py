@@ -1,0 +1,264 @@
+"""One network, several processes: the same steps whatever their number, and whatever happens to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch")
+import torch
+
+from bagwise import saving
+from bagwise.cli import app
+from bagwise.means import LeaveOneOut
+from bagwise.neural import BagNeuralClassifier, cnn
+from bagwise.neural.checkpoints import Checkpoints
+from bagwise.neural.ranks import Ranks
+from bagwise.neural.together import Together, _shared
+from bagwise.tables import Shards, features_of, fit_network, join, write_shards
+
+WORKER = Path(__file__).parent / "workers" / "train.py"
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 0.01,
+    "max_epochs": 2,
+    "early_stopping": False,
+    "batch_rows": 320,
+    "random_state": 1,
+}
+STEPS = 50  # in two passes over 8,000 rows
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """8,000 rows in bags of 1 to 11 rows and some of 200, of which a batch holds two."""
+    rng = np.random.default_rng(0)
+    sizes = np.concatenate([rng.integers(1, 12, size=660), np.full(20, 200)])
+    ids = np.repeat(np.arange(len(sizes)), rng.permutation(sizes))[:8000]
+    rows = len(ids)
+    events = pd.DataFrame({"bag": ids, "x": rng.normal(size=rows), "z": rng.normal(size=rows)})
+    count = (events["x"] * events["z"] > 0).groupby(events["bag"]).sum()
+    return events, pd.DataFrame({"bag": count.index, "count": count.to_numpy()})
+
+
+@pytest.fixture(scope="module")
+def shards(tables, tmp_path_factory) -> Shards:
+    data = join(*tables)
+    return write_shards(data, features_of(data), tmp_path_factory.mktemp("together") / "shards", group_rows=400)
+
+
+def alone(shards: Shards, together: Together, **changes: Any) -> dict[str, Any]:
+    """Weights and losses of a training in this process."""
+    model = BagNeuralClassifier(**{**SETTINGS, **changes})
+    fit_network(shards, model, together=together)
+    weights = {name: value.numpy() for name, value in model.module_.state_dict().items()}
+    return {**weights, "losses": [line["loss"] for line in model.history_ if line["stage"] == "final"]}
+
+
+def start(shards: Shards, out: Path, processes: int, **options: Any) -> subprocess.Popen[bytes]:
+    """The same by torchrun, started."""
+    given = json.dumps({"estimator": SETTINGS, "lanes": 5, **options})
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--max-restarts=2"]
+    return subprocess.Popen(
+        [sys.executable, *launcher, str(WORKER), str(shards.folder), str(out), given],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+    )
+
+
+def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:
+    _, said = running.communicate(timeout=300)
+    assert running.returncode == 0, said.decode()
+    return dict(np.load(out))
+
+
+def assert_close(one: dict[str, Any], other: dict[str, Any], **tolerance: Any) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], err_msg=name, **tolerance)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shards):
+    steps = []
+    torch.set_num_threads(1)
+    result = alone(shards, Together(lanes=5, tell=lambda step, of: steps.append((step, of))))
+    assert steps == [(step, STEPS) for step in range(1, STEPS + 1)]
+    return result
+
+
+def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, tmp_path):
+    running = {processes: start(shards, tmp_path / f"{processes}.npz", processes) for processes in (2, 4)}
+    for processes, one in running.items():
+        result = finish(one, tmp_path / f"{processes}.npz")
+        assert_close(result, undisturbed, rtol=0, atol=1e-5)
+
+
+def test_a_killed_process_is_started_again_and_nothing_is_lost(shards, undisturbed, tmp_path):
+    kept = tmp_path / "checkpoints"
+    out = tmp_path / "result.npz"
+    running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
+    deadline = time.monotonic() + 120
+    while not (kept / "step-00000015").exists():
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.02)
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+    workers = [pid for pid in children if str(WORKER) in Path(f"/proc/{pid}/cmdline").read_text()]
+    assert len(workers) == 2
+    os.kill(int(workers[1]), signal.SIGKILL)
+    result = finish(running, out)
+    assert_close(result, undisturbed, rtol=0, atol=1e-5)
+    said = {path.name for path in kept.iterdir()}
+    assert said == {"run.json", "step-00000045", "step-00000050"}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopping_at(step: int):
+    def tell(done: int, of: int) -> None:
+        if done == step:
+            raise StoppedError
+
+    return tell
+
+
+@pytest.mark.parametrize("changes", [{}, {"average": True, "means": "leave_one_out"}, {"loss": "easyllp"}])
+def test_training_goes_on_where_it_was_stopped(shards, undisturbed, tmp_path, changes):
+    expected = alone(shards, Together(lanes=5), **changes) if changes else undisturbed
+    checkpoints = Checkpoints(tmp_path / "kept", every=4)
+    for step in (3, 11, 27, 41):
+        with pytest.raises(StoppedError):
+            alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(step)), **changes)
+    result = alone(shards, Together(lanes=5, checkpoints=checkpoints), **changes)
+    expected["losses"] = expected["losses"][-1:]  # the first pass was recorded by a process that is gone
+    assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+def test_dropout_draws_the_same_after_a_stop(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((600, 100)).astype(np.float32), columns=[f"p{i}" for i in range(100)])
+    frame["bag"] = np.arange(600) // 4
+    count = (frame["p44"] > 0.5).groupby(frame["bag"]).sum()
+    data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+    shards = write_shards(data, features_of(data), tmp_path / "shards", group_rows=100)
+
+    class Images(torch.nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.view(-1, 1, 10, 10))
+
+    changes = {"module": Images(cnn(1, 10, random_state=0)), "batch_rows": 60}
+    expected = alone(shards, Together(), **changes)
+    checkpoints = Checkpoints(tmp_path / "kept", every=3)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(checkpoints=checkpoints, tell=stopping_at(14)), **changes)
+    result = alone(shards, Together(checkpoints=checkpoints), **changes)
+    expected["losses"] = expected["losses"][-1:]
+    assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "progress", "missing"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(shards, undisturbed, tmp_path, damage):
+    checkpoints = Checkpoints(tmp_path / "kept", every=4)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(35)))
+    last = tmp_path / "kept" / "step-00000032"
+    state = last / "state.safetensors"
+    data = bytearray(state.read_bytes())
+    if damage == "cut":
+        state.write_bytes(data[:-100])
+    elif damage == "flipped":
+        data[-20] ^= 1
+        state.write_bytes(data)
+    elif damage == "progress":
+        (last / "state.json").write_text("{")
+    else:
+        state.unlink()
+    with pytest.warns(UserWarning, match="step-00000032 is damaged: going on from the checkpoint before it"):
+        result = alone(shards, Together(lanes=5, checkpoints=checkpoints))
+    expected = {**undisturbed, "losses": undisturbed["losses"][-1:]}
+    assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+def test_checkpoints_of_another_training_are_refused(shards, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "kept", every=4)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(9)))
+    for changes in ({"learning_rate": 0.02}, {"hidden": (8,)}, {"random_state": 2}):
+        with pytest.raises(ValueError, match="kept holds checkpoints of another training"):
+            alone(shards, Together(lanes=5, checkpoints=checkpoints), **changes)
+    (tmp_path / "kept" / "run.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"run\.json is damaged: remove .*kept to begin anew"):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints))
+
+
+def test_a_strategy_that_knows_of_one_process_only_is_refused():
+    with pytest.raises(ValueError, match="means=function sees the bags of one process only"):
+        _shared(lambda values, bags: None, Ranks(0, 2))
+    assert _shared(LeaveOneOut(), Ranks(0, 2)).add_up is not None
+
+
+# -- the command line ---------------------------------------------------------------------------------------------
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_commands_gather_and_train(tables, tmp_path):
+    paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
+    for frame, path in zip(tables, paths, strict=True):
+        frame.to_parquet(path)
+    gathered = call("gather", *paths, "--out", tmp_path / "shards", "--group-rows", 400, "--json")
+    assert gathered.exit_code == 0, gathered.output
+    assert json.loads(gathered.stdout)["rows"] > 6000
+    assert call("gather", *paths, "--out", tmp_path / "shards").exit_code == 1
+    options = ("--epochs", 2, "--learning-rate", 0.01, "--hidden", "8,8", "--out", tmp_path / "model")
+    trained = call("train", tmp_path / "shards", *options)
+    assert trained.exit_code == 0, trained.output
+    assert "On bags that were held out" in trained.stdout
+    assert not (tmp_path / "model-checkpoints").exists()
+    model = saving.load(tmp_path / "model")
+    assert [layer.out_features for layer in model.estimator.module_[1] if hasattr(layer, "out_features")] == [8, 8, 1]
+    scored = call("predict", tmp_path / "model", paths[0], "--out", tmp_path / "scored.parquet")
+    assert scored.exit_code == 0, scored.output
+    for arguments, words in (
+        (("train", tmp_path), "is no folder that bagwise gather wrote"),
+        (("train", tmp_path / "shards", "--out", tmp_path / "other", "--hidden", "many"), "--hidden must be whole"),
+        (("fit", *paths, "--engine", "torchrun"), "--engine torchrun trains networks"),
+    ):
+        result = call(*arguments)
+        assert result.exit_code == 1
+        assert words in result.stderr
+
+
+def test_fit_by_torchrun(tables, tmp_path):
+    paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
+    for frame, path in zip(tables, paths, strict=True):
+        frame.to_parquet(path)
+    result = call("fit", *paths, "--model", "network", "--engine", "torchrun", "--out", tmp_path / "model", "--json")
+    assert result.exit_code == 0, result.output
+    about = json.loads(result.stdout)
+    assert about["model"] == "network"
+    assert about["evaluation"]["accuracy"]["high"] > 0.55
+    assert sorted(about["sensitivity"]) == ["x", "z"]
