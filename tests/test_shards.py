@@ -466,7 +466,8 @@ def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, clas
                     assert np.array_equal(rows, whole[start : start + shards.size[key]])
                     np.testing.assert_allclose(bags.proportion[j].numpy(), shards.proportion[key])
                 step += bags.keys.tolist()
-            assert {batch.n_bags for batch in together} == {len(step)}
+            assert all(sorted(batch.whole.keys) == sorted(step) for batch in together)
+            assert all(np.array_equal(batch.whole.keys[batch.mine], batch.bags.keys) for batch in together)
             assert len(step) >= 2
             assert shards.size[step].sum() <= 30 + 3 * max(sizes)
             steps.append(step)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,27 @@ def test_a_strategy_that_knows_of_one_process_only_is_refused():
     with pytest.raises(ValueError, match="means=function sees the bags of one process only"):
         _shared(lambda values, bags: None, Ranks(0, 2))
     assert _shared(LeaveOneOut(), Ranks(0, 2)).add_up is not None
+
+
+def test_processes_meet_after_others_have_gone():
+    store = torch.distributed.HashStore()
+    with ThreadPoolExecutor(3) as threads:
+
+        def start(ranks: tuple[int, ...], seconds: float) -> list[Any]:
+            return [threads.submit(meet, store, rank, 3, seconds=seconds) for rank in ranks]
+
+        agreed = set()
+        for round_ in range(12):
+            if round_ % 3 == 2:  # some die before they meet
+                for one in start(((0, 2), (1, 2))[round_ % 2], 0.1):
+                    with pytest.raises(TimeoutError, match="waited 0 seconds for the others"):
+                        one.result()
+            found = [one.result() for one in start((2, 1, 0), 60)]
+            for rank, mine in enumerate(found):
+                mine.set(f"address {rank}", str(round_))
+            assert [mine.get(f"address {(rank + 1) % 3}") for rank, mine in enumerate(found)] == [b"%d" % round_] * 3
+            agreed.add(found[0].get("address 0"))
+        assert len(agreed) == 12
 
 
 # -- the command line ---------------------------------------------------------------------------------------------

@@ -114,6 +114,9 @@ class TableFeatures:
         return tags
 
 
+_PIECE = 4096  # rows that fit into the processor's cache
+
+
 @dataclass(frozen=True, eq=False)
 class Encoding:
     """Numbers scaled to [0, 1] by least and greatest training value, categories as one column per training level.
@@ -153,15 +156,18 @@ class Encoding:
         width = [1 + self.missing[i] if values is None else len(values) for i, values in enumerate(self.levels)]
         first = np.concatenate([[0], np.cumsum(width)])
         encoded = np.empty((len(X), int(first[-1])), dtype=np.float32)
+        numbers = [i for i, values in enumerate(self.levels) if values is None]
+        for start in range(0, len(X), _PIECE):  # numbers in pieces: a whole copy of X would cost as much again
+            rows = slice(start, start + _PIECE)
+            scaled = X[rows, numbers] if len(numbers) < X.shape[1] else X[rows]
+            gap = np.isnan(scaled)
+            scaled = (scaled - self.low[numbers]) / self.span[numbers]
+            encoded[rows, first[numbers]] = np.where(gap, self.fill[numbers], scaled) if gap.any() else scaled
+            with_column = self.missing[numbers]
+            encoded[rows, first[numbers][with_column] + 1] = gap[:, with_column]
         for i, values in enumerate(self.levels):
-            block = encoded[:, first[i] : first[i + 1]]
             if values is not None:
-                np.equal(X[:, i, None], values, out=block)
-                continue
-            gap = np.isnan(X[:, i])
-            block[:, 0] = np.where(gap, self.fill[i], (X[:, i] - self.low[i]) / self.span[i])
-            if self.missing[i]:
-                block[:, 1] = gap
+                np.equal(X[:, i, None], values, out=encoded[:, first[i] : first[i + 1]])
         return encoded
 
 

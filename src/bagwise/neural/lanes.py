@@ -56,11 +56,15 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a process sees of a batch: rows and bags of its own, maybe none.  n_bags: those of all processes."""
+    """What a process sees of a batch.
+
+    x, bags: its own rows and bags, maybe none.  whole: the bags of all processes.  mine: where its own are among them.
+    """
 
     x: Tensor
     bags: Bags
-    n_bags: int
+    whole: Bags
+    mine: NDArray[np.integer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +126,13 @@ class Lanes:
                 lane: _Stream(self._rows(order, lane, int(skipped[lane]), thread)) for lane in self._mine.tolist()
             }
             for first, last in pairwise(order.cuts[start:].tolist()):
-                lane = order.lane[first:last]
-                parts, bags = [], []
+                bags, lane = order.bags[first:last], order.lane[first:last]
+                places, parts = [], []
                 for one, stream in streams.items():
-                    mine = order.bags[first:last][lane == one]
-                    parts += stream.take(int(size[mine].sum()))
-                    bags.append(mine)
-                x = torch.cat(parts) if parts else self._nothing()
-                yield Batch(x, self.source.take(np.concatenate(bags)).like(x), last - first)
+                    places.append(np.flatnonzero(lane == one))
+                    parts += stream.take(int(size[bags[places[-1]]].sum()))
+                x, mine = torch.cat(parts) if parts else self._nothing(), np.concatenate(places)
+                yield Batch(x, self.source.take(bags[mine]).like(x), self.source.take(bags), mine)
 
     def _pass(self, number: int) -> _Pass:
         """Lanes in step: a bag's turn comes when its lane has come as far as the others have."""

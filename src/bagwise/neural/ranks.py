@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -48,13 +51,11 @@ class Ranks:
         dist.broadcast(sent, src=0)
         return sent.numpy().tobytes()
 
-    def total(self, numbers: list[float]) -> list[float]:
-        """Numbers added up over all processes."""
-        if self.world == 1:
-            return numbers
-        sums = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(sums)
-        return sums.tolist()
+    def total(self, numbers: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Numbers added up over all processes, in place."""
+        if self.world > 1:
+            dist.all_reduce(torch.from_numpy(numbers))
+        return numbers
 
     def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
@@ -63,7 +64,7 @@ class Ranks:
 
     def copies(self, module: nn.Module) -> nn.Module:
         """The module with the leading process's weights, whose derivatives are the mean over all processes."""
-        return module if self.world == 1 else DistributedDataParallel(module)
+        return module if self.world == 1 else DistributedDataParallel(module, gradient_as_bucket_view=True)
 
 
 @contextmanager
@@ -72,11 +73,38 @@ def joined(device: torch.device | None = None) -> Iterator[Ranks]:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         yield Ranks()
         return
-    dist.init_process_group("nccl" if device is not None and device.type == "cuda" else "gloo")
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    backend = "nccl" if device is not None and device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=meet(store, rank, world), rank=rank, world_size=world)
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size())
+        yield Ranks(rank, world)
     finally:
         dist.destroy_process_group()
+
+
+def meet(store: dist.Store, rank: int, world: int, *, seconds: float = 600) -> dist.Store:
+    """A part of torchrun's store that holds nothing yet, the same for all processes started together.
+
+    After a restart the store still holds the addresses of processes that are gone, and who reads one waits for them
+    for ever. So the leading process invents a name, waits until all have read it, says so, and takes it away again:
+    a name that can be read, and of which it was not said so, is one that all are about to agree on.
+    """
+    name, deadline = uuid.uuid4().hex, time.monotonic() + seconds
+    if rank == 0:
+        store.set("bagwise/name", name)
+    while not store.check([f"bagwise/{name}/all"]):
+        if rank == 0:
+            if all(store.check([f"bagwise/{name}/{other}"]) for other in range(1, world)):
+                store.set(f"bagwise/{name}/all", "")
+                store.set("bagwise/name", "")
+        elif store.check(["bagwise/name"]) and (read := store.get("bagwise/name").decode()):
+            name = read
+            store.set(f"bagwise/{name}/{rank}", "")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {rank} of {world} waited {seconds:.0f} seconds for the others: start all.")
+        time.sleep(0.02)
+    return dist.PrefixStore(f"bagwise/{name}", store)
 
 
 class _Sum(torch.autograd.Function):

@@ -1,10 +1,11 @@
 """One network trained on lanes of bags, by one process or several, stopped and taken up again as need be.
 
-The loss of a batch is the mean over its bags, whoever holds them. A process adds up those of its own bags; the mean
-prediction E[h] is that of all bags of the batch, so the processes add up their sums of h (`Ranks.add_up`), two numbers
-each, and back-propagation adds up the derivatives in the same way. The derivatives of the weights are averaged by
-torch's `DistributedDataParallel`: with the batches of `Lanes`, which do not depend on the number of processes, the
-steps do not either, but for rounding.
+The loss of a batch is the mean over its bags, whoever holds them, and E[h] is that of all its bags. The debiased square
+loss reads predictions through the sums of bags alone: the processes tell each other these, one number per bag, in one
+message, and each then knows the derivatives by its own. Other losses are computed by each process for its own bags; for
+E[h] they add up their sums of h (`Ranks.add_up`), two numbers, and back-propagation adds up the derivatives in the same
+way. The derivatives of the weights are averaged by torch's `DistributedDataParallel`. With the batches of `Lanes`,
+which do not depend on the number of processes, the steps do not either, but for rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from bagwise.means import Known, Means
 from bagwise.neural.checkpoints import Checkpoints, Place, restore
+from bagwise.neural.gradients import covers, of_sums
 from bagwise.neural.lanes import LANES, Batch, Lanes
 from bagwise.neural.ranks import Ranks
 from bagwise.neural.training import Training, batch_loss
@@ -51,40 +53,57 @@ def train(
     raises, it must raise in every process.
     """
     ranks, checkpoints = together.ranks, together.checkpoints
-    if ranks.world > 1:
+    on_cpu = all(weight.device.type == "cpu" for weight in training.module.parameters())
+    by_sums = on_cpu and training.loss == "ours" and covers(training.means, training.prior)
+    if ranks.world > 1 and not by_sums:
         training.means = _shared(training.means, ranks)
     place = restore(training, ranks.share_bytes(checkpoints.last() if checkpoints and ranks.leads else b""))
     copies = ranks.copies(training.module.train())
-    while place.epoch < epochs:
-        if place.batch == 0 and training.average is not None:
-            training.average.n_averaged.zero_()
-        mine, bags, left_off = 0.0, place.bags, place.loss
-        for batch in lanes.epoch(place.epoch, place.batch):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(_drawn(seed, place.step, ranks.rank))
-                mine += training.after(partial(_backward, training, copies, batch, ranks))
-            bags += batch.n_bags
-            place = replace(place, batch=place.batch + 1, step=place.step + 1)
-            if together.tell is not None:
-                together.tell(place.step, epochs * lanes.n_batches)
-            if checkpoints is not None and place.step % checkpoints.every == 0:
-                loss = left_off + ranks.total([mine])[0]
-                if ranks.leads:
-                    checkpoints.save(training, replace(place, loss=loss, bags=bags))
-        place = Place(epoch=place.epoch + 1, step=place.step)
-        record(place.epoch, (left_off + ranks.total([mine])[0]) / bags)
-    if ranks.world > 1:
+    backward = _by_sums if by_sums else _by_bags
+    with torch.random.fork_rng(devices=[]):  # dropout and its like draw from torch's global generator
+        while place.epoch < epochs:
+            if place.batch == 0 and training.average is not None:
+                training.average.n_averaged.zero_()
+            before, mine, bags = place.loss, np.zeros(1), place.bags
+            for batch in lanes.epoch(place.epoch, place.batch):
+                torch.default_generator.manual_seed(_drawn(seed, place.step, ranks.rank))
+                mine += training.after(partial(backward, training, copies, batch, ranks))
+                bags += len(batch.whole)
+                place = replace(place, batch=place.batch + 1, step=place.step + 1)
+                if together.tell is not None:
+                    together.tell(place.step, epochs * lanes.n_batches)
+                if checkpoints is not None and place.step % checkpoints.every == 0:
+                    loss = before + float(ranks.total(mine.copy())[0])
+                    if ranks.leads:
+                        checkpoints.save(training, replace(place, loss=loss, bags=bags))
+            place = Place(epoch=place.epoch + 1, step=place.step)
+            record(place.epoch, (before + float(ranks.total(mine)[0])) / bags)
+    if ranks.world > 1 and not by_sums:
         training.means = _shared(training.means, None)
 
 
-def _backward(training: Training, copies: torch.nn.Module, batch: Batch, ranks: Ranks) -> float:
-    """Derivatives of the batch's mean loss into the parameters; the sum of the losses of this process's bags."""
+def _by_sums(training: Training, copies: torch.nn.Module, batch: Batch, ranks: Ranks) -> float:
+    """Derivatives of the batch's mean debiased square loss into the parameters; this process's share of the losses."""
     logits = copies(batch.x)
-    if ranks.world == 1:
-        return float(training.backward(logits, batch.bags)) * batch.n_bags
-    loss = batch_loss(logits, batch.bags, loss=training.loss, means=training.means, prior=training.prior).sum()
-    (loss * (ranks.world / batch.n_bags)).backward()  # DistributedDataParallel takes the mean over processes
-    return float(loss.detach())
+    h = torch.sigmoid(logits.detach()).view(-1).numpy()
+    sums = np.zeros(len(batch.whole), dtype=h.dtype)
+    sums[batch.mine] = batch.bags.sum(h)
+    size, proportion = (part.astype(sums.dtype) for part in (batch.whole.size, batch.whole.proportion))
+    rows = batch.whole.n_rows
+    assert training.means is not None
+    loss, slope = of_sums(ranks.total(sums), size, proportion, rows, training.prior, training.means)
+    slope = batch.bags.repeat(slope[batch.mine] * ranks.world)  # since the mean over processes is taken
+    logits.backward(torch.from_numpy(h * (1 - h) * slope).view(logits.shape))
+    return float(loss) * len(batch.whole) / ranks.world
+
+
+def _by_bags(training: Training, copies: torch.nn.Module, batch: Batch, ranks: Ranks) -> float:
+    """The same of any loss."""
+    losses = batch_loss(
+        copies(batch.x), batch.bags, loss=training.loss, means=training.means, prior=training.prior
+    ).sum()
+    (losses * (ranks.world / len(batch.whole))).backward()
+    return float(losses.detach())
 
 
 def _shared(means: Means | None, ranks: Ranks | None) -> Means | None:

@@ -1,0 +1,113 @@
+"""A network by two processes against one, and from Parquet shards against memory: the Higgs network, one thread each.
+
+Two processes must reach 1.6 × the rows per second of one, and shards 0.9 × those of memory. Processes exchange the same
+bytes in every step, however many rows it has, so there are two sizes of batches. Rates are of the steps after the first
+ones, the best of several runs of each kind in turn.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bagwise.neural import BagNeuralClassifier
+from bagwise.neural.batches import BagTensors
+from bagwise.neural.ranks import joined
+from bagwise.neural.together import Together
+from bagwise.tables import Shards, features_of, fit_network, join, write_shards
+
+ROWS, COLUMNS, BAG, BATCHES = 300_000, 28, 64, (1024, 4096)
+HIDDEN = (300, 300, 300, 300)
+WARM, REPEATS = 20, 3
+SETTINGS = {
+    "hidden": HIDDEN,
+    "learning_rate": 1e-3,
+    "max_epochs": 1,
+    "early_stopping": False,
+    "random_state": 0,
+}
+
+
+class Clock:
+    """Rows per second after the first steps."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch, self.times = batch, list[float]()
+
+    def __call__(self, step: int, steps: int) -> None:
+        self.times.append(time.perf_counter())
+
+    @property
+    def rate(self) -> float:
+        return (len(self.times) - WARM) * self.batch / (self.times[-1] - self.times[WARM - 1])
+
+
+def worker(folder: str, batch: int) -> None:
+    torch.set_num_threads(1)
+    clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
+    with joined() as ranks:
+        fit_network(Shards.open(folder), model, together=Together(ranks, tell=clock))
+        if ranks.leads:
+            print(json.dumps(clock.rate))
+
+
+def shards_by(folder: Path, processes: int, batch: int) -> float:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    found = subprocess.run(
+        [sys.executable, *launcher, __file__, str(folder), str(batch)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(found.stdout.splitlines()[-1])
+
+
+def memory(shards: Shards, batch: int) -> float:
+    """The same network on the same rows in memory."""
+    torch.set_num_threads(1)
+    clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
+    few, theirs = shards.sample(BAG * 100)
+    model.fit(few, bags=theirs)  # so that there is a network
+    X, bags = shards.sample(shards.n_rows)
+    data = BagTensors(torch.as_tensor(X, dtype=torch.float32), bags)
+    for x, some in data.epoch(np.random.default_rng(0), batch):
+        model._training.step(x, some)
+        clock(0, 0)
+    return clock.rate
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(ROWS, COLUMNS)), columns=[f"x{i}" for i in range(COLUMNS)])
+    count = (frame["x0"] * frame["x1"] > 0).groupby(np.arange(ROWS) // BAG).sum()
+    frame["bag"] = np.arange(ROWS) // BAG
+    with tempfile.TemporaryDirectory() as name:
+        data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+        shards = write_shards(data, features_of(data), Path(name) / "shards", group_rows=20_000)
+        print(f"rows per second, {len(HIDDEN)} layers of {HIDDEN[0]}, one thread per process:")
+        for batch in BATCHES:
+            compare(shards, batch)
+
+
+def compare(shards: Shards, batch: int) -> None:
+    rates: dict[str, list[float]] = {"memory": [], "one": [], "two": []}
+    for _ in range(REPEATS):
+        rates["memory"].append(memory(shards, batch))
+        rates["one"].append(shards_by(shards.folder, 1, batch))
+        rates["two"].append(shards_by(shards.folder, 2, batch))
+    best = {kind: max(values) for kind, values in rates.items()}
+    print(f"  batches of {batch:,}: memory {best['memory']:,.0f}, shards {best['one']:,.0f}", end="")
+    print(f" ({best['one'] / best['memory']:.2f} ×, at least 0.9), two processes {best['two']:,.0f}", end="")
+    print(f" ({best['two'] / best['one']:.2f} ×, at least 1.6)", flush=True)
+
+
+if __name__ == "__main__":
+    worker(sys.argv[1], int(sys.argv[2])) if "TORCHELASTIC_RUN_ID" in os.environ else main()
