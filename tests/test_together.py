@@ -25,7 +25,7 @@ from bagwise.cli import app
 from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier, cnn
 from bagwise.neural.checkpoints import Checkpoints
-from bagwise.neural.ranks import Ranks
+from bagwise.neural.ranks import Ranks, meet
 from bagwise.neural.together import Together, _shared
 from bagwise.tables import Shards, features_of, fit_network, join, write_shards
 
