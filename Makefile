@@ -12,8 +12,8 @@ demo: .venv/core
 test: lint
 	$(BIN)/pytest -n auto -m "not slow"
 
-## make test-all: everything, statistics with several seeds, Spark if there is Java
-test-all: lint .venv/spark
+## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java
+test-all: lint .venv/engines
 	$(BIN)/pytest -n auto --seeds 5
 
 lint: .venv/dev
@@ -46,6 +46,6 @@ clean:
 	$(INSTALL) --editable '.[all,dev]'
 	@touch $@ .venv/core
 
-.venv/spark: .venv/dev
-	$(INSTALL) --editable '.[spark]'
+.venv/engines: .venv/dev
+	$(INSTALL) --editable '.[spark,dask]'
 	@touch $@

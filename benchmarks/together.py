@@ -23,9 +23,9 @@ from bagwise.neural.ranks import joined
 from bagwise.neural.together import Together
 from bagwise.tables import Shards, features_of, fit_network, join, write_shards
 
-ROWS, COLUMNS, BAG, BATCHES = 300_000, 28, 64, (1024, 4096)
+ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
 HIDDEN = (300, 300, 300, 300)
-WARM, REPEATS = 20, 3
+WARM, REPEATS = 10, 3
 SETTINGS = {
     "hidden": HIDDEN,
     "learning_rate": 1e-3,

@@ -337,3 +337,19 @@ def test_a_second_process_begins_with_what_the_first_left(tmp_path, rows, monkey
     assert list(frame["key"]) == [one.key for one in plan(SMALL)]
     assert computed == [*units(plan(SMALL))[2:], claimed[1]]
     assert not list((tmp_path / "adult").glob("*.claim"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Dask's own
+def test_a_dask_cluster_gives_the_same_rows(tmp_path, monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'bagwise[dask]'.")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
+    from dask_sweep import sweep
+
+    config = replace(PRESETS["quick"]["adult"], rows=4000, epochs=(1, 2), sizes=(16, 64), repetitions=1)
+    here = run(replace(config, n_jobs=1), tmp_path / "here")
+    local = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
+        there = sweep(config, str(tmp_path / "there"), client)
+    changing = [name for name in here.columns if name in ("seconds", "config", "config_hash")]
+    pd.testing.assert_frame_equal(here.drop(columns=changing), there.drop(columns=changing), rtol=1e-4)

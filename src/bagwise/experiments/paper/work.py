@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 
 from bagwise import datasets
 from bagwise._folds import Fold, folds_of
@@ -70,7 +70,8 @@ def _finish(unit: list[Run], out: str, threads: int | None, polite: bool) -> lis
         return unit
     if not folder.claim(unit) and polite:
         return []
-    folder.add(unit, compute(unit, threads))
+    with parallel_config(backend="threading"):  # what works here must not wait for a cluster that it is part of
+        folder.add(unit, compute(unit, threads))
     return unit
 
 
