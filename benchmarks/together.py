@@ -3,6 +3,8 @@
 Two processes must reach 1.6 × the rows per second of one, and shards 0.9 × those of memory. Processes exchange the same
 bytes in every step, however many rows it has, so there are two sizes of batches. Rates are of the steps after the first
 ones, the best of several runs of each kind in turn.
+
+`--out docs/results/scaling.json` keeps the figures, from which `python benchmarks/scaling.py` writes docs/scaling.md.
 """
 
 import json
@@ -11,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 
+from bagwise._files import replacing
 from bagwise.neural import BagNeuralClassifier
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.ranks import joined
@@ -25,6 +29,7 @@ from bagwise.tables import Shards, features_of, fit_network, join, write_shards
 
 ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
 HIDDEN = (300, 300, 300, 300)
+N_WEIGHTS = sum((wide + 1) * narrow for wide, narrow in pairwise((COLUMNS, *HIDDEN, 1)))
 WARM, REPEATS = 10, 3
 SETTINGS = {
     "hidden": HIDDEN,
@@ -54,20 +59,32 @@ def worker(folder: str, batch: int) -> None:
     clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
     with joined() as ranks:
         fit_network(Shards.open(folder), model, together=Together(ranks, tell=clock))
+        exchanged = {"sums": _exchange(batch // BAG), "weights": _exchange(N_WEIGHTS)} if ranks.world > 1 else {}
         if ranks.leads:
-            print(json.dumps(clock.rate))
+            print(json.dumps({"rate": clock.rate, **exchanged}))
 
 
-def shards_by(folder: Path, processes: int, batch: int) -> float:
+def _exchange(numbers: int, times: int = 50) -> float:
+    """Seconds that all processes take to add up so many numbers while nothing else is to do."""
+    values = torch.zeros(numbers)
+    for left in range(times + 10, 0, -1):
+        if left == times:
+            start = time.perf_counter()
+        torch.distributed.all_reduce(values)
+    return (time.perf_counter() - start) / times
+
+
+def shards_by(folder: Path, processes: int, batch: int) -> dict[str, float]:
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     found = subprocess.run(
         [sys.executable, *launcher, __file__, str(folder), str(batch)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
         capture_output=True,
         text=True,
     )
-    return float(found.stdout.splitlines()[-1])
+    if found.returncode:
+        raise RuntimeError(found.stderr)
+    return json.loads(found.stdout.splitlines()[-1])
 
 
 def memory(shards: Shards, batch: int) -> float:
@@ -84,7 +101,7 @@ def memory(shards: Shards, batch: int) -> float:
     return clock.rate
 
 
-def main() -> None:
+def main(out: Path | None) -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(ROWS, COLUMNS)), columns=[f"x{i}" for i in range(COLUMNS)])
     count = (frame["x0"] * frame["x1"] > 0).groupby(np.arange(ROWS) // BAG).sum()
@@ -92,22 +109,31 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
         shards = write_shards(data, features_of(data), Path(name) / "shards", group_rows=20_000)
+        stored = sum(path.stat().st_size for path in shards.folder.iterdir()) / ROWS
         print(f"rows per second, {len(HIDDEN)} layers of {HIDDEN[0]}, one thread per process:")
-        for batch in BATCHES:
-            compare(shards, batch)
+        batches = {str(batch): compare(shards, batch) for batch in BATCHES}
+    if out is not None:
+        figures = {"columns": COLUMNS, "bag": BAG, "weights": N_WEIGHTS, "bytes_per_row": stored, "batches": batches}
+        with replacing(out) as (temporary,):
+            temporary.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-def compare(shards: Shards, batch: int) -> None:
-    rates: dict[str, list[float]] = {"memory": [], "one": [], "two": []}
+def compare(shards: Shards, batch: int) -> dict[str, float]:
+    """The best of several runs of each kind."""
+    kinds: list[dict[str, float]] = []
     for _ in range(REPEATS):
-        rates["memory"].append(memory(shards, batch))
-        rates["one"].append(shards_by(shards.folder, 1, batch))
-        rates["two"].append(shards_by(shards.folder, 2, batch))
-    best = {kind: max(values) for kind, values in rates.items()}
+        one, two = shards_by(shards.folder, 1, batch), shards_by(shards.folder, 2, batch)
+        kinds.append({"memory": memory(shards, batch), "one": one["rate"], "two": two["rate"]})
+        kinds[-1] |= {"sums_seconds": -two["sums"], "weights_seconds": -two["weights"]}
+    best = {kind: abs(max(run[kind] for run in kinds)) for kind in kinds[0]}
     print(f"  batches of {batch:,}: memory {best['memory']:,.0f}, shards {best['one']:,.0f}", end="")
     print(f" ({best['one'] / best['memory']:.2f} ×, at least 0.9), two processes {best['two']:,.0f}", end="")
     print(f" ({best['two'] / best['one']:.2f} ×, at least 1.6)", flush=True)
+    return best
 
 
 if __name__ == "__main__":
-    worker(sys.argv[1], int(sys.argv[2])) if "TORCHELASTIC_RUN_ID" in os.environ else main()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        worker(sys.argv[1], int(sys.argv[2]))
+    else:
+        main(Path(sys.argv[2]) if sys.argv[1:2] == ["--out"] else None)

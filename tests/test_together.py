@@ -274,6 +274,7 @@ def test_commands_gather_and_train(tables, tmp_path):
         assert words in result.stderr
 
 
+@pytest.mark.slow
 def test_fit_by_torchrun(tables, tmp_path):
     paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
     for frame, path in zip(tables, paths, strict=True):

@@ -64,7 +64,11 @@ class Ranks:
 
     def copies(self, module: nn.Module) -> nn.Module:
         """The module with the leading process's weights, whose derivatives are the mean over all processes."""
-        return module if self.world == 1 else DistributedDataParallel(module, gradient_as_bucket_view=True)
+        return (
+            module
+            if self.world == 1
+            else DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
+        )
 
 
 @contextmanager

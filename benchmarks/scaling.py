@@ -1,0 +1,163 @@
+"""Writes docs/scaling.md: what was measured on two processes, a cost model fitted to it, and what that says on paper.
+
+`python benchmarks/together.py --out docs/results/scaling.json` measures, this computes.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from bagwise._files import replacing
+
+ROOT = Path(__file__).parent.parent
+FIGURES, PAGE = ROOT / "docs/results/scaling.json", ROOT / "docs/scaling.md"
+
+ROWS = 1_000_000_000
+PER_MACHINE, PER_PROCESS = 16, 4096  # processes of a machine, and their rows of a batch
+BANDWIDTH, LATENCY = 1.25e9, 50e-6  # of a network between machines: 10 Gbit/s
+PER_BAG = 24 + 40  # bytes: size, proportion and noise; and the order of a pass while it is made
+BLOCK = 2**21 * 4  # bytes of a block as gathered
+
+
+def model(figures: dict) -> tuple[float, float, float]:
+    """Seconds of a row, by what factor it is slower beside others, and seconds that a step takes apart from rows."""
+    batches = {int(batch): rates for batch, rates in figures["batches"].items()}
+    row = 1 / np.mean([rates["one"] for rates in batches.values()])
+    steps = np.array([[batch / 2 * row, 1.0] for batch in batches])
+    (slower, apart), *_ = np.linalg.lstsq(steps, np.array([b / r["two"] for b, r in batches.items()]), rcond=None)
+    return float(row), float(slower), float(apart)
+
+
+def on_paper(figures: dict, machines: int) -> list[str]:
+    """A line of the table: one pass over a billion rows."""
+    row, slower, apart = model(figures)
+    processes, weights = machines * PER_MACHINE, 4 * figures["weights"]
+    batch = processes * PER_PROCESS
+    sums = 4 * batch / figures["bag"]
+    network = 0.0
+    if machines > 1:  # a ring: every number goes around twice, in as many messages as there are machines
+        network = 2 * (weights + sums) / BANDWIDTH + 4 * (machines - 1) * LATENCY
+    step = PER_PROCESS * row * slower + apart + network
+    memory = ROWS / figures["bag"] * PER_BAG + 2 * max(1, 8 // processes) * BLOCK + 3 * 4 * weights
+    return [
+        f"{machines:,}",
+        f"{processes:,}",
+        f"{batch:,}",
+        f"{ROWS * figures['bytes_per_row'] / machines / 1e9:,.1f} GB",
+        f"{2 * (weights + sums) / 1e6:.1f} MB",
+        f"{memory / 1e9:.2f} GB",
+        f"{ROWS / batch:,.0f}",
+        f"{step * 1e3:.0f} ms",
+        f"{ROWS / batch * step / 60:,.1f} min",
+        f"{PER_PROCESS * row / step:.0%}",
+    ]
+
+
+def page(figures: dict) -> str:
+    """The page as text."""
+    row, slower, apart = model(figures)
+    measured = "\n".join(
+        f"| {int(batch):,} | {r['memory']:,.0f} | {r['one']:,.0f} ({r['one'] / r['memory']:.2f} ×) | {r['two']:,.0f} "
+        f"({r['two'] / r['one']:.2f} ×) | {r['sums_seconds'] * 1e3:.1f} ms | {r['weights_seconds'] * 1e3:.1f} ms |"
+        for batch, r in figures["batches"].items()
+    )
+    table = "\n".join(f"| {' | '.join(on_paper(figures, machines))} |" for machines in (1, 8, 64))
+    enough = apart / (0.25 * row * slower)
+    return TEXT.format(
+        measured=measured,
+        table=table,
+        row=row * 1e6,
+        slower=slower,
+        apart=apart * 1e3,
+        enough=round(enough, -2),
+        bag=figures["bag"],
+        weights=figures["weights"],
+        columns=figures["columns"],
+        stored=figures["bytes_per_row"],
+        per_bag=PER_BAG,
+        bags=ROWS / figures["bag"] / 1e6,
+        index=ROWS / figures["bag"] * PER_BAG / 1e9,
+        per_machine=PER_MACHINE,
+        per_process=PER_PROCESS,
+    )
+
+
+TEXT = """# Many processes, many rows
+
+Written by `python benchmarks/scaling.py` from docs/results/scaling.json, which `python benchmarks/together.py --out
+docs/results/scaling.json` measures.
+
+## How it is done
+
+    bagwise gather events.parquet reports.parquet --out shards
+    torchrun --nproc-per-node 4 -m bagwise train shards --out model
+
+`gather` sorts the rows by bag into Parquet shards of whole bags. `train` under torchrun is data-parallel
+(`DistributedDataParallel`): blocks of bags belong to *lanes* (8 by default, `--lanes`), processes share the lanes,
+and a batch takes bags from all lanes. So what is in a batch does not depend on the number of processes: 1, 2 and 4
+processes take the same steps but for rounding. On several machines, start the same torchrun on each, with `--nnodes`,
+`--rdzv-backend c10d` and `--rdzv-endpoint` as torchrun asks for, `--lanes` of at least as many as there are
+processes, and the shards where each machine can read them; a process reads the blocks of its own lanes only. `bagwise
+fit --model network --engine torchrun --processes 4` does all of it on one machine.
+
+Every 200 steps (`--every`) the leading process writes a checkpoint: weights, optimizer, place in the pass. A process
+that dies is started again by torchrun (`--max-restarts`), and so are the others; they go on from the last sound
+checkpoint with the result of an undisturbed run. The same command goes on after a stop of everything, too.
+
+Sweeps of many small trainings need none of this: `bagwise reproduce` takes any backend of joblib
+(examples/dask_sweep.py).
+
+## Measured
+
+Two cores, one thread per process, {columns} columns, 4 layers of 300 ({weights:,} weights), bags of {bag}. Rows per
+second, and seconds to add up the sums of a batch's bags, and the derivatives, over two idle processes:
+
+| batch | memory, one process | shards, one process | shards, two processes | sums | derivatives |
+| --- | --- | --- | --- | --- | --- |
+{measured}
+
+The ratios vary by a tenth from run to run. What two processes lose is waiting: twice in a step all wait for the
+slowest, and for messages. So small batches gain nothing from a second process, large ones more than half a core.
+
+## A model of the cost
+
+    seconds of a step = rows of a process × {row:.1f} µs × {slower:.2f} + {apart:.1f} ms
+
+fitted to the table: a row costs {row:.1f} µs on one core, {slower:.2f} × as much beside others, and a step costs
+{apart:.1f} ms apart from its rows. With fewer than about {enough:,.0f} rows per process and step, a fifth of the time
+or more goes into waiting.
+
+Per row {stored:.0f} bytes are read from disk. A process exchanges one number per bag of the batch and one per weight,
+whatever its rows are. It holds {per_bag} bytes per bag of *all* bags (their sizes, proportions and the order of the
+pass), two blocks for each of its lanes, and four numbers per weight; never more of the rows.
+
+## A billion rows on paper
+
+Bags of {bag}, {per_machine} processes to a machine, {per_process:,} rows to a process and step, 10 Gbit/s between
+machines. One pass:
+
+| machines | processes | batch | read by each | sent a step | memory of each | steps | a step | a pass | computing |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{table}
+
+Nobody has run this; it is the model above with the network's arithmetic added.
+
+## Where it stops
+
+- **Memory per process** comes first: {bags:.1f} million bags are {index:.1f} GB in every process, however many there
+  are. Use fewer processes of more threads (`OMP_NUM_THREADS`), or report larger bags.
+- **Batches** grow with the processes. At 64 machines a pass has a few hundred steps; more processes make no better
+  model, only larger batches. Let the machines run the trainings of a sweep side by side instead.
+- **Waiting** takes over when a process has fewer rows per step than the model asks for.
+- Before any of that, try ridge inside the engine (docs/tables.md): it reads the table about once, in any engine, and
+  only d × d numbers come out. 11,000,000 rows of 28 columns take five to seven seconds on two cores (`python
+  benchmarks/ridge_in_engine.py`), so a billion about ten minutes. Boosting from shards keeps a byte per number and
+  about 100 bytes per row.
+"""
+
+
+if __name__ == "__main__":
+    with replacing(PAGE) as (temporary,):
+        temporary.write_text(page(json.loads(FIGURES.read_text(encoding="utf-8"))), encoding="utf-8")
+    print(f"Written: {PAGE}")
