@@ -18,19 +18,25 @@ from bagwise.neural.ranks import joined
 from bagwise.neural.together import Together
 from bagwise.tables import Shards, fit_network
 
-folder, out, options = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-torch.set_num_threads(1)
-model = BagNeuralClassifier(**options["estimator"])
-kept = options.get("checkpoints")
-with joined() as ranks:
-    together = Together(
-        ranks=ranks,
-        lanes=options["lanes"],
-        checkpoints=None if kept is None else Checkpoints(Path(kept), options["every"]),
-        tell=lambda step, steps: time.sleep(options.get("pause", 0)),
-    )
-    fit_network(Shards.open(folder), model, together=together)
-    if ranks.leads:
-        weights = {name: value.numpy() for name, value in model.module_.state_dict().items()}
-        losses = [line["loss"] for line in model.history_ if line["stage"] == "final"]
-        np.savez(out, losses=losses, **weights)
+
+def main() -> None:
+    folder, out, options = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    torch.set_num_threads(1)
+    model = BagNeuralClassifier(**options["estimator"])
+    kept = options.get("checkpoints")
+    with joined() as ranks:
+        together = Together(
+            ranks=ranks,
+            lanes=options["lanes"],
+            checkpoints=None if kept is None else Checkpoints(Path(kept), options["every"]),
+            tell=lambda step, steps: time.sleep(options.get("pause", 0)),
+        )
+        fit_network(Shards.open(folder), model, together=together)
+        if ranks.leads:
+            weights = {name: value.numpy() for name, value in model.module_.state_dict().items()}
+            losses = [line["loss"] for line in model.history_ if line["stage"] == "final"]
+            np.savez(out, losses=losses, **weights)
+
+
+if __name__ == "__main__":
+    main()
