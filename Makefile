@@ -10,11 +10,11 @@ demo: .venv/core
 
 ## make test: install the development tools too, then lint, types, imports, doctests and tests
 test: lint
-	$(BIN)/pytest -n auto -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"  # one process per core
 
 ## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java
 test-all: lint .venv/engines
-	$(BIN)/pytest -n auto --seeds 5
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --seeds 5
 
 lint: .venv/dev
 	$(BIN)/ruff check .
