@@ -3,8 +3,8 @@
 The table has the shape of Higgs: numbers of single precision in columns of doubles, as pandas reads and writes them.
 Both sides read the Parquet file; the fit includes the join with the reports, its checks and the cross-validated choice
 of the penalty. At most 2.5 × the sums, under 2 GB. The sums of small bags, which are many, do not fit into the
-processor's cache, and how long the plain sums take depends on how a file is compressed: so there are two sizes of bags,
-and a file of numbers with all digits at random, which nothing compresses, as DuckDB writes it for itself.
+processor's cache, and how long the plain sums take depends on how a file is compressed: so there are three sizes of
+bags, and a file of numbers with all digits at random, which nothing compresses, as DuckDB writes it for itself.
 """
 
 import resource
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from bagwise import tables
 
-ROWS, COLUMNS, SIZES = 11_000_000, 28, (64, 512)
+ROWS, COLUMNS, SIZES = 11_000_000, 28, (64, 256, 512)
 REPEATS = 3
 PIECE = 1_000_000
 
