@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,3 +24,15 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
     finally:
         for new in aside:
             new.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(place: Path) -> Iterator[Path]:
+    """A folder beside `place` that takes its place if the block succeeds and vanishes if not."""
+    new = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
+    new.mkdir(parents=True)
+    try:
+        yield new
+        os.rename(new, place)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

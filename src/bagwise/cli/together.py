@@ -9,13 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bagwise._files import new_folder, replacing
 from bagwise.cli.analyst import description, roles_of
 from bagwise.cli.common import Debug, Force, Json, Seed, answer, check_free, one_sentence_errors, show_progress
 from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
@@ -51,7 +51,7 @@ def gather(
         progress(0, None, "reading columns")
         features = tables.features_of(data, roles=roles_of(roles), max_levels=max_levels)
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
-        with _aside(out) as new:
+        with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
             shards = tables.write_shards(train, features, new / _TRAIN, group_rows=group_rows)
             if held_out is not None:
@@ -177,8 +177,6 @@ def _teller(progress: Progress, told: Path | None) -> Callable[[int, int], None]
         nonlocal last
         progress(step, steps, f"training: step {step:,} of {steps:,}")
         if told is not None and time.monotonic() > last + 0.2:
-            from bagwise._files import replacing
-
             with replacing(told) as (temporary,):
                 temporary.write_text(json.dumps([step, steps]), encoding="utf-8")
             last = time.monotonic()
@@ -217,14 +215,3 @@ def _widths(text: str) -> tuple[int, ...]:
         return tuple(int(width) for width in text.split(",") if width.strip())
     except ValueError:
         raise ValueError(f"--hidden must be whole numbers, as 300,300; got {text!r}.") from None
-
-
-@contextmanager
-def _aside(folder: Path) -> Iterator[Path]:
-    """A new folder that takes its place if the block succeeds and vanishes if not."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as name:
-        new = Path(name) / folder.name
-        new.mkdir()
-        yield new
-        os.rename(new, folder)

@@ -7,9 +7,6 @@ the engine, its threads and the order of the events.
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import pairwise
@@ -23,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise._checks import check_whole
+from bagwise._files import new_folder
 from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.engine import batches, execute, fetch
 from bagwise.tables.features import Features
@@ -56,7 +54,7 @@ def write_shards(
     place = Path(folder)
     if place.exists():
         raise FileExistsError(f"{place} exists already: name a new folder, or remove it first.")
-    with _aside(place) as new, _enough_memory():
+    with new_folder(place) as new, _enough_memory():
         types = _types(data, features)
         reports = _reports(data)
         pq.write_table(reports, new / REPORTS, write_page_checksum=True)
@@ -251,18 +249,6 @@ def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
         mixed *= np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
         mixed ^= mixed >> np.uint64(29)
     return mixed
-
-
-@contextmanager
-def _aside(place: Path) -> Iterator[Path]:
-    """A new folder beside `place` that takes its place if the block succeeds and vanishes if not."""
-    new = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
-    new.mkdir(parents=True)
-    try:
-        yield new
-        os.rename(new, place)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
 
 
 @contextmanager
