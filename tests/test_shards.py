@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -213,7 +214,7 @@ def test_what_was_not_finished_does_not_open(tmp_path, monkeypatch, killed):
     with monkeypatch.context() as patch:
         patch.setattr(gathering._Writing, "block", block)
         if killed:
-            patch.setattr(gathering.shutil, "rmtree", lambda *args, **options: None)
+            patch.setattr(shutil, "rmtree", lambda *args, **options: None)
         with pytest.raises(KeyboardInterrupt):
             write_shards(data, features, tmp_path / "shards", group_rows=100)
     left = list(tmp_path.iterdir())
