@@ -3,7 +3,7 @@
 from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.moments import Moments
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
-from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor, SGDConstants, sgd_constants
+from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
 
 __all__ = [
     "BagMeanMapClassifier",
@@ -12,6 +12,4 @@ __all__ = [
     "BagSGDClassifier",
     "BagSGDRegressor",
     "Moments",
-    "SGDConstants",
-    "sgd_constants",
 ]

@@ -21,49 +21,11 @@ from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 from bagwise.linear.predictor import LinearPredictor
+from bagwise.theory.sgd import sgd_constants
 
 _BLOCK = 64
 
 Floats = NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class SGDConstants:
-    r"""The theorem's constants.
-
-    theta: (m,) truncation threshold of each bag, in units of ρ_x.
-    zeta: :math:`\zeta = (k\theta^2 + 1)\rho_x^2`, half the smoothness of the loss.
-    step: η.
-    """
-
-    theta: NDArray[np.floating]
-    zeta: float
-    step: float
-
-
-def sgd_constants(
-    size: NDArray[np.integer], *, rho_w: float, rho_x: float, rho_y: float, risk_bound: float
-) -> SGDConstants:
-    r"""θ, ζ and η of the theorem for m bags of the given sizes.
-
-    .. math:: \theta_j = \sqrt{\tfrac{8}{k_j} \log \tfrac{9 k_j m (\rho_w\rho_x + \rho_y)^2}{\rho_w^2\rho_x^2}}, \qquad
-              \zeta = \max_j (k_j\theta_j^2 + 1)\rho_x^2, \qquad
-              \eta = \min\Bigl\{\tfrac{\rho_w}{\sqrt{4\zeta m L^\star}}, \tfrac{1}{4\zeta}\Bigr\}
-
-    The paper has 2ζ where this has 4ζ. The loss has Hessian :math:`2(k c c^T + \mu\mu^T)`, so it is 2ζ-smooth, not
-    ζ-smooth, and :math:`\|\nabla\ell\|^2 \le 4\zeta\ell`. The regret is then at most
-    :math:`\rho_w^2/2\eta + 2\zeta\eta\sum\ell(w_j)`; for :math:`\eta \le 1/4\zeta` that gives
-    :math:`\rho_w^2/\eta + 4\zeta\eta m L^\star`, which the η above minimises.
-
-    >>> constants = sgd_constants(np.full(100, 64), rho_w=1.0, rho_x=1.0, rho_y=1.0, risk_bound=0.1)
-    >>> round(constants.zeta, 1), round(constants.step, 5)
-    (99.8, 0.00251)
-    """
-    m = len(size)
-    log = np.log(9 * size * m * (rho_w * rho_x + rho_y) ** 2 / (rho_w * rho_x) ** 2)
-    zeta = float((8 * log.max() + 1) * rho_x**2)
-    step = min(rho_w / np.sqrt(4 * zeta * m * risk_bound), 1 / (4 * zeta))
-    return SGDConstants(theta=np.sqrt(8 * log / size), zeta=zeta, step=float(step))
 
 
 def average_iterate(

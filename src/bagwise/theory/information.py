@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import signal, special, stats
+
+from bagwise.theory.noise import check_epsilon, laplace_law, laplace_variance
 
 # Bags with so unlikely a number of ones change the information by less than a rounding error.
 _NEGLIGIBLE = 1e-17
@@ -26,11 +28,13 @@ class SymmetricPair:
     size: rows per bag k, the same for all bags.
     regret: β in (0, 1], regret of the wrong function.
     error: δ in [0, 1/2), allowed probability of choosing the wrong function.
+    epsilon: of discrete Laplace noise on the counts, None without noise.
     """
 
     size: int
     regret: float
     error: float = 0.05
+    epsilon: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or int(self.size) != self.size or self.size < 1:
@@ -43,6 +47,7 @@ class SymmetricPair:
             )
         if not 0 <= self.error < 0.5:
             raise ValueError(f"error must lie in [0, 1/2), got {self.error}: a coin is right half of the time.")
+        check_epsilon(self.epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,8 @@ class InformationBound:
 
     value: bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
     bits: information I of one bag about the true function, exact.
-    bits_bound: the proof's upper bound on it, which tends to :math:`-\\tfrac12 \\log_2(1 - \\beta)` as k grows.
+    bits_bound: the proof's upper bound on it, which knows of no noise and tends to
+        :math:`-\\tfrac12 \\log_2(1 - \\beta)` as k grows.
     """
 
     value: float
@@ -63,7 +69,6 @@ class InformationBound:
         "the true function is one of the two, each with probability 1/2",
         "both functions have mean 1/2",
         "independent bags of equal size, rows drawn at random",
-        "proportions reported without noise",
     )
 
 
@@ -73,16 +78,22 @@ def information_bound(problem: SymmetricPair) -> InformationBound:
     >>> bound = information_bound(SymmetricPair(size=64, regret=0.01, error=0.05))
     >>> round(bound.value, 1), round(bound.bits, 6)
     (99.4, 0.007179)
+
+    Noise on the counts leaves less to be learned; a bag of 64 rows hides it well.
+
+    >>> round(information_bound(SymmetricPair(size=64, regret=0.01, error=0.05, epsilon=1.0)).value, 1)
+    110.7
     """
     ones, weight = _ones(problem.size)
-    count = _count_distribution(problem.size, ones, problem.regret)
+    exact = _count_distribution(problem.size, ones, problem.regret)
+    count = exact if problem.epsilon is None else _noised(exact, problem.epsilon)
     # y → 1 − y exchanges the two functions, so under the other one the count has the reversed distribution. Given the
     # bag, the count follows the mixture of both. The proof takes Binomial(k, 1/2) for it, but the labels of a bag share
     # their h*: only over random bags is the count Binomial(k, 1/2), whose entropy bounds the mixture's from above.
     mixture = (count + count[:, ::-1]) / 2
     nats = weight @ special.rel_entr(count, mixture).sum(axis=1)
     binomial = special.entr(stats.binom.pmf(np.arange(problem.size + 1), problem.size, 0.5)).sum()
-    nats_bound = binomial - weight @ special.entr(count).sum(axis=1)
+    nats_bound = binomial - weight @ special.entr(exact).sum(axis=1)
     bits = float(nats / np.log(2))
     return InformationBound(
         value=(1 - binary_entropy(problem.error)) / bits, bits=bits, bits_bound=float(nats_bound / np.log(2))
@@ -111,6 +122,29 @@ def binary_entropy(probability: float) -> float:
     return float((special.entr(probability) + special.entr(1 - probability)) / np.log(2))
 
 
+def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
+    """The regret below which no learner can be sure to come with so many bags, to a thousandth; 1 if there is none.
+
+    >>> round(information_regret(99.4, size=64), 4)
+    0.01
+    """
+    if not bags > 0:
+        raise ValueError(f"bags must be positive, got {bags}.")
+
+    def needed(regret: float) -> float:
+        return information_bound(SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)).value
+
+    # A bag's information is nearly proportional to β: the ratio of bags needed to bags given is nearly the factor.
+    loss = 1 + 4 * laplace_variance(epsilon) / size
+    regret = min(1.0, float((1 - binary_entropy(error)) * 2 * np.log(2) * loss / bags))
+    for _ in range(50):
+        ratio = needed(regret) / bags
+        if abs(ratio - 1) < 1e-3 or (regret == 1.0 and ratio > 1):
+            break
+        regret = min(1.0, regret * ratio)
+    return regret
+
+
 def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Numbers s of rows with x = 1 worth counting, about √k of them, and their probabilities."""
     ones = np.arange(size + 1)
@@ -129,3 +163,8 @@ def _count_distribution(size: int, ones: NDArray[np.int64], regret: float) -> ND
     z = np.exp(-2j * np.pi * np.arange(size + 1) / (size + 1))
     transform = (1 - q + q * z) ** ones[:, None] * (q + (1 - q) * z) ** (size - ones)[:, None]
     return np.clip(np.fft.ifft(transform, axis=1).real, 0, None)  # rounding may leave −1e-17
+
+
+def _noised(count: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
+    """The distributions of counts with discrete Laplace noise, from −K to k + K."""
+    return np.clip(signal.fftconvolve(count, laplace_law(epsilon)[None], axes=1), 0, None)

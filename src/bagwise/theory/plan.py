@@ -1,0 +1,163 @@
+r"""Before any data: the regret that rows in bags of k with noise ε allow, in three answers.
+
+*Guaranteed*: a theorem's bound (`two_function_bound` for two candidates, `erm_bound` for more). *Expected*: from the
+variance of the debiased loss. *Impossible below*: the information bound (`information_bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+
+import numpy as np
+from scipy import stats
+
+from bagwise.theory.erm import HypothesisClass, erm_bound
+from bagwise.theory.guarantee import check_bags_of, check_regret, least_regret
+from bagwise.theory.information import SymmetricPair, information_bound, information_regret
+from bagwise.theory.noise import check_epsilon, laplace_variance
+from bagwise.theory.two_function import TwoFunctions, two_function_bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What would be published, and what would be learned from it.
+
+    size: rows per bag k.  epsilon: of discrete Laplace noise on the counts, None without noise.
+    hypotheses: candidates to choose from, the truth among them.  error: δ, allowed probability of a worse choice.
+    risk: E[(y − h)²] of the best candidate, at most; p(1 − p) always holds where the truth is among them.
+    parameters: numbers fitted by least squares, of a linear model; the expected regret is then that of the fit.
+    """
+
+    size: int
+    epsilon: float | None = None
+    hypotheses: int = 100
+    error: float = 0.05
+    risk: float = 0.25
+    parameters: int | None = None
+
+    def __post_init__(self) -> None:
+        check_bags_of(self.size, self.error, most_error=0.5)
+        check_epsilon(self.epsilon)
+        if isinstance(self.hypotheses, bool) or int(self.hypotheses) != self.hypotheses or self.hypotheses < 2:
+            raise ValueError(f"hypotheses must be a whole number of at least 2, got {self.hypotheses}.")
+        if not 0 < self.risk <= 0.25:
+            raise ValueError(f"risk must lie in (0, 1/4], the range of p(1 − p), got {self.risk}.")
+        if self.parameters is not None and self.parameters < 1:
+            raise ValueError(f"parameters must be at least 1, got {self.parameters}.")
+
+    @property
+    def bag_risk(self) -> float:
+        """r + s²/k: what a bag's loss scatters around, the noise included."""
+        return self.risk + laplace_variance(self.epsilon) / self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Three numbers of one kind, regrets or bags. Infinite: nothing is promised, or nothing suffices."""
+
+    guaranteed: float
+    expected: float
+    impossible: float
+
+
+def expected_bags(setting: Setting, regret: float) -> float:
+    r"""Bags with which regret β is to be expected.
+
+    Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which has
+    mean β and, as D and S are nearly normal and independent, variance :math:`4\beta(r + s^2/k)`. All of \|H\| − 1
+    others lose with probability 1 − δ if :math:`m = 4 (r + s^2/k) z^2/\beta`, z the normal quantile of δ/(\|H\| − 1).
+
+    With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
+    :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
+
+    >>> round(expected_bags(Setting(size=64, hypotheses=2), 0.01))
+    271
+    """
+    check_regret(regret)
+    if setting.parameters is not None:
+        return float(np.ceil(setting.bag_risk * setting.parameters / regret + setting.parameters + 1))
+    return float(np.ceil(_scatter(setting) / regret))
+
+
+def expected_regret(setting: Setting, bags: float) -> float:
+    """The regret to be expected with so many bags, see `expected_bags`; infinite where nothing is."""
+    if setting.parameters is not None:
+        left = bags - setting.parameters - 1
+        return setting.bag_risk * setting.parameters / left if left > 0 else inf
+    regret = _scatter(setting) / bags
+    return regret if regret <= 1 else inf
+
+
+def _scatter(setting: Setting) -> float:
+    """4 (r + s²/k) z²: bags times regret."""
+    z = float(stats.norm.isf(setting.error / (setting.hypotheses - 1)))
+    return 4 * setting.bag_risk * z**2
+
+
+def regrets(setting: Setting, bags: float) -> Answer:
+    """The regret that so many bags guarantee, let expect, and make impossible to go below.
+
+    >>> answer = regrets(Setting(size=64, epsilon=1.0), 15_625)
+    >>> [f"{value:.2g}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
+    ['0.45', '0.00077', '7.1e-05']
+    """
+    return Answer(
+        guaranteed=least_regret(lambda regret: _guaranteed_bags(setting, regret), bags),
+        expected=expected_regret(setting, bags),
+        impossible=information_regret(bags, size=setting.size, error=setting.error, epsilon=setting.epsilon),
+    )
+
+
+def bags_needed(setting: Setting, regret: float) -> Answer:
+    """The bags that guarantee a regret, let it expect, and below which it is impossible.
+
+    >>> answer = bags_needed(Setting(size=64, epsilon=1.0), 0.01)
+    >>> [f"{value:,.0f}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
+    ['910,545', '1,206', '111']
+    """
+    return Answer(**{name: bags_for(setting, regret) for name, bags_for in _BAGS.items()})
+
+
+def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
+    """The largest of `sizes` at which the rows, in bags, reach a regret: guaranteed, expected, and not impossible.
+
+    >>> largest_size(Setting(size=1, epsilon=1.0), 300_000, 0.01, [2**i for i in range(10)])
+    {'guaranteed': None, 'expected': 256, 'impossible': 512}
+    """
+    found: dict[str, int | None] = {}
+    for name, bags_for in _BAGS.items():
+        enough = (k for k in sorted(sizes, reverse=True) if rows // k >= bags_for(replace(setting, size=k), regret))
+        found[name] = next(enough, None)
+    return found
+
+
+def _guaranteed_bags(setting: Setting, regret: float) -> float:
+    """Two candidates: Algorithm 1 at the worst of some Δ in both branches; more: clipped risk with estimated means."""
+    k, error, epsilon = setting.size, setting.error, setting.epsilon
+    if setting.hypotheses == 2:
+        edge = sqrt(regret / (2 * k))
+        biases = (0.0, *(edge * share for share in (0.25, 0.5, 0.75, 0.999, 1.0)))
+        pairs = (TwoFunctions(size=k, regret=regret, bias=b, error=error, epsilon=epsilon) for b in biases)
+        return max(two_function_bound(pair).value for pair in pairs)
+    return erm_bound(
+        HypothesisClass(
+            hypotheses=setting.hypotheses,
+            size=k,
+            regret=regret,
+            error=error,
+            known=False,
+            risk=setting.risk,
+            epsilon=epsilon,
+        )
+    ).value
+
+
+def _possible_bags(setting: Setting, regret: float) -> float:
+    pair = SymmetricPair(size=setting.size, regret=regret, error=setting.error, epsilon=setting.epsilon)
+    return information_bound(pair).value
+
+
+_BAGS = {"guaranteed": _guaranteed_bags, "expected": expected_bags, "impossible": _possible_bags}
+"""Bags for a regret, by the kind of answer."""

@@ -1,0 +1,152 @@
+r"""Algorithm 1 in numbers: how often it errs, and how many bags it needs.
+
+Let h₁ be true, :math:`D_j = \sum_{i \in j} (h_1 - h_2)(x_i)` and :math:`\Sigma_j = k\alpha_j - E_{j,1}`, which given
+the bag is a sum of k independent centred labels. Both statistics of the algorithm have a plain form:
+
+* *totals*: :math:`|A_1| \ge |A_2|` exactly where :math:`\sum D_j` and :math:`A_1 + A_2 = \sum (2\Sigma_j + D_j)` differ
+  in sign;
+* *bags*: :math:`Q = \sum_j \pm\Sigma_j - \tfrac12 \sum_j |D_j|`.
+
+Noise e_j on the counts adds :math:`2\sum e_j` to the first and :math:`\sum \pm e_j` to the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf, log, sqrt
+
+from scipy import optimize, stats
+
+from bagwise.theory.guarantee import Guarantee, check_bags_of, check_regret, chernoff_rate, exponential_bags
+from bagwise.theory.noise import check_epsilon, laplace_log_mgf
+
+_TAIL = float(stats.norm.cdf(-1))  # Φ(−1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoFunctions:
+    """Two functions, one of which is true.
+
+    size: rows per bag k.  regret: separation β = E[(h₁ − h₂)²].  bias: Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β.
+    error: δ, allowed probability of choosing the wrong one.
+    epsilon: of discrete Laplace noise on the counts, None without noise.
+    """
+
+    size: int
+    regret: float
+    bias: float = 0.0
+    error: float = 0.05
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        check_bags_of(self.size, self.error)
+        check_regret(self.regret)
+        check_epsilon(self.epsilon)
+        if self.bias**2 > self.regret:
+            raise ValueError(f"bias must lie within ±√regret = ±{sqrt(self.regret):.4g}, got {self.bias}.")
+
+    @property
+    def totals(self) -> bool:
+        """Whether the algorithm compares total counts: \\|Δ\\| ≥ √(β/2k)."""
+        return abs(self.bias) >= sqrt(self.regret / (2 * self.size))
+
+    @property
+    def variance(self) -> float:
+        """σ² = β − Δ², variance of h₁ − h₂."""
+        return self.regret - self.bias**2
+
+
+def two_function_bound(problem: TwoFunctions) -> Guarantee:
+    r"""Bags with which Algorithm 1 errs with probability δ at most, for every pair with this β and Δ.
+
+    *Totals.* Given x, 2Σ_j + D_j moves by labels of range 2 and D_j by functions of range 2, so by Hoeffding's lemma
+    the sum over n = mk rows has :math:`\log E e^{-\lambda(\cdot - \Delta)} \le n\lambda^2`; hence
+    :math:`P(\text{error}) \le e^{-n\Delta^2/4} + e^{-n\Delta^2/2}`, the second term for the sign of ΣD_j.
+
+    *Bags.* Given the bags, Hoeffding on mk labels of range 1: :math:`P'(Q \ge 0) \le e^{-\lambda W/2 + \lambda^2 mk/8}`
+    with :math:`W = \sum |D_j|`. W is not small: :math:`E|D| \ge a = (E D^2)^{3/2} (E D^4)^{-1/2}` (Hölder), where
+    :math:`E D^2 = k\sigma^2 + k^2\Delta^2` and E D⁴ is bounded through \|h₁ − h₂ − Δ\| ≤ 1 + \|Δ\|; and a sum of
+    nonnegative variables has :math:`P(W \le m(a - t)) \le e^{-mt^2/2E D^2}`. The rate is the largest over t and λ.
+    This holds for every k.
+
+    *By the proof.* Totals: the proof applies Hoeffding with range 1 to :math:`y - h_2(x)`, which ranges over [−1, 1];
+    with range 2 its argument gives :math:`n = \tfrac{9}{2\Delta^2}\log\tfrac4\delta`. Bags: a bag is discriminative at
+    θ = k\|Δ\| + σ√k with probability Φ(−1)/2 (Berry–Esseen, which needs :math:`k \ge 2/\Phi^2(-1)\beta`), more than
+    c₁ = Φ(−1)/4 of them are except with probability :math:`e^{-m\Phi(-1)/16}` (Chernoff), and then
+    :math:`P'(Q \ge 0) \le e^{-c_1\theta^2m/8k} + e^{-c_1^2\theta^2m/8(1-c_1)k}`.
+
+    Noise adds its logarithmic moment generating function, at 2λ or λ, m times.
+
+    >>> bound = two_function_bound(TwoFunctions(size=64, regret=0.01))
+    >>> bound.value, bound.by_proof
+    (4032.0, None)
+    """
+    return Guarantee(
+        value=exponential_bags(_rates(problem), problem.error),
+        by_proof=_by_proof(problem),
+        theorem="Theorem 'warmup', upper bound: Algorithm 1 on "
+        + ("total counts" if problem.totals else "single bags"),
+        assumptions=(
+            "one of the two functions is the true probability",
+            "independent bags of equal size, rows drawn at random",
+            "Δ and β are known",
+        ),
+        constants={"bias": problem.bias, "variance": problem.variance},
+    )
+
+
+def two_function_error(problem: TwoFunctions, bags: int) -> float:
+    """Probability of error of Algorithm 1 with so many bags, at most; `problem.error` is not used."""
+    return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
+
+
+def _rates(problem: TwoFunctions) -> tuple[float, float]:
+    """Two rates per bag whose exponentials add up to the error."""
+    k, delta = problem.size, abs(problem.bias)
+    noise = inf if problem.epsilon is None else problem.epsilon
+    if problem.totals:
+
+        def total(rate: float) -> float:
+            return -rate * k * delta + k * rate**2 + laplace_log_mgf(2 * rate, problem.epsilon)
+
+        return chernoff_rate(total, min(delta, noise / 2)), k * delta**2 / 2
+    square, fourth = _moments(problem)
+    least = square**1.5 / sqrt(fourth)
+
+    def labels(short: float) -> float:
+        def exponent(rate: float) -> float:
+            return -rate * (least - short) / 2 + k * rate**2 / 8 + laplace_log_mgf(rate, problem.epsilon)
+
+        return chernoff_rate(exponent, min(4 * least / k, noise))
+
+    # Giving up more of W makes the first rate smaller and the second larger: they meet where their minimum is largest.
+    short = float(optimize.brentq(lambda t: labels(t) - t**2 / (2 * square), 0.0, least))
+    return labels(short), short**2 / (2 * square)
+
+
+def _moments(problem: TwoFunctions) -> tuple[float, float]:
+    """E[D²] of a bag, and a bound on E[D⁴]."""
+    k, delta, variance = problem.size, abs(problem.bias), problem.variance
+    reach = 1 + delta
+    fourth = (
+        (k * delta) ** 4
+        + 6 * (k * delta) ** 2 * k * variance
+        + 4 * k * delta * k * reach * variance
+        + k * reach**2 * variance
+        + 3 * k * (k - 1) * variance**2
+    )
+    return k * variance + (k * delta) ** 2, fourth
+
+
+def _by_proof(problem: TwoFunctions) -> float | None:
+    k, delta = problem.size, abs(problem.bias)
+    if problem.epsilon is not None:
+        return None
+    if problem.totals:
+        return 9 / (2 * k * delta**2) * log(4 / problem.error)
+    if k < 2 / (_TAIL**2 * problem.regret):
+        return None
+    share = _TAIL / 4
+    strength = (sqrt(k) * delta + sqrt(problem.variance)) ** 2  # θ²/k
+    rates = (_TAIL / 16, share * strength / 8, share**2 * strength / (8 * (1 - share)))
+    return exponential_bags(rates, problem.error)
