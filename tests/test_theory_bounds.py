@@ -104,8 +104,8 @@ def test_branch_condition_and_the_proof_s_constants():
     assert not TwoFunctions(size=64, regret=0.1, bias=0.02).totals
     assert TwoFunctions(size=64, regret=0.1, bias=0.03).totals
     edge = 2 / (stats.norm.cdf(-1) ** 2 * 0.1)
-    below = two_function_bound(TwoFunctions(size=int(edge), regret=0.1))
-    above = two_function_bound(TwoFunctions(size=int(edge) + 1, regret=0.1))
+    below = two_function_bound(TwoFunctions(size=int(edge), regret=0.1, bias=0.0))
+    above = two_function_bound(TwoFunctions(size=int(edge) + 1, regret=0.1, bias=0.0))
     assert below.by_proof is None
     assert above.value < below.value * 1.01 < above.by_proof
     # e^{−c₁²θ²m/8(1−c₁)k} with θ²/k = β is the slowest of the proof's terms and alone decides.
@@ -115,6 +115,15 @@ def test_branch_condition_and_the_proof_s_constants():
     totals = two_function_bound(TwoFunctions(size=64, regret=0.1, bias=0.2))
     assert totals.by_proof == pytest.approx(4.5 / (64 * 0.04) * np.log(80))
     assert totals.value < totals.by_proof
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.5])
+def test_without_the_bias_the_bound_covers_every_one(epsilon):
+    for size in (1, 8, 300):
+        worst = two_function_bound(TwoFunctions(size=size, regret=0.1, epsilon=epsilon)).value
+        for bias in np.linspace(0, np.sqrt(0.1), 40):
+            one = TwoFunctions(size=size, regret=0.1, bias=bias, epsilon=epsilon)
+            assert two_function_bound(one).value <= worst
 
 
 # -- clipped empirical risk -----------------------------------------------------------------------------------------

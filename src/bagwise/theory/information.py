@@ -146,9 +146,12 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
 
 
 def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Numbers s of rows with x = 1 worth counting, about √k of them, and their probabilities."""
-    ones = np.arange(size + 1)
-    weight = stats.binom.pmf(ones, size, 0.5)
+    """Numbers s ≥ k/2 of rows with x = 1 worth counting, about √k of them, and their probabilities.
+
+    A bag with k − s ones tells as much as one with s: the two functions change places. So s stands for both.
+    """
+    ones = np.arange((size + 1) // 2, size + 1)
+    weight = stats.binom.pmf(ones, size, 0.5) * np.where(2 * ones == size, 1, 2)
     likely = weight > _NEGLIGIBLE
     return ones[likely], weight[likely]
 
@@ -156,13 +159,18 @@ def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 def _count_distribution(size: int, ones: NDArray[np.int64], regret: float) -> NDArray[np.float64]:
     """(s, k + 1) distribution of a bag's count under h₁: Binomial(s, 1/2 + √β/2) + Binomial(k − s, 1/2 − √β/2).
 
-    The proof writes 1/2 ± β in the binomials where 1/2 ± √β/2 is meant. The sum's characteristic function is a product,
-    turned back by one FFT of length k + 1 for each s.
+    The proof writes 1/2 ± β in the binomials where 1/2 ± √β/2 is meant. The sum's characteristic function is the
+    product :math:`(1 - q + qz)^s (q + (1 - q)z)^{k-s}`, turned back by one FFT of length k + 1 for each s. Both factors
+    have the same modulus, so from s to s + 1 the product turns by a phase.
     """
     q = 0.5 + np.sqrt(regret) / 2
-    z = np.exp(-2j * np.pi * np.arange(size + 1) / (size + 1))
-    transform = (1 - q + q * z) ** ones[:, None] * (q + (1 - q) * z) ** (size - ones)[:, None]
-    return np.clip(np.fft.ifft(transform, axis=1).real, 0, None)  # rounding may leave −1e-17
+    z = np.exp(-2j * np.pi * np.arange((size + 1) // 2 + 1) / (size + 1))  # half of it, as counts are real
+    up, down = 1 - q + q * z, q + (1 - q) * z
+    turns = np.empty((len(ones), len(z)), dtype=complex)
+    turns[0] = up ** ones[0] * down ** (size - ones[0])
+    turns[1:] = up / down
+    transform = np.cumprod(turns, axis=0)
+    return np.clip(np.fft.irfft(transform, n=size + 1, axis=1), 0, None)  # rounding may leave −1e-17
 
 
 def _noised(count: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:

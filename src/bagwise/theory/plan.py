@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 from scipy import stats
@@ -134,13 +134,10 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
 
 
 def _guaranteed_bags(setting: Setting, regret: float) -> float:
-    """Two candidates: Algorithm 1 at the worst of some Δ in both branches; more: clipped risk with estimated means."""
+    """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means."""
     k, error, epsilon = setting.size, setting.error, setting.epsilon
     if setting.hypotheses == 2:
-        edge = sqrt(regret / (2 * k))
-        biases = (0.0, *(edge * share for share in (0.25, 0.5, 0.75, 0.999, 1.0)))
-        pairs = (TwoFunctions(size=k, regret=regret, bias=b, error=error, epsilon=epsilon) for b in biases)
-        return max(two_function_bound(pair).value for pair in pairs)
+        return two_function_bound(TwoFunctions(size=k, regret=regret, error=error, epsilon=epsilon)).value
     return erm_bound(
         HypothesisClass(
             hypotheses=setting.hypotheses,

@@ -13,28 +13,32 @@ Noise e_j on the counts adds :math:`2\sum e_j` to the first and :math:`\sum \pm 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from bagwise.theory.guarantee import Guarantee, check_bags_of, check_regret, chernoff_rate, exponential_bags
 from bagwise.theory.noise import check_epsilon, laplace_log_mgf
 
 _TAIL = float(stats.norm.cdf(-1))  # Φ(−1)
+_BRANCHES = {None: "", True: " on total counts", False: " on single bags"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoFunctions:
     """Two functions, one of which is true.
 
-    size: rows per bag k.  regret: separation β = E[(h₁ − h₂)²].  bias: Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β.
+    size: rows per bag k.  regret: separation β = E[(h₁ − h₂)²].
+    bias: Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β; None for whatever it may be.
     error: δ, allowed probability of choosing the wrong one.
     epsilon: of discrete Laplace noise on the counts, None without noise.
     """
 
     size: int
     regret: float
-    bias: float = 0.0
+    bias: float | None = None
     error: float = 0.05
     epsilon: float | None = None
 
@@ -42,18 +46,18 @@ class TwoFunctions:
         check_bags_of(self.size, self.error)
         check_regret(self.regret)
         check_epsilon(self.epsilon)
-        if self.bias**2 > self.regret:
+        if self.bias is not None and self.bias**2 > self.regret:
             raise ValueError(f"bias must lie within ±√regret = ±{sqrt(self.regret):.4g}, got {self.bias}.")
 
     @property
-    def totals(self) -> bool:
-        """Whether the algorithm compares total counts: \\|Δ\\| ≥ √(β/2k)."""
-        return abs(self.bias) >= sqrt(self.regret / (2 * self.size))
+    def edge(self) -> float:
+        """√(β/2k): from there on \\|Δ\\| makes the algorithm compare total counts."""
+        return sqrt(self.regret / (2 * self.size))
 
     @property
-    def variance(self) -> float:
-        """σ² = β − Δ², variance of h₁ − h₂."""
-        return self.regret - self.bias**2
+    def totals(self) -> bool | None:
+        """Whether the algorithm compares total counts, None where Δ is not given."""
+        return None if self.bias is None else abs(self.bias) >= self.edge
 
 
 def two_function_bound(problem: TwoFunctions) -> Guarantee:
@@ -75,23 +79,24 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     c₁ = Φ(−1)/4 of them are except with probability :math:`e^{-m\Phi(-1)/16}` (Chernoff), and then
     :math:`P'(Q \ge 0) \le e^{-c_1\theta^2m/8k} + e^{-c_1^2\theta^2m/8(1-c_1)k}`.
 
-    Noise adds its logarithmic moment generating function, at 2λ or λ, m times.
+    Noise adds its logarithmic moment generating function, at 2λ or λ, m times. Without Δ the bound is for the worst:
+    totals at \|Δ\| = √(β/2k), bags with the least a and the largest E D² that smaller ones allow.
 
-    >>> bound = two_function_bound(TwoFunctions(size=64, regret=0.01))
-    >>> bound.value, bound.by_proof
-    (4032.0, None)
+    >>> two_function_bound(TwoFunctions(size=64, regret=0.01)).value
+    4780.0
+    >>> two_function_bound(TwoFunctions(size=64, regret=0.01, bias=0.0)).value
+    4032.0
     """
     return Guarantee(
         value=exponential_bags(_rates(problem), problem.error),
         by_proof=_by_proof(problem),
-        theorem="Theorem 'warmup', upper bound: Algorithm 1 on "
-        + ("total counts" if problem.totals else "single bags"),
+        theorem=f"Theorem 'warmup', upper bound: Algorithm 1{_BRANCHES[problem.totals]}",
         assumptions=(
             "one of the two functions is the true probability",
             "independent bags of equal size, rows drawn at random",
             "Δ and β are known",
         ),
-        constants={"bias": problem.bias, "variance": problem.variance},
+        constants={"edge": problem.edge},
     )
 
 
@@ -102,51 +107,70 @@ def two_function_error(problem: TwoFunctions, bags: int) -> float:
 
 def _rates(problem: TwoFunctions) -> tuple[float, float]:
     """Two rates per bag whose exponentials add up to the error."""
-    k, delta = problem.size, abs(problem.bias)
-    noise = inf if problem.epsilon is None else problem.epsilon
     if problem.totals:
+        assert problem.bias is not None
+        return _rates_of_totals(problem, abs(problem.bias))
+    if problem.totals is None:
+        return min(
+            _rates_of_totals(problem, problem.edge), _rates_of_bags(problem, np.linspace(0, problem.edge, 65)), key=min
+        )
+    assert problem.bias is not None
+    return _rates_of_bags(problem, np.array([abs(problem.bias)]))
 
-        def total(rate: float) -> float:
-            return -rate * k * delta + k * rate**2 + laplace_log_mgf(2 * rate, problem.epsilon)
 
-        return chernoff_rate(total, min(delta, noise / 2)), k * delta**2 / 2
-    square, fourth = _moments(problem)
-    least = square**1.5 / sqrt(fourth)
+def _rates_of_totals(problem: TwoFunctions, delta: float) -> tuple[float, float]:
+    k = problem.size
+    if problem.epsilon is None:
+        return k * delta**2 / 4, k * delta**2 / 2
+
+    def exponent(rate: float) -> float:
+        return -rate * k * delta + k * rate**2 + laplace_log_mgf(2 * rate, problem.epsilon)
+
+    return chernoff_rate(exponent, min(delta, problem.epsilon / 2)), k * delta**2 / 2
+
+
+def _rates_of_bags(problem: TwoFunctions, deltas: NDArray[np.float64]) -> tuple[float, float]:
+    """For the least a and the largest E D² over some Δ."""
+    k, noise = problem.size, problem.epsilon
+    squares, fourths = _moments(k, problem.regret, deltas)
+    square, least = float(squares.max()), float((squares**1.5 / np.sqrt(fourths)).min())
+    # Giving up t of W makes the first rate smaller and the second larger: they meet where their minimum is largest.
+    if noise is None:
+        short = least * sqrt(square) / (sqrt(k) + sqrt(square))
+        return (least - short) ** 2 / (2 * k), short**2 / (2 * square)
 
     def labels(short: float) -> float:
         def exponent(rate: float) -> float:
-            return -rate * (least - short) / 2 + k * rate**2 / 8 + laplace_log_mgf(rate, problem.epsilon)
+            return -rate * (least - short) / 2 + k * rate**2 / 8 + laplace_log_mgf(rate, noise)
 
         return chernoff_rate(exponent, min(4 * least / k, noise))
 
-    # Giving up more of W makes the first rate smaller and the second larger: they meet where their minimum is largest.
-    short = float(optimize.brentq(lambda t: labels(t) - t**2 / (2 * square), 0.0, least))
+    short = float(optimize.brentq(lambda t: labels(t) - t**2 / (2 * square), 0.0, least, rtol=1e-6))
     return labels(short), short**2 / (2 * square)
 
 
-def _moments(problem: TwoFunctions) -> tuple[float, float]:
-    """E[D²] of a bag, and a bound on E[D⁴]."""
-    k, delta, variance = problem.size, abs(problem.bias), problem.variance
-    reach = 1 + delta
+def _moments(k: int, regret: float, delta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """E[D²] of a bag, and a bound on E[D⁴], for each Δ."""
+    variance, shift, reach = regret - delta**2, k * delta, 1 + delta
     fourth = (
-        (k * delta) ** 4
-        + 6 * (k * delta) ** 2 * k * variance
-        + 4 * k * delta * k * reach * variance
+        shift**4
+        + 6 * shift**2 * k * variance
+        + 4 * shift * k * reach * variance
         + k * reach**2 * variance
         + 3 * k * (k - 1) * variance**2
     )
-    return k * variance + (k * delta) ** 2, fourth
+    return k * variance + shift**2, fourth
 
 
 def _by_proof(problem: TwoFunctions) -> float | None:
-    k, delta = problem.size, abs(problem.bias)
-    if problem.epsilon is not None:
+    if problem.epsilon is not None or problem.bias is None:
         return None
+    k, delta = problem.size, abs(problem.bias)
     if problem.totals:
         return 9 / (2 * k * delta**2) * log(4 / problem.error)
     if k < 2 / (_TAIL**2 * problem.regret):
         return None
     share = _TAIL / 4
-    strength = (sqrt(k) * delta + sqrt(problem.variance)) ** 2  # θ²/k
+    strength = (sqrt(k) * delta + sqrt(problem.regret - delta**2)) ** 2  # θ²/k
     rates = (_TAIL / 16, share * strength / 8, share**2 * strength / (8 * (1 - share)))
     return exponential_bags(rates, problem.error)
