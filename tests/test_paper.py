@@ -15,7 +15,7 @@ import pytest
 from bagwise.datasets import Split
 from bagwise.experiments import variance
 from bagwise.experiments.config import load as load_config
-from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, page, plan, run, work
+from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, page, plan, run, why, work
 from bagwise.experiments.paper.claims import Measured, claims
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.figure import figure
@@ -226,6 +226,39 @@ def test_the_page_shows_what_is_stored(tmp_path, monkeypatch, rows):
     ):
         assert words in text
     assert "k = 64" not in text.split("## Claims")[1].split("##")[0]  # no data set here speaks to that
+
+
+def test_the_page_shows_the_repetitions_that_are_complete(tmp_path, monkeypatch, rows):
+    whole = PaperConfig(**{**vars(SMALL), "methods": PAPER, "extras": (), "repetitions": 5, "held_out_repetitions": 1})
+    monkeypatch.setattr(page, "PRESETS", {"paper": {"adult": whole}, "machine": {"adult": whole}})
+    run(replace(whole, repetitions=2), tmp_path)
+    _, config = page.finished(tmp_path, "adult")
+    assert (config.repetitions, config.held_out_repetitions) == (2, 1)
+    text = why.differences({"adult": page.finished(tmp_path, "adult")})
+    assert "2 repetitions for 10" in text
+
+
+def test_the_page_compares_images_scaled_and_as_published(tmp_path):
+    settings = {"rows": 100, "size": 8, "method": "ours", "learning_rate": 0.1, "held_out": False}
+    measured = {"epoch": [1, 3], "brier": [0.2, 0.2], "risk": [0.2, 0.2]}
+    records = [
+        {
+            "key": f"{scaled}{number}",
+            "repetition": number,
+            "scaled": scaled,
+            "accuracy": [0.1, value],
+            **settings,
+            **measured,
+        }
+        for scaled, value in ((True, 0.9), (False, 0.7))
+        for number in range(2)
+    ]
+    assert why.scaling(tmp_path) == []
+    write_table(pd.DataFrame(records[:2]), tmp_path / "mnist.parquet")
+    assert why.scaling(tmp_path) == []  # nothing to compare with
+    write_table(pd.DataFrame(records), tmp_path / "mnist.parquet")
+    (text,) = why.scaling(tmp_path)
+    assert text.splitlines()[-1] == "| MNIST, even or odd | 100 | 8 | Ours | 0.1 | 3 | 0.700 | 0.900 |"
 
 
 def measured(ours, others, se=0.001):

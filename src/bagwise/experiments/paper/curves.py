@@ -17,13 +17,15 @@ RULES = (BY_TEST, LABEL_FREE)
 _SETTING = ["method", "size", "learning_rate"]
 
 
-def measurements(frame: pd.DataFrame) -> pd.DataFrame:
+def measurements(frame: pd.DataFrame, *more: str) -> pd.DataFrame:
     """One row per run and measured epoch: its method, size, learning_rate, repetition and held_out, what was measured.
+
+    more: further columns to keep.
 
     Where training diverged, accuracy is 0 and risk infinite: it must not be chosen.
     """
     columns = ["epoch", "accuracy", "brier", "risk"]
-    long = frame[[*_SETTING, "repetition", "held_out", *columns]].explode(columns, ignore_index=True)
+    long = frame[[*_SETTING, "repetition", "held_out", *more, *columns]].explode(columns, ignore_index=True)
     long = long.astype({"epoch": int, "accuracy": float, "brier": float, "risk": float})
     lost = long["accuracy"].isna()
     long.loc[lost, "accuracy"] = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from bagwise.experiments.paper.curves import RULES, curves, table
 from bagwise.experiments.paper.figure import NAMES, figure
 from bagwise.experiments.paper.folder import Folder
 from bagwise.experiments.paper.plan import plan
+from bagwise.experiments.paper.why import differences, scaling
 
 _INTRODUCTION = """# The paper's experiments, reproduced
 
@@ -34,7 +36,7 @@ bags held out from separate trainings.
 def write_page(results: Path, page: Path) -> list[Path]:
     """Write the page, and its figures into a folder `figures` beside it: the files written.
 
-    A data set is shown where all runs of a preset are stored.
+    A data set is shown where all runs of a preset are stored, or all of its first repetitions.
     """
     drawings, files = page.parent / "figures", []
     stored = {name: found for name in DATASETS if (found := finished(results, name)) is not None}
@@ -50,6 +52,9 @@ def write_page(results: Path, page: Path) -> list[Path]:
         sections.append(_variance_section(noise))
     if not told:
         raise FileNotFoundError(f"{results} holds no finished experiment: run bagwise reproduce adult --out {results}.")
+    if stored:
+        sections.insert(0, differences(stored))
+    sections += scaling(results)
     head = _INTRODUCTION.format(results=results.as_posix(), page=page.as_posix())
     with replacing(page) as (temporary,):
         temporary.write_text("\n".join([head, _claims_section(told), *sections]), encoding="utf-8")
@@ -57,14 +62,24 @@ def write_page(results: Path, page: Path) -> list[Path]:
 
 
 def finished(results: Path, name: str) -> tuple[pd.DataFrame, PaperConfig] | None:
-    """The runs of the largest preset of a data set that is complete, and the preset."""
+    """The runs of the largest preset of a data set that is complete, or of as many of its repetitions as are."""
     frame = Folder(results, name).read()
-    for scale in ("paper", "machine"):
-        config = PRESETS[scale][name]
+    stored = set(frame["key"])
+    presets = [PRESETS[scale][name] for scale in ("paper", "machine")]
+    for config in (*presets, *(part for preset in presets for part in _fewer_repetitions(preset))):
         keys = {run.key for run in plan(config)}
-        if keys <= set(frame["key"]):
+        if keys <= stored:
             return frame[frame["key"].isin(list(keys))], config
     return None
+
+
+def _fewer_repetitions(config: PaperConfig) -> list[PaperConfig]:
+    """The config with one repetition less, two less, down to one."""
+    names = ("repetitions", "extra_repetitions", "held_out_repetitions")
+    return [
+        replace(config, **{name: min(most, getattr(config, name)) for name in names})
+        for most in range(config.repetitions - 1, 0, -1)
+    ]
 
 
 def _claims_section(told: list[Claim]) -> str:
