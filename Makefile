@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all lint format bench docs clean
 
 ## make demo: install into .venv and run the main job on simulated data
 demo: .venv/core
@@ -30,8 +30,13 @@ format: .venv/dev
 bench: .venv/dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script; done
 
+## make docs: the documentation site, in docs/_build/html; its examples run, warnings are errors
+docs: .venv/docs
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "Written: docs/_build/html/index.html"
+
 clean:
-	rm -rf .venv build dist bagwise-demo bagwise-results
+	rm -rf .venv build dist bagwise-demo bagwise-results docs/_build docs/gallery
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bagwise needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
@@ -45,6 +50,10 @@ clean:
 .venv/dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[all,dev]'
 	@touch $@ .venv/core
+
+.venv/docs: .venv/dev
+	$(INSTALL) --editable '.[docs]'
+	@touch $@
 
 .venv/engines: .venv/dev
 	$(INSTALL) --editable '.[spark,dask]'

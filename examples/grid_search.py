@@ -1,4 +1,9 @@
-"""Choose the penalty of a pipeline by cross-validation over bags: scikit-learn's own search, and no label of a row."""
+"""
+A grid search without labels
+============================
+
+The penalty of a pipeline is chosen by cross-validation over bags: scikit-learn's own search, and no label of a row.
+"""
 
 import pandas as pd
 import sklearn

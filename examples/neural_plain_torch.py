@@ -1,4 +1,9 @@
-"""A loss of bagwise in a plain PyTorch loop: batches of whole bags, one value per bag, the mean over bags."""
+"""
+A training loop of your own
+===========================
+
+A loss of bagwise in a plain PyTorch loop: batches of whole bags, one value per bag, the mean over bags.
+"""
 
 import numpy as np
 import torch

@@ -90,13 +90,17 @@ def test_bags_report_what_the_labels_say(labelled, tables):
     assert len(rows.drop_duplicates(columns)) == len(truth.drop_duplicates(columns))
 
 
-def test_labels_never_reach_the_events(tmp_path):
+@pytest.mark.parametrize("noise", [(), ("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6)])
+def test_labels_never_reach_the_events(tmp_path, noise):
+    if noise:
+        pytest.importorskip("opendp", reason="OpenDP is not installed: pip install 'bagwise[privacy]'")
     rng = np.random.default_rng(1)
     y = np.where(rng.random(400) < 0.5, SECRET, "other")
     frame = pd.DataFrame({"x": rng.normal(size=400), "outcome": y}).sort_values("outcome")
     frame.to_csv(tmp_path / "in.csv", index=False)
     out = tmp_path / "out"
-    result = call("bag", tmp_path / "in.csv", "--label", "outcome", "--positive", SECRET, "--size", 8, "--out", out)
+    options = ["--label", "outcome", "--positive", SECRET, "--size", 8, "--out", out, *noise]
+    result = call("bag", tmp_path / "in.csv", *options)
     assert result.exit_code == 0, result.output
     assert SECRET in (tmp_path / "in.csv").read_text()  # so a search would find it
     for path in out.iterdir():
@@ -171,6 +175,7 @@ def test_diagnose(tables):
     assert result.exit_code == 0, result.output
     assert "375 bags of 16 rows each" in result.stdout
     assert "verdict: random" in result.stdout
+    assert "reports without noise are no differential privacy" in result.stdout
     assert json.loads(call("diagnose", *tables, "--json").stdout)["verdict"] == "random"
 
 
@@ -282,6 +287,8 @@ def test_nothing_is_overwritten_without_force(model, tables, tmp_path):
         (["fit", "EVENTS", "REPORTS", "--roles", "age=colour"], "cannot be 'colour'"),
         (["fit", "EVENTS", "REPORTS", "--keys", "campaign"], "campaign"),
         (["diagnose", "EVENTS"], "key columns"),
+        (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "-1"], "noise_variance must be a number of at least 0"),
+        (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "2", "--epsilon", "1"], "say the same"),
         (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "column 'age' is missing"),
         (["predict", "MODEL", "EVENTS", "--out", "x.json"], "unknown ending"),
         (["predict", "MODEL", "EVENTS", "--keep", "nothing", "--out", "x.csv"], "no column 'nothing'"),

@@ -81,7 +81,7 @@ def test_noised_random_bags_stay_random(seed):
         noised = bw.aggregate(y, ids) + noise
         found = diagnose(frame, noised, bags=ids, noise_variance=8.0, level=0.1)
         alarms += not found.random
-        assert found.revealed_rows == 0
+        assert found.leaks.revealed_rows == 0
     assert binomtest(alarms, 60, 0.1, alternative="greater").pvalue > 1e-4
 
 
@@ -208,7 +208,8 @@ def test_sizes_and_leaks_are_counted():
     y = np.array([1, 0, 0, 1, 1, 1, 0, 1, 0, 1, 1, 1], dtype=float)
     found = diagnose(X, bw.aggregate(y, ids), bags=ids)
     assert (found.n_rows, found.n_bags, found.n_outside) == (10, 4, 2)
-    assert (found.single_row_bags, found.pure_bags, found.revealed_rows) == (1, 2, 6)
+    told = found.leaks
+    assert (told.single_row_bags, told.pure_bags, told.revealed_rows) == (1, 2, 6)
     assert found.sizes == (1, 1, 2, 3, 4)
     np.testing.assert_array_equal(found.size_histogram, ([1, 2, 3, 4], [1, 1, 1, 1]))
     assert "leaks: 1 bags of one row, 2 larger bags all 0 or all 1, 6 individual labels revealed" in str(found)

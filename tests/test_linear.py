@@ -4,10 +4,10 @@ from sklearn.linear_model import Ridge
 
 import bagwise as bw
 from bagwise.linear import Moments
-from bagwise.theory import sgd_constants
 from bagwise.linear.ridge import moments_by_fold
 from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
+from bagwise.theory import sgd_constants
 
 
 def bagged(rng, n=3000, d=5, size=None, classes=None):

@@ -1,6 +1,5 @@
 """What users meet first: the import, the public names, the README."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,11 +37,3 @@ def test_every_public_name_is_there_and_documented(name):
 def test_unknown_names_raise():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = bagwise.nothing
-
-
-def test_the_readme_runs(capsys):
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL):
-        exec(compile(block, "README.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert "accuracy" in printed
-    assert "verdict: random" in printed

@@ -54,6 +54,8 @@ MISMATCHES = {
     "epsilon −1": (EVENTS, wrong(epsilon=[1, -1, None]), "noise that is not positive and finite, for example bag 2"),
     "tiny epsilon": (EVENTS, wrong(epsilon=[1, 1e-200, 1]), "noise that is not positive and finite.*bag 2"),
     "scale −1": (EVENTS, wrong(noise_scale=[1, -1, 0]), "noise that is not positive and finite, for example bag 2"),
+    "variance −1": (EVENTS, wrong(noise_variance=[1, -1, 0]), "noise that is not positive and finite.*bag 2"),
+    "no end of variance": (EVENTS, wrong(noise_variance=[1, float("inf"), 0]), "noise that is not positive.*bag 2"),
     "marker": (EVENTS, wrong(suppressed=["no", "perhaps", "no"]), "neither yes nor no, for example bag 2"),
     "keyless": (EVENTS, {"bag": [1, 2, 3, None], "count": [1, 2, 0, 0]}, "1 row of the reports without a key"),
 }
@@ -100,6 +102,11 @@ CALLS = {
     "text": ((EVENTS, wrong(count=["1", "2", "<5"])), {}, "'count' of the reports holds string: convert it to num"),
     "dates": ((EVENTS, wrong(suppressed=[datetime.date(2020, 1, 1)] * 3)), {}, "'suppressed'.*holds date.*truth val"),
     "two noises": ((EVENTS, REPORTS), {"epsilon": 1, "noise_scale": 1}, "noise_scale and epsilon say the same"),
+    "s² and ε": ((EVENTS, REPORTS), {"epsilon": 1, "noise_variance": 1}, "noise_variance and epsilon say the same"),
+    "s² and b": ((EVENTS, REPORTS), {"noise_scale": 1, "noise_variance": 1}, "noise_variance and noise_scale say the"),
+    "s² < 0": ((EVENTS, REPORTS), {"noise_variance": -1}, "noise_variance must be a number of at least 0 or the name"),
+    "s² infinite": ((EVENTS, REPORTS), {"noise_variance": float("inf")}, "noise_variance must be a number of at least"),
+    "no s²": ((EVENTS, REPORTS), {"noise_variance": "s"}, "the reports have no column 's': they have bag, count"),
     "ε = 0": ((EVENTS, REPORTS), {"epsilon": 0}, "epsilon must be a number above 0 or the name of a column, got 0"),
     "ε < 0": ((EVENTS, REPORTS), {"epsilon": -1.0}, "epsilon must be a number above 0"),
     "ε NaN": ((EVENTS, REPORTS), {"epsilon": float("nan")}, "epsilon must be a number above 0"),
@@ -239,6 +246,9 @@ def test_numbers_of_bags_do_not_depend_on_the_order_of_rows(duck: Any) -> None:
         ({"noise_scale": 3}, [18.0, 18.0, 18.0]),
         ({"noise_scale": 0.0}, [None, None, None]),
         ({"epsilon": "e"}, [2.0, None, 0.5]),
+        ({"noise_variance": 7}, [7.0, 7.0, 7.0]),
+        ({"noise_variance": 0}, [None, None, None]),
+        ({"noise_variance": "e"}, [1.0, None, 2.0]),
     ],
 )
 def test_noise_as_number_or_column(duck: Any, given: dict[str, Any], variances: list[float | None]) -> None:
@@ -250,6 +260,24 @@ def test_noise_as_number_or_column(duck: Any, given: dict[str, Any], variances: 
     assert [line["bag_noise_variance"] for line in lines] == variances
     assert found.summary.noised == (variances != [None] * 3)
     assert ("with declared noise" in str(found.summary)) == found.summary.noised
+
+
+def test_the_exact_variance_is_taken_before_what_it_was_made_from(duck: Any) -> None:
+    """Noise for classes has another scale than 1/ε, and discrete noise another variance than 2b²."""
+    noised = wrong(count=[-4, 2, 99], noise_variance=[3.5] * 3, noise_scale=[9.0] * 3, epsilon=[1.0] * 3)
+    found = join(EVENTS, noised, connection=duck)
+    assert fetch(found.bags, duck)["bag_noise_variance"].to_pylist() == [3.5] * 3
+    told = join(EVENTS, noised, noise_scale="noise_scale", connection=duck)  # unless another one is asked for
+    assert fetch(told.bags, duck)["bag_noise_variance"].to_pylist() == [162.0] * 3
+
+
+def test_the_record_of_a_release_holds_no_keys(duck: Any) -> None:
+    events = {**EVENTS, "delta": [0.5] * 6, "mechanism": ["m"] * 6}
+    record = {"epsilon": [1.0] * 3, "delta": [1e-6] * 3, "mechanism": ["discrete Gaussian"] * 3}
+    found = join(events, wrong(noise_variance=[3.5] * 3, **record), connection=duck)
+    assert (found.keys, found.features) == (("bag",), ("x", "delta", "mechanism"))
+    plain = join(events, wrong(delta=[0.5] * 3), connection=duck)  # elsewhere it is a name like any other
+    assert plain.keys == ("bag", "delta")
 
 
 def test_noise_on_one_bag_excuses_no_other(duck: Any) -> None:
@@ -278,6 +306,7 @@ ALIGNED = {
     "outside": ({"proportion": [0.5, 0.5, 1.1, 0.0]}, {}, r"outside \[0, 1\].*, for example bag 2"),
     "size": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"size": "n"}, "proportions or sizes.*bag 1"),
     "noise": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"epsilon": "n"}, "proportions or noises.*bag 1"),
+    "s²": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"noise_variance": "n"}, "or noises.*bag 1"),
     "marker": ({"proportion": [0.5, 0.5, 1, 0], "s": [True, False, False, False]}, {"suppressed": "s"}, "markers"),
     "classes": ({"a": [0.5, 0.5, 0, 0], "b": [0.5, 0.5, 1, 0.5]}, {"proportion": ["a", "b"]}, "do not sum.*bag 3"),
 }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         BagSGDRegressor,
     )
     from bagwise.neural import BagNeuralClassifier
+    from bagwise.privacy import release
     from bagwise.saving import load, save
     from bagwise.selection import clipped_erm, tournament, two_function_test
     from bagwise.validation import BagKFold, label_free_scorer
@@ -60,6 +61,7 @@ __all__ = [
     "label_free_scorer",
     "load",
     "random_bags",
+    "release",
     "save",
     "tournament",
     "two_function_test",
@@ -78,6 +80,7 @@ _ROOMS = (
     "losses",
     "means",
     "neural",
+    "privacy",
     "saving",
     "selection",
     "tables",
@@ -105,6 +108,7 @@ _ROOM_OF = {
     "label_free_scorer": "validation",
     "load": "saving",
     "random_bags": "bags",
+    "release": "privacy",
     "save": "saving",
     "tournament": "selection",
     "two_function_test": "selection",

@@ -26,7 +26,8 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     For rows of training bags the group prior is the proportion itself; new rows have no bag, so a model carries it over
     to them. In random bags :math:`E[\alpha_j \mid x_i] = p + (E[y \mid x_i] - p)/k`: rows are ordered as they should
     be, but predictions stay k times too close to p, and with large k the noise of the proportions outweighs what
-    is left. Several classes are learned one by one. Tables may hold categories and missing values as they are.
+    is left. Several classes are learned one by one. Proportions that declared noise took out of [0, 1] are clipped,
+    since LightGBM takes no others. Tables may hold categories and missing values as they are.
 
     n_estimators, learning_rate, num_leaves, min_child_samples: as in LightGBM, with its defaults.
     n_jobs: threads, 0 for all.  random_state: for LightGBM's seed.

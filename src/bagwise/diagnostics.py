@@ -16,6 +16,7 @@ from scipy import sparse, special, stats
 
 from bagwise import segment
 from bagwise._checks import check_level
+from bagwise._leaks import Leaks, leaks
 from bagwise.bags import Bags, as_bags
 
 _STRETCHES = 10  # parts of the bag order compared for drift
@@ -56,8 +57,7 @@ class Diagnosis:
     untestable: what could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes: quantiles (0, ¼, ½, ¾, 1) of the bag sizes.  size_histogram: (sizes, bags of that size).
     n_rows, n_bags, n_outside: rows in bags, bags, rows in no bag.
-    single_row_bags: bags of one row, whose label is the report.
-    pure_bags: bags of two rows or more that report all 0 or all 1.  revealed_rows: rows whose label is thus known.
+    leaks: what the reports tell of single labels.
     level: rate at which random bags raise a false alarm, at most.
     """
 
@@ -73,9 +73,7 @@ class Diagnosis:
     n_rows: int
     n_bags: int
     n_outside: int
-    single_row_bags: int
-    pure_bags: int
-    revealed_rows: int
+    leaks: Leaks
     level: float
 
     def __str__(self) -> str:
@@ -91,8 +89,7 @@ class Diagnosis:
                 for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]
             ),
             *([f"not testable: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"] if names else []),
-            f"leaks: {self.single_row_bags} bags of one row, {self.pure_bags} larger bags all 0 or all 1, "
-            f"{self.revealed_rows} individual labels revealed",
+            str(self.leaks),
             f"advice: {self.advice}",
         ]
         return "\n".join(lines)
@@ -139,7 +136,6 @@ def diagnose(
     tests = [_times(f, 3.0) for f in (_proportion_test(given), *spread, *drift)]
     proportions, features, drifting = tests[0], tests[1 : len(spread) + 1], tests[len(spread) + 1 :]
     verdict, advice = _verdict(proportions, features, drifting, level)
-    single, pure, revealed = _leaks(given)
     untestable = [f.subject for f in features if np.isnan(f.p_value)]
     if np.isnan(proportions.p_value):
         untestable.insert(0, "proportions of real labels" if _real(given) else "proportions")
@@ -157,9 +153,7 @@ def diagnose(
         n_rows=given.n_bagged,
         n_bags=len(given),
         n_outside=given.n_rows - given.n_bagged,
-        single_row_bags=single,
-        pure_bags=pure,
-        revealed_rows=revealed,
+        leaks=leaks(given.size, given.proportion, given.noise_variance),
         level=level,
     )
 
@@ -376,16 +370,3 @@ def _verdict(proportions: Finding, features: list[Finding], drift: list[Finding]
     if proportions.p_value < level and proportions.ratio > 1:
         return "grouped by something related to the label that is not among the features", _FOR_OTHERS
     return "random", _FOR_RANDOM
-
-
-def _leaks(bags: Bags) -> tuple[int, int, int]:
-    """Bags of one row, larger bags that are all 0 or all 1, and the rows whose labels these give away."""
-    if bags.noise_variance is not None:
-        return int((bags.size == 1).sum()), 0, 0
-    pure = (
-        ((bags.proportion == 0) | (bags.proportion == 1))
-        if bags.proportion.ndim == 1
-        else (bags.proportion == 1).any(axis=1)
-    )
-    single = bags.size == 1
-    return int(single.sum()), int((pure & ~single).sum()), int(bags.size[pure | single].sum())

@@ -219,7 +219,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_jobs: threads, 0 or −1 for all (one where the table is small).  random_state: for folds and features.
 
     n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free
-        risk by number of trees, and risk_ that of the kinds' mean; NaN where there are fewer than 4 bags.
+        risk by number of trees, and `risk_` that of the kinds' mean; NaN where there are fewer than 4 bags.
     stretch_: by what predictions are drawn away from p, as held-out bags ask for (see `boosting.choice`).
 
     >>> import bagwise as bw

@@ -45,6 +45,14 @@ def bag(
     ] = None,
     min_size: Annotated[int, typer.Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
     positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Labels that may occur, as a,b,c; those that do if not given.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Label differential privacy: counts get noise that no seed repeats.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="With it noise is Gaussian; without, Laplace.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Withhold reports whose noised count is below.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="To deal the same bags again; secret if not given.")] = None,
     memory: Memory = None,
     force: Force = False,
@@ -66,6 +74,10 @@ def bag(
             by=names_of(by) or (),
             min_size=min_size,
             positive=positive,
+            classes=names_of(classes),
+            epsilon=epsilon,
+            delta=delta,
+            threshold=threshold,
             random_state=seed,
             connection=tables.connect(memory=memory, ordered=True),
         )
@@ -85,7 +97,12 @@ def diagnose(
 
         progress(1, 2, "looking at the bags")
         found = tables.diagnose(data)
-    facts = {"tables": _facts(data.summary), "verdict": found.verdict, "advice": found.advice}
+    facts = {
+        "tables": _facts(data.summary),
+        "verdict": found.verdict,
+        "advice": found.advice,
+        "leaks": _facts(found.leaks),
+    }
     answer(as_json, facts, str(data.summary), "", str(found))
 
 

@@ -33,6 +33,7 @@ Keys = Annotated[str | None, typer.Option(help="Key columns, as a,b; those that 
 Count = Annotated[str | None, typer.Option(help="Reports' column of positives, or one per class, as a,b,c.")]
 Proportion = Annotated[str | None, typer.Option(help="Reports' column of proportions, or one per class.")]
 SizeColumn = Annotated[str | None, typer.Option("--size", help="Reports' column of sizes, to be checked.")]
+NoiseVariance = Annotated[str | None, typer.Option(help="Variance of noise on counts: a column or a number.")]
 NoiseScale = Annotated[str | None, typer.Option(help="Scale of Laplace noise on counts: a column or a number.")]
 Epsilon = Annotated[str | None, typer.Option(help="Epsilon of Laplace noise on counts: a column or a number.")]
 Suppressed = Annotated[str | None, typer.Option(help="Reports' column that marks withheld reports.")]
@@ -54,6 +55,7 @@ def _shared(
     count: Count = None,
     proportion: Proportion = None,
     size: SizeColumn = None,
+    noise_variance: NoiseVariance = None,
     noise_scale: NoiseScale = None,
     epsilon: Epsilon = None,
     suppressed: Suppressed = None,
@@ -127,6 +129,7 @@ def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
             count=_one_or_more(options["count"]),
             proportion=_one_or_more(options["proportion"]),
             size=options["size"],
+            noise_variance=_number(options["noise_variance"]),
             noise_scale=_number(options["noise_scale"]),
             epsilon=_number(options["epsilon"]),
             suppressed=options["suppressed"],

@@ -158,7 +158,7 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     random_state: for the folds.
 
     coef_: (features,), or (classes, features).  intercept_: number, or (classes,).
-    alpha_, scaling_: the penalty chosen.  risks_: (scalings_, alphas_) cross-validated risk of each penalty tried.
+    alpha_, scaling_: the penalty chosen.  risks_: (scalings, alphas) cross-validated risk of each penalty tried.
 
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)

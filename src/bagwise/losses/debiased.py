@@ -46,7 +46,7 @@ def debiased_square(
     h: (n,) or (n, classes) predictions in bag order.  bags: the batch's Bags.  prior: p, scalar or (classes,).
     mean: estimate :math:`\bar h` of E[h], scalar or (m,); with classes scalar, (classes,) or (m, classes).
     mean_variance: v, the variance of that estimate; 0 leaves the paper's loss as it is.
-    clip: threshold c_j on |R_j|, scalar or (m,), see `clip_threshold`; None does not clip.
+    clip: threshold c_j on \|R_j\|, scalar or (m,), see `clip_threshold`; None does not clip.
     Returns (m,) one value per bag; reduction is the caller's, since how bags weigh is a statistical choice.
 
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1])

@@ -93,7 +93,7 @@ def _problems(found: Mapping[str, Any], columns: ReportColumns, aligned: bool) -
     if columns.count is not None:
         words["outside"] = "with a count below 0 or above the number of rows though no noise is declared"
     if aligned:
-        rest = {"sizes": columns.size, "noises": columns.noise_scale or columns.epsilon, "markers": columns.suppressed}
+        rest = {"sizes": columns.size, "noises": columns.noise, "markers": columns.suppressed}
         also = [name for name, column in rest.items() if isinstance(column, str)]
         words["repeated"] = f"with two different {' or '.join(['proportions', *also])} on their rows"
     problems = [

@@ -25,6 +25,7 @@ def join(
     count: str | Sequence[str] | None = None,
     proportion: str | Sequence[str] | None = None,
     size: str | None = None,
+    noise_variance: str | float | None = None,
     noise_scale: str | float | None = None,
     epsilon: str | float | None = None,
     suppressed: str | None = None,
@@ -35,7 +36,7 @@ def join(
     """Join events with the reports of their bags, and check both.
 
     events, reports: anything that `read` takes. Without reports, `proportion` names columns of the events that are
-        constant in a bag, and so do `size`, `noise_scale`, `epsilon` and `suppressed`.
+        constant in a bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
     keys: columns that say which bag a row is in; by default those that both tables have. A row whose key is null is in
         no bag.
     count, …, suppressed: see `ReportColumns`; by default, columns of these names (without reports, a column called
@@ -55,6 +56,7 @@ def join(
         "count": _listed(count),
         "proportion": _listed(proportion),
         "size": size,
+        "noise_variance": noise_variance,
         "noise_scale": noise_scale,
         "epsilon": epsilon,
         "suppressed": suppressed,

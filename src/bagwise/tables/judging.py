@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import diagnostics, evaluation
+from bagwise._leaks import leaks
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
@@ -77,7 +78,10 @@ def evaluate(model: TableModel, data: BagTable, *, level: float = 0.95) -> evalu
 
 
 def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
-    """Are the bags random, do they drift along their keys, what do they leak? 200,000 rows at most are read."""
+    """Are the bags random, do they drift along their keys, what do they leak?
+
+    200,000 rows at most are read, of some bags; leaks are those of all bags.
+    """
     import pandas as pd
 
     features = features or Features.of(data.events, data.features, data.connection)
@@ -102,7 +106,8 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     bags = _bags(data, number)
     proportion = np.asarray(bags.proportion)[bags.code]
     noise = None if bags.noise_variance is None else np.asarray(bags.noise_variance)[bags.code]
-    return diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
+    found = diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
+    return replace(found, leaks=leaks(*_lines(data)))
 
 
 def evaluate_shards(model: TableModel, shards: Shards, *, level: float = 0.95) -> evaluation.Evaluation:
@@ -139,14 +144,16 @@ def _bags_of(data: BagTable, rows: int) -> int:
 
 def _bags(data: BagTable, number: NDArray[np.integer]) -> Bags:
     """The bags of rows with these numbers."""
-    line = fetch(data.bags.select(NUMBER, NOISE, *data.proportions).order_by(NUMBER), data.connection)
+    _, proportion, noise = _lines(data)
+    return Bags.from_rows(proportion[number], number, noise_variance=None if noise is None else noise[number])
+
+
+def _lines(data: BagTable) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating] | None]:
+    """Sizes (m,), proportions (m,) or (m, classes) and noise variances (m,) of all bags, by number."""
+    line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
     proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
     noise = np.nan_to_num(line.column(NOISE).to_numpy()) if data.summary.noised else None
-    return Bags.from_rows(
-        proportion[number] if data.classes is not None else proportion[number, 0],
-        number,
-        noise_variance=None if noise is None else noise[number],
-    )
+    return line.column(SIZE).to_numpy(), proportion if data.classes is not None else proportion[:, 0], noise
 
 
 def _listed(classes: tuple[str, ...] | None) -> str:

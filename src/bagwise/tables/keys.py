@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from bagwise.tables.reports import GUESSES, names_of, without_nan
+from bagwise.tables.reports import names_of, no_keys, without_nan
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def chosen(keys: Sequence[str] | str | None, events: Any, reports: Any, given: M
     if reports is None:
         raise ValueError("without reports, name the key columns: the columns that say which bag a row is in.")
     named = {one for value in given.values() for one in names_of(value)}
-    common = [name for name in reports.columns if name in events.columns and name not in {*named, *GUESSES}]
+    taken = {*named, *no_keys(reports.columns)}
+    common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)
         raise ValueError(

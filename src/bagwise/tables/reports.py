@@ -13,8 +13,11 @@ from typing import Any
 
 import ibis
 
-GUESSES = {name: name for name in ("count", "proportion", "size", "noise_scale", "epsilon", "suppressed")}
+NOISES = ("noise_variance", "noise_scale", "epsilon")
+"""Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
+GUESSES = {name: name for name in ("count", "proportion", "size", *NOISES, "suppressed")}
 """Columns that are known by their names."""
+_RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
 
@@ -25,8 +28,9 @@ class ReportColumns:
 
     count, proportion: of positives; one of the two. Several names, one per class, make a problem of classes.
     size: rows of the bag, to be compared with the events.
-    noise_scale: scale b of Laplace noise on the count (variance 2b²).  epsilon: ε of such noise, b = 1/ε. Each a column
-        or one number for all bags; a bag where the column is null, or b is 0, has no noise.
+    noise_variance: variance of zero-mean noise on the count, or on each class's.  noise_scale: scale b of Laplace noise
+        on it (variance 2b²).  epsilon: ε of such noise, b = 1/ε. One of the three, a column or one number for all bags;
+        a bag where the column is null, or the variance 0, has no noise.
     suppressed: true where the bag's report is withheld; such bags are left out. Truth values, numbers (0 is false) or
         words such as yes and no.
     """
@@ -34,6 +38,7 @@ class ReportColumns:
     count: str | tuple[str, ...] | None = None
     proportion: str | tuple[str, ...] | None = None
     size: str | None = None
+    noise_variance: str | float | None = None
     noise_scale: str | float | None = None
     epsilon: str | float | None = None
     suppressed: str | None = None
@@ -44,11 +49,9 @@ class ReportColumns:
         told = {key: value for key, value in given.items() if value is not None}
         taken = {*never, *(one for value in told.values() for one in names_of(value))}
         found = {key: name for key, name in GUESSES.items() if name in names and name not in taken}
-        for one, other in (("count", "proportion"), ("noise_scale", "epsilon")):  # the second says the same
-            if one in told or (one in found and other not in told):
-                found.pop(other, None)
-            if other in told:
-                found.pop(one, None)
+        for same in (("count", "proportion"), NOISES):  # what is told counts, then what comes first
+            known = [name for name in same if name in told] or [name for name in same if name in found]
+            found = {name: column for name, column in found.items() if name not in same or name == known[0]}
         return cls(**{**found, **told})
 
     @property
@@ -63,9 +66,14 @@ class ReportColumns:
         return None if isinstance(given, str) or given is None else tuple(given)
 
     @property
+    def noise(self) -> str | float | None:
+        """The column or number that declares the noise, in whatever way."""
+        return next((given for name in NOISES if (given := getattr(self, name)) is not None), None)
+
+    @property
     def numbers(self) -> tuple[str, ...]:
         """The columns that must hold numbers."""
-        rest = (self.size, self.noise_scale, self.epsilon)
+        rest = (self.size, *(getattr(self, name) for name in NOISES))
         return (*self.values, *(one for one in rest if isinstance(one, str)))
 
     @property
@@ -103,10 +111,12 @@ class ReportColumns:
                 raise ValueError(f"column {name!r} of the reports holds {str(type_).lower()}: convert it to {wanted}.")
 
     def _check_noise(self) -> None:
-        if self.noise_scale is not None and self.epsilon is not None:
-            raise ValueError("noise_scale and epsilon say the same: give one of them.")
-        for parameter, given in (("noise_scale", self.noise_scale), ("epsilon", self.epsilon)):
-            if given is None or isinstance(given, str):
+        declared = [name for name in NOISES if getattr(self, name) is not None]
+        if len(declared) > 1:
+            raise ValueError(f"{declared[0]} and {declared[1]} say the same: give one of them.")
+        for parameter in declared:
+            given = getattr(self, parameter)
+            if isinstance(given, str):
                 continue
             number = isinstance(given, Real) and not isinstance(given, bool) and isfinite(given)
             if not number or given < 0 or (parameter == "epsilon" and given == 0):
@@ -116,26 +126,27 @@ class ReportColumns:
     def said(self, table: Any) -> dict[str, Any]:
         """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count),
         `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no)."""
-        scale, wrong = self._scale(table)
+        variance, wrong = self._variance(table)
         withheld, unclear = self._marked(table)
         return {
             **{f"value_{number}": as_number(table[name]) for number, name in enumerate(self.values)},
             "reported_size": ibis.null("float64") if self.size is None else as_number(table[self.size]),
-            "noise": (2 * scale * scale).nullif(0.0),
-            "wrong_noise": (wrong | ~is_finite(2 * scale * scale)).fill_null(False),
+            "noise": variance.nullif(0.0),
+            "wrong_noise": (wrong | ~is_finite(variance)).fill_null(False),
             "withheld": withheld.fill_null(False),
             "unclear": unclear.fill_null(False),
         }
 
-    def _scale(self, table: Any) -> tuple[Any, Any]:
-        """The scale of the noise, and whether what is declared cannot be."""
-        given = self.noise_scale if self.noise_scale is not None else self.epsilon
+    def _variance(self, table: Any) -> tuple[Any, Any]:
+        """The variance of the noise on a count, and whether what is declared cannot be."""
+        given = self.noise
         if given is None:
             return ibis.null("float64"), ibis.literal(False)
         number = as_number(table[given]) if isinstance(given, str) else ibis.literal(float(given))
-        if self.noise_scale is not None:
+        if self.noise_variance is not None:
             return number, number < 0
-        return 1 / number.nullif(0.0), number <= 0
+        scale = number if self.noise_scale is not None else 1 / number.nullif(0.0)
+        return 2 * scale * scale, number < 0 if self.noise_scale is not None else number <= 0
 
     def _marked(self, table: Any) -> tuple[Any, Any]:
         """Whether a line is withheld, and whether its marker says neither yes nor no."""
@@ -146,6 +157,12 @@ class ReportColumns:
             word = column.strip().lower()
             return word.isin(_TRUE), ~word.isin((*_TRUE, *_FALSE))
         return (column if column.type().is_boolean() else as_number(column) != 0), ibis.literal(False)
+
+
+def no_keys(columns: Sequence[str]) -> set[str]:
+    """Columns of reports that are never guessed to be keys: what has a meaning, and the record of a private release."""
+    released = {"noise_variance", "epsilon"} <= set(columns)
+    return {*GUESSES, *(_RECORD if released else ())}
 
 
 def names_of(value: Any) -> tuple[str, ...]:

@@ -55,12 +55,12 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     grid = drawing.subplots(2, columns, squeeze=False)
     for panel, epochs in zip(grid[0], config.epochs, strict=False):
         part = found[(found["rule"] == BY_TEST) & (found["epochs"] == epochs)]
-        _accuracies(panel, part, f"{epochs} epochs, learning rate by test accuracy (the paper's rule)")
+        draw_accuracies(panel, part, f"{epochs} epochs, learning rate by test accuracy (the paper's rule)")
     longest = max(config.epochs)
     part = found[(found["rule"] == LABEL_FREE) & (found["epochs"] == longest)]
-    _accuracies(grid[1, 0], part, f"{longest} epochs, learning rate by label-free risk")
+    draw_accuracies(grid[1, 0], part, f"{longest} epochs, learning rate by label-free risk")
     size = min(config.sizes, key=lambda k: abs(k - 64))
-    _learning(grid[1, 1], learning_curves(frame, config, size), size)
+    draw_learning(grid[1, 1], learning_curves(frame, config, size), size)
     for panel in (*grid[0, len(config.epochs) :], *grid[1, 2:]):
         panel.set_visible(False)
     low = min(panel.get_ylim()[0] for panel in (*grid[0, : len(config.epochs)], grid[1, 0]))
@@ -79,7 +79,8 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     return drawing
 
 
-def _accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
+def draw_accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
+    """Accuracy against bag size, from lines of `curves`."""
     _draw(panel, part, "size")
     panel.set_title(title, fontsize="medium")
     panel.set(xlabel="bag size k", ylabel="test accuracy")
@@ -87,7 +88,8 @@ def _accuracies(panel: Axes, part: pd.DataFrame, title: str) -> None:
         size_axis(panel, part["size"])
 
 
-def _learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
+def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
+    """Accuracy against epochs, from lines of `learning_curves` at one bag size."""
     _draw(panel, found, "epoch")
     panel.set_title(f"learning curves, bags of {size}, learning rate best at the end", fontsize="medium")
     panel.set(xlabel="epoch", ylabel="test accuracy", xscale="log")

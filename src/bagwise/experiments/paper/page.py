@@ -48,7 +48,7 @@ def write_page(results: Path, page: Path) -> list[Path]:
     if (results / "variance.parquet").is_file():
         noise = store.read_table(results / "variance.parquet")
         files.append(store.save_figure(variance_figure(noise), drawings / "variance.png"))
-        told += _variance_claims(noise)
+        told += variance_claims(noise)
         sections.append(_variance_section(noise))
     if not told:
         raise FileNotFoundError(f"{results} holds no finished experiment: run bagwise reproduce adult --out {results}.")
@@ -117,7 +117,8 @@ def _markdown(wide: pd.DataFrame) -> str:
     return "\n".join([head, "| --- " * (wide.shape[1] + 1) + "|", *lines])
 
 
-def _variance_claims(frame: pd.DataFrame) -> list[Claim]:
+def variance_claims(frame: pd.DataFrame) -> list[Claim]:
+    """The paper's claims about variance, which speak of bags of 2 and of 256 rows."""
     value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
 
     def at(column: str, model: str, loss: str, means: str, k: int) -> float:

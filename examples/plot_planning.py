@@ -1,0 +1,24 @@
+"""
+Planning a release
+==================
+
+How much regret a bag size and a privacy budget cost, before any label is published: what a theorem guarantees, what is
+to be expected, and below what nobody can come.
+"""
+
+# %%
+# Two candidates, a million rows. Where the curve of an ε is flat, larger bags cost nothing.
+
+import matplotlib.pyplot as plt
+
+from bagwise.planning import Question, curves
+from bagwise.planning.figure import plan_figure
+
+question = Question(rows=1_000_000, epsilons=(1.0, 0.1), regret=0.01, hypotheses=2)
+found = curves(question)
+print(found[found["k"].isin([16, 64, 256])].to_string(index=False))
+
+# %%
+
+plan_figure(found, regret=0.01, figure=plt.figure(figsize=(6.8, 4.8), layout="constrained"))
+plt.show()

@@ -1,0 +1,93 @@
+"""What reports of bags give away about single labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NEARLY = 0.95
+"""A guess that is right with this probability is nearly certain."""
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """What an onlooker learns who has the reports and knows which rows are in which bag, but nothing else of them.
+
+    Without noise, a row of a bag with proportion α has label 1 with probability α: the *certainty* of the onlooker's
+    best guess is max(α, 1 − α), or the largest proportion of a class. Whoever knows more of the rows guesses better.
+
+    single_row_bags: bags of one row.  pure_bags: larger bags without noise that report all 0 or all 1 (one class only).
+    revealed_rows: rows whose label these reports tell.
+    nearly_certain_rows: rows of other bags whose certainty is at least 0.95.
+    certainty: its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
+    exposed_rows: rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too,
+        which is what differential privacy rules out.
+    noised_rows: rows of bags with declared noise.
+    """
+
+    single_row_bags: int
+    pure_bags: int
+    revealed_rows: int
+    nearly_certain_rows: int
+    certainty: tuple[float, ...] | None
+    exposed_rows: int
+    noised_rows: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"leaks: {self.single_row_bags} bags of one row, {self.pure_bags} larger bags all 0 or all 1, "
+            f"{self.revealed_rows} individual labels revealed"
+        ]
+        if self.certainty is not None:
+            lines.append(
+                f"  the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
+                f"(median over rows), {self.certainty[4]:.2f} at most; {self.nearly_certain_rows} labels that are not "
+                f"revealed are guessed with {NEARLY:.0%} or more"
+            )
+        if self.exposed_rows:
+            rows = "" if not self.noised_rows else f" of {self.exposed_rows} rows"
+            lines.append(
+                f"  reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
+                "but one, learns the last"
+            )
+        if self.noised_rows:
+            lines.append(
+                f"  noise is declared on the reports of {self.noised_rows} rows: none makes a label certain; if it was "
+                "drawn for an ε, it lets an insider's odds of a label change by a factor of exp(ε) at most (but for δ)"
+            )
+        return "\n".join(lines)
+
+
+def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[Any] | None = None) -> Leaks:
+    """Leaks of bags from their sizes (m,), proportions (m,) or (m, classes) and noise variances (m,).
+
+    >>> leaks(np.array([4, 2]), np.array([0.25, 1.0])).revealed_rows
+    2
+    """
+    plain = np.ones(len(size), dtype=bool) if noise_variance is None else noise_variance == 0
+    single, seen = size == 1, proportion[plain]
+    real = bool(((seen < 0) | (seen > 1)).any())  # labels of other values: no proportion tells one but a single row's
+    sure = np.maximum(proportion, 1 - proportion) if proportion.ndim == 1 else proportion.max(axis=1)
+    pure = plain & (sure == 1) & (not real)
+    revealed = plain & (pure | single)
+    near = plain & ~revealed & (sure >= NEARLY) & (not real)
+    return Leaks(
+        single_row_bags=int(single.sum()),
+        pure_bags=int((pure & ~single).sum()),
+        revealed_rows=int(size[revealed].sum()),
+        nearly_certain_rows=int(size[near].sum()),
+        certainty=None if real or not plain.any() else _quantiles(sure[plain], size[plain]),
+        exposed_rows=int(size[plain].sum()),
+        noised_rows=int(size[~plain].sum()),
+    )
+
+
+def _quantiles(value: NDArray[Any], weight: NDArray[Any]) -> tuple[float, ...]:
+    """Quantiles (0, ¼, ½, ¾, 1) of values that occur `weight` times."""
+    order = np.argsort(value)
+    below = np.cumsum(weight[order])
+    place = np.searchsorted(below, np.array([0, 0.25, 0.5, 0.75, 1]) * below[-1])
+    return tuple(float(v) for v in value[order][np.minimum(place, len(value) - 1)])

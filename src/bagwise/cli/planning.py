@@ -1,0 +1,125 @@
+"""The command of the data holder who has not published yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bagwise.cli.common import Debug, Json, Seed, answer, one_sentence_errors, show_progress
+from bagwise.cli.options import SOURCE, names_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@one_sentence_errors
+def plan(
+    rows: Annotated[int | None, typer.Option(min=2, help="Rows that can be published.")] = None,
+    bag_size: Annotated[str | None, typer.Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
+    epsilon: Annotated[str, typer.Option(help="Noise on counts, as 1 or 0.5,1,none.")] = "none",
+    regret: Annotated[float | None, typer.Option(help="Wanted: square error above that of the best model.")] = None,
+    hypotheses: Annotated[int, typer.Option(min=2, help="Candidates to choose from.")] = 100,
+    parameters: Annotated[
+        int | None, typer.Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
+    ] = None,
+    prior: Annotated[float, typer.Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
+    error: Annotated[float, typer.Option(help="Allowed probability of missing the regret.")] = 0.05,
+    pilot: Annotated[str | None, typer.Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of labels of the pilot.")] = None,
+    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    model: Annotated[str, typer.Option(help="What the pilot fits: ridge, boosting, network, sgd or auto.")] = "ridge",
+    repetitions: Annotated[int, typer.Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
+    figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = Path(
+        "bagwise-plan.png"
+    ),
+    seed: Seed = 0,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Tell what a bag size and noise would cost, before any label is published.
+
+    Three answers: the regret that a theorem guarantees, the regret to be expected, and the one below which nobody can
+    be sure to come. With --pilot, a table with labels, also the accuracy that a model reaches, by putting it in bags.
+    """
+    if (pilot is None) != (label is None):
+        raise ValueError("a pilot needs both: --pilot, a table with labels, and --label, their column.")
+    if not 0 < prior < 1:
+        raise ValueError(f"prior must lie between 0 and 1, got {prior}.")
+    with show_progress() as progress:
+        from bagwise import planning
+        from bagwise._files import replacing
+        from bagwise.planning.figure import plan_figure
+        from bagwise.planning.question import parse_epsilons, sentences
+
+        question = planning.Question(
+            rows=rows,
+            sizes=_sizes(bag_size),
+            epsilons=parse_epsilons(names_of(epsilon) or []),
+            regret=regret,
+            hypotheses=hypotheses,
+            error=error,
+            risk=prior * (1 - prior),
+            parameters=parameters,
+        )
+        found = planning.curves(question, progress=progress)
+        measured = None
+        if pilot is not None:
+            assert label is not None
+            measured = planning.pilot(
+                pilot,
+                label=label,
+                sizes=question.sizes or (16, 64, 256),
+                epsilons=question.epsilons,
+                positive=positive,
+                model=model,
+                repetitions=repetitions,
+                random_state=seed,
+                progress=progress,
+            )
+        with replacing(figure) as (temporary,):
+            plan_figure(found, regret=regret, measured=measured).savefig(temporary, dpi=150)
+    lines = [*sentences(question, found), "", *([] if question.sizes else [_table(found), ""])]
+    if measured is not None:
+        lines += ["Measured in the pilot, with intervals for the next run (90%):", _measured(measured), ""]
+    facts: dict[str, Any] = {"curves": _records(found), "pilot": None if measured is None else _records(measured)}
+    answer(as_json, facts | {"figure": str(figure)}, *lines, f"Written: {figure}")
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(one) for one in names_of(text) or [])
+    except ValueError:
+        raise ValueError(f"bag sizes must be whole numbers, as in 64 or 16,64,256, got {text!r}.") from None
+    if sizes and min(sizes) < 1:
+        raise ValueError(f"bag sizes must be at least 1, got {min(sizes)}.")
+    return tuple(sorted(set(sizes)))
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Lines as JSON: null for what is missing or infinite."""
+    import math
+
+    return [
+        {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in line.items()}
+        for line in frame.to_dict("records")
+    ]
+
+
+def _table(found: pd.DataFrame) -> str:
+    return found.rename(columns=lambda name: name.replace("_", " ")).to_string(
+        index=False, na_rep="–", float_format=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.2g}"
+    )
+
+
+def _measured(measured: pd.DataFrame) -> str:
+    shown = measured.assign(
+        accuracy=[f"{a:.4f} [{b:.4f}, {c:.4f}]" for a, b, c in _triples(measured, "accuracy")],
+        brier=[f"{a:.4f} [{b:.4f}, {c:.4f}]" for a, b, c in _triples(measured, "brier")],
+    )
+    return shown[["epsilon", "k", "bags", "accuracy", "brier"]].to_string(index=False, na_rep="none")
+
+
+def _triples(frame: pd.DataFrame, name: str) -> Any:
+    return frame[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)

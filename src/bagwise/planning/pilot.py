@@ -1,0 +1,123 @@
+"""A pilot: a table with labels is put in bags again and again, to measure what sizes and budgets cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from bagwise._rng import generator
+from bagwise.bags import random_bags
+from bagwise.tables import connect, fit, holding, join, read
+from bagwise.tables.engine import fetch
+
+_KEY, _TRUTH = "bag of the pilot", "label of the pilot"
+
+
+def pilot(
+    source: Any,
+    *,
+    label: str,
+    sizes: Sequence[int],
+    epsilons: Sequence[float | None] = (None,),
+    positive: str | None = None,
+    model: str = "ridge",
+    repetitions: int = 5,
+    held_out: float = 0.3,
+    level: float = 0.9,
+    random_state: int = 0,
+    progress: Callable[..., None] | None = None,
+) -> pd.DataFrame:
+    """What a model reaches at each bag size and ε, one line each, by actual re-bagging of a table with labels.
+
+    source: anything that `tables.read` takes.  label, positive: as in `tables.put_in_bags`; two classes.
+    model: as in `tables.fit`.  repetitions: new splits and new bags, at least 2.
+    held_out: share of the rows to measure on, by their labels.
+    level: of the intervals [low, high], in which the next run falls with so much confidence (Student's t).
+    random_state: for splits, bags and models; noise comes from OpenDP and is new every time.
+
+    Columns: epsilon (missing: no noise), k, bags, runs, accuracy, accuracy_low, accuracy_high, brier, brier_low,
+    brier_high.
+    """
+    if repetitions < 2:
+        raise ValueError(f"repetitions must be at least 2, to tell how results scatter, got {repetitions}.")
+    if not 0 < held_out < 1:
+        raise ValueError(f"held_out must lie between 0 and 1, got {held_out}.")
+    frame, y = _labelled(source, label, positive)
+    train_rows = len(frame) - int(held_out * len(frame))
+    too_large = [k for k in sizes if 2 * k > train_rows]
+    if too_large:
+        raise ValueError(f"the pilot has {train_rows:,} rows to learn from: bags of {too_large[0]:,} are too large.")
+    cases = [(epsilon, k) for epsilon in epsilons for k in sizes]
+    lines: list[dict[str, float | None]] = []
+    for number, (epsilon, k) in enumerate(cases):
+        runs = []
+        for repetition in range(repetitions):
+            if progress is not None:
+                done = number * repetitions + repetition
+                progress(done, len(cases) * repetitions, f"pilot: bags of {k}, run {repetition + 1} of {repetitions}")
+            seed = np.random.SeedSequence(random_state, spawn_key=(repetition, k))
+            runs.append(_run(frame, y, k, epsilon, model, train_rows, seed))
+        lines.append(
+            {"epsilon": epsilon, "k": k, "bags": train_rows // k, "runs": repetitions, **_summary(runs, level)}
+        )
+    return pd.DataFrame(lines).astype({"epsilon": float})
+
+
+def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """The rows without their label, and the labels as 0 and 1."""
+    connection = connect(ordered=True)
+    table = read(source, connection, what="the pilot")
+    if label not in table.columns:
+        raise ValueError(f"the pilot has no column {label!r}: it has {', '.join(table.columns)}.")
+    classes, values = holding.classes_of(table, label, positive, None, connection, noised=False)
+    if classes is not None:
+        raise ValueError(f"column {label!r} has {len(classes)} values: a pilot needs two, or one named as positive.")
+    rows = table.mutate(**{label: table[label].cast("string").isin(values).cast("int64")})
+    frame = fetch(rows, connection).to_pandas()
+    return frame.drop(columns=label), frame[label].to_numpy()
+
+
+def _run(
+    frame: pd.DataFrame,
+    y: NDArray[np.int64],
+    size: int,
+    epsilon: float | None,
+    model: str,
+    train_rows: int,
+    seed: np.random.SeedSequence,
+) -> tuple[float, float]:
+    """Accuracy and Brier score on held-out rows of one model learned from one partition."""
+    rng = generator(np.random.default_rng(seed))
+    order = rng.permutation(len(frame))
+    train, test = order[:train_rows], order[train_rows:]
+    ids = random_bags(train_rows, size, rng)
+    train, ids = train[ids >= 0], ids[ids >= 0]
+    if epsilon is None:
+        reports = pd.DataFrame({_KEY: np.unique(ids), "count": np.bincount(ids, weights=y[train])})
+    else:
+        from bagwise.privacy import release
+
+        reports = release(y[train], ids, epsilon=epsilon).reports.rename(columns={"bag": _KEY})
+    connection = connect()
+    data = join(frame.iloc[train].assign(**{_KEY: ids}), reports, keys=[_KEY], connection=connection)
+    fitted = fit(data, model, random_state=int(rng.integers(2**31)))
+    scored = fitted.score(
+        read(frame.iloc[test].assign(**{_TRUTH: y[test]}), connection, what="held-out rows"), connection, keep=[_TRUTH]
+    )
+    columns = [(batch.column(_TRUTH).to_numpy(), batch.column("prediction").to_numpy()) for batch in scored]
+    labels, h = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return float(((h > 0.5) == labels).mean()), float(((h - labels) ** 2).mean())
+
+
+def _summary(runs: list[tuple[float, float]], level: float) -> dict[str, float]:
+    """Means, and where the next run falls."""
+    found: dict[str, float] = {}
+    for name, values in zip(("accuracy", "brier"), np.array(runs).T, strict=True):
+        reach = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) * np.sqrt(1 + 1 / len(values))
+        found |= {name: values.mean(), f"{name}_low": values.mean() - reach, f"{name}_high": values.mean() + reach}
+    return {name: float(value) for name, value in found.items()}

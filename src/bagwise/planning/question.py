@@ -1,0 +1,190 @@
+"""What a data holder asks, and the answers of theory in a table and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite, sqrt
+
+import pandas as pd
+
+from bagwise.theory import Answer, Setting, bags_needed, laplace_variance, largest_size, regrets
+
+SIZES = tuple(2**i for i in range(11))
+"""Bag sizes compared where none is asked for, as far as there are rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is planned; what is None is asked for.
+
+    rows: that can be published.  sizes: bag sizes k in question; all powers of two that fit if empty.
+    epsilons: of the noise on counts, None for none.  regret: target β.
+    hypotheses, error, risk, parameters: see `theory.Setting`.
+    """
+
+    rows: int | None = None
+    sizes: tuple[int, ...] = ()
+    epsilons: tuple[float | None, ...] = (None,)
+    regret: float | None = None
+    hypotheses: int = 100
+    error: float = 0.05
+    risk: float = 0.25
+    parameters: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is None and self.regret is None:
+            raise ValueError("say how many rows there are, which regret is wanted, or both.")
+        if self.rows is not None and self.rows < 2:
+            raise ValueError(f"rows must be at least 2, got {self.rows}.")
+        if self.regret is not None and not 0 < self.regret <= 1:
+            raise ValueError(f"regret must lie in (0, 1], got {self.regret}.")
+        too_large = [k for k in self.sizes if self.rows is not None and 2 * k > self.rows]
+        if too_large:
+            raise ValueError(f"bags of {too_large[0]:,} need at least 2 × {too_large[0]:,} rows, got {self.rows:,}.")
+        for epsilon in self.epsilons:
+            for k in self.sizes or (1,):
+                self.setting(k, epsilon)  # refuses what it does not cover
+
+    def setting(self, size: int, epsilon: float | None) -> Setting:
+        """The question at one size and one ε."""
+        return Setting(
+            size=size,
+            epsilon=epsilon,
+            hypotheses=self.hypotheses,
+            error=self.error,
+            risk=self.risk,
+            parameters=self.parameters,
+        )
+
+    @property
+    def axis(self) -> tuple[int, ...]:
+        """Sizes to draw: those in question and the powers of two around them."""
+        fit = (k for k in SIZES if self.rows is None or 2 * k <= self.rows)
+        return tuple(sorted({*fit, *self.sizes}))
+
+
+def curves(question: Question, *, progress: Callable[..., None] | None = None) -> pd.DataFrame:
+    """One line per ε, those in question and none, and bag size.
+
+    epsilon (missing: no noise), k, bags, regret_guaranteed, regret_expected, regret_impossible: what the rows allow.
+    bags_guaranteed, bags_expected, bags_impossible: what the target regret needs. Missing where nothing was asked;
+    infinite where nothing is promised.
+    """
+    lines = []
+    epsilons = tuple(dict.fromkeys((*question.epsilons, None)))  # no noise, to compare with
+    for epsilon in epsilons:
+        for k in question.axis:
+            setting = question.setting(k, epsilon)
+            line: dict[str, float | None] = {"epsilon": epsilon, "k": k}
+            if question.rows is not None:
+                line["bags"] = question.rows // k
+                line |= _named("regret", regrets(setting, question.rows // k))
+            if question.regret is not None:
+                line |= _named("bags", bags_needed(setting, question.regret))
+            lines.append(line)
+            if progress is not None:
+                progress(len(lines), len(epsilons) * len(question.axis), "computing bounds")
+    return pd.DataFrame(lines).astype({"epsilon": float})
+
+
+def _named(what: str, answer: Answer) -> dict[str, float]:
+    return {f"{what}_{name}": getattr(answer, name) for name in ("guaranteed", "expected", "impossible")}
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+
+def sentences(question: Question, found: pd.DataFrame) -> list[str]:
+    """The answers for people who do not read proofs."""
+    lines = []
+    for epsilon in question.epsilons:
+        rows = found[found["epsilon"].isna() if epsilon is None else found["epsilon"] == epsilon].set_index("k")
+        for k in question.sizes:
+            lines += [*_at(question, rows.loc[k], k, epsilon), ""]
+        if question.rows is not None and question.regret is not None:
+            lines += [_which_size(question, epsilon), ""]
+    return [*lines, *_meaning(question)]
+
+
+def _at(question: Question, line: pd.Series, k: int, epsilon: float | None) -> list[str]:
+    noise = _noise(epsilon)
+    lines = []
+    if question.rows is not None:
+        lines += [
+            f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}, {noise}:",
+            f"  guaranteed        regret {_regret(line['regret_guaranteed'])}",
+            f"  expected          regret {_regret(line['regret_expected'])}",
+            f"  impossible below  regret {_regret(line['regret_impossible'])}",
+        ]
+    if question.regret is not None:
+        head = f"A regret of {question.regret:g} from bags of {k:,}"
+        lines += [
+            head + (":" if question.rows is not None else f", {noise}:"),
+            f"  guaranteed        with {_bags(line['bags_guaranteed'], k)}",
+            f"  expected          with {_bags(line['bags_expected'], k)}",
+            f"  impossible below  {_bags(line['bags_impossible'], k)}",
+        ]
+    return lines
+
+
+def _noise(epsilon: float | None) -> str:
+    if epsilon is None:
+        return "without noise"
+    return f"noise of ε = {epsilon:g} (standard deviation {sqrt(laplace_variance(epsilon)):.3g} on each count)"
+
+
+def _regret(value: float) -> str:
+    return f"{value:.2g}" if isfinite(value) else "– (no regret up to 1 follows from so few bags)"
+
+
+def _bags(value: float, k: int) -> str:
+    return f"{value:,.0f} bags ({value * k:,.0f} rows)" if isfinite(value) else "– (no number of bags)"
+
+
+def _which_size(question: Question, epsilon: float | None) -> str:
+    assert question.rows is not None
+    assert question.regret is not None
+    found = largest_size(question.setting(1, epsilon), question.rows, question.regret, question.axis)
+    most = max(question.axis)
+    parts = []
+    for name, words in (("guaranteed", "guaranteed"), ("expected", "expected"), ("impossible", "possible at best")):
+        k = found[name]
+        parts.append(f"{words} for {'no bag size' if k is None else f'bags of {k:,}' + ' or more' * (k == most)}")
+    return (
+        f"The largest bags that give a regret of {question.regret:g} with {question.rows:,} rows, {_noise(epsilon)}: "
+        f"{', '.join(parts)}."
+    )
+
+
+def _meaning(question: Question) -> list[str]:
+    what = (
+        f"a linear model of {question.parameters} parameters fitted by least squares (expected) and of a choice among "
+        f"{question.hypotheses} candidates (guaranteed, impossible)"
+        if question.parameters is not None
+        else f"a choice among {question.hypotheses} candidates, the true one included"
+    )
+    return [
+        f"Regret is by how much the mean square error (Brier score) exceeds that of the best model, here for {what}, "
+        f"reached with probability {1 - question.error:.0%}.",
+        "Guaranteed holds for every distribution; expected is what usually happens, if bags are random and the best "
+        f"model's own square error is at most {question.risk:.3g}; below impossible no method can be sure to come.",
+    ]
+
+
+def parse_epsilons(texts: Sequence[str]) -> tuple[float | None, ...]:
+    """ε from what people write: numbers, and none.
+
+    >>> parse_epsilons(["none", "0.5", "1"])
+    (None, 0.5, 1.0)
+    """
+    found: list[float | None] = []
+    for text in texts:
+        if text.lower() in ("none", "inf"):
+            found.append(None)
+            continue
+        try:
+            found.append(float(text))
+        except ValueError:
+            raise ValueError(f"epsilon must be numbers or none, as in 0.5,1,none, got {text!r}.") from None
+    return tuple(dict.fromkeys(found))

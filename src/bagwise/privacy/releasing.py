@@ -1,0 +1,192 @@
+"""Labels in, noised reports out: everything about labels that leaves this module went through OpenDP."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from math import isnan
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bagwise import _keys, segment
+from bagwise._checks import as_labels, check_whole, encode_rows, finite
+from bagwise.bags import Bags
+from bagwise.privacy.mechanism import Budget, add_noise, budget_for, check_budget
+from bagwise.segment import per_bag
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SelectedBagsWarning(UserWarning):
+    """Bags are withheld because of what they would report: those that are left are a biased sample."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Release:
+    """Proportions with noise, ready to be published and learned from.
+
+    bags: what was reported, with the variance of its noise; rows of withheld bags are in no bag.
+    reports: the same as a table, one line per bag: `bag`, `size`, `count` (or `count_0`, …; never clipped, missing
+        where withheld), `suppressed`, and what was spent: `noise_variance`, `epsilon`, `mechanism`, where used also
+        `delta` and `threshold`.
+    budget: what was spent, and for what.
+    """
+
+    bags: Bags
+    reports: pd.DataFrame
+    budget: Budget
+
+    def __repr__(self) -> str:
+        withheld = len(self.reports) - len(self.bags)
+        return f"<Release: {len(self.bags)} bags, {withheld} withheld; {self.budget}>"
+
+
+def release(
+    y: ArrayLike,
+    ids: ArrayLike,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    min_size: int = 1,
+    threshold: float | None = None,
+) -> Release:
+    r"""Report the bags' counts with label differential privacy.
+
+    Neighbouring data sets differ in one label; rows, features, bags and their sizes are the same and not protected. One
+    label moves the vector of counts by 1 (for classes: one count down, another up, which is 2 in :math:`L_1` and
+    :math:`\sqrt 2` in :math:`L_2`). Bags are disjoint, so ε holds for the whole release. It protects a row: somebody
+    with r rows has rε, and releasing the same labels twice costs the sum of both budgets.
+
+    Noise is drawn by OpenDP from the system's secure generator, which cannot be seeded: there is no `random_state`, on
+    purpose, since whoever knew it could take the noise off. Counts may leave 0 … k. Their noise has mean zero and its
+    variance is declared in the bags, which is all that `fit` and `evaluate` need.
+
+    y: (n,) labels 0 and 1, or (n, classes) indicators; two classes are better given as one column, with half the noise.
+        The number of classes is published: it must not depend on which labels occur.
+    ids: (n,) bag ids, −1, None or NaN for rows in no bag, whose labels are not read.
+    epsilon: ε of the guarantee.
+    delta: None for discrete Laplace noise; otherwise discrete Gaussian noise that is (ε, δ)-private. One label moves
+        one or two counts only, and then Laplace noise varies less unless δ is large; Gaussian noise pays where many
+        releases of the same labels are composed.
+    min_size: smaller bags get no report; sizes are not labels, so that costs nothing.
+    threshold: reports with a noised count below it are withheld. That costs nothing either, but the bags that are left
+        were selected by their labels and their noise: training and evaluation on them are biased, and a
+        `SelectedBagsWarning` says so.
+
+    >>> import bagwise as bw
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(9600, 3))
+    >>> y = (rng.random(9600) < 1 / (1 + np.exp(-2 * X[:, 0]))).astype(int)
+    >>> released = bw.release(y[:6400], bw.random_bags(6400, size=64, random_state=0), epsilon=1.0)
+    >>> model = bw.BagRidgeClassifier().fit(X[:6400], bags=released.bags)  # knows of the noise
+    >>> bool(model.score(X, y) > 0.6)
+    True
+    >>> others = bw.release(y[6400:], bw.random_bags(3200, size=64, random_state=0), epsilon=1.0)  # ε = 1 for all rows
+    >>> bw.evaluate(model, X[6400:], bags=others.bags).n_bags
+    50
+    >>> print(released.budget)
+    ε = 1 between data sets that differ in the label of one row, with the same rows in the same bags; discrete Laplace
+    noise of scale 1 on counts of sensitivity 1 (L1), variance 1.841.
+    """
+    check_budget(epsilon, delta)
+    labels = as_labels(y)
+    codes, keys = encode_rows(ids, len(labels))
+    counts = _counts(labels, codes, len(keys))
+    size = np.bincount(codes[codes >= 0], minlength=len(keys))
+    budget = budget_for(epsilon, delta, classes=counts.ndim == 2)
+    noised, shown = publish(counts, size, budget, min_size=min_size, threshold=threshold)
+    warn_of_selection(shown, size >= min_size, threshold)
+    kept, known = _keys.keep(codes, keys, shown)
+    order, offsets = segment.group(kept, len(known))
+    proportion = noised[shown] / per_bag(size[shown], noised)
+    variance = np.full(len(known), budget.noise_variance)
+    bags = Bags._build(known, order, offsets, proportion, variance, len(labels), kept)
+    return Release(bags, _table(keys, size, noised, shown, budget, threshold), budget)
+
+
+def publish(
+    counts: NDArray[np.int64], size: NDArray[np.integer], budget: Budget, *, min_size: int, threshold: float | None
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least."""
+    check_whole(min_size, "min_size", least=1)
+    if threshold is not None and (not isinstance(threshold, Real) or isinstance(threshold, bool) or isnan(threshold)):
+        raise ValueError(f"threshold must be a number, got {threshold!r}.")
+    shown = size >= min_size
+    if not shown.any():
+        raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags, or lower min_size.")
+    noised = np.zeros_like(counts)
+    noised[shown] = add_noise(counts[shown], budget)
+    if threshold is not None:
+        shown = shown & ((noised if noised.ndim == 1 else noised.min(axis=1)) >= threshold)
+        if not shown.any():
+            raise ValueError(f"every noised count is below the threshold {threshold:g}: lower it, or make larger bags.")
+        noised[~shown] = 0
+    return noised, shown
+
+
+def warn_of_selection(
+    shown: NDArray[np.bool_], large: NDArray[np.bool_], threshold: float | None, *, stacklevel: int = 3
+) -> None:
+    """Warn where a threshold withheld reports of bags that are large enough."""
+    below = int((large & ~shown).sum())
+    if below:
+        warnings.warn(
+            f"{below:,} of {int(large.sum()):,} bags are withheld because a noised count is below the threshold "
+            f"{threshold:g}: those that are left report too much on average, and what is trained or evaluated on them "
+            "is biased; min_size alone does not do that.",
+            SelectedBagsWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def record(budget: Budget, threshold: float | None) -> dict[str, Any]:
+    """The columns of a table of reports that say what was spent, the same on every line."""
+    said = {"epsilon": budget.epsilon, "delta": budget.delta, "mechanism": budget.mechanism, "threshold": threshold}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _counts(labels: NDArray[np.floating], codes: NDArray[np.integer], m: int) -> NDArray[np.int64]:
+    """(m,) or (m, classes) exact counts of labels that are 0 or 1."""
+    inside = codes >= 0
+    bad = inside & ~finite(labels)
+    if bad.any():
+        raise ValueError(f"y is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
+    whole = (labels == 0) | (labels == 1)
+    wrong = inside & ~(whole if labels.ndim == 1 else whole.all(axis=1) & (labels.sum(axis=1) == 1))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        wanted = "0 or 1" if labels.ndim == 1 else "one 1 among zeros"
+        raise ValueError(f"y is {labels[i]} in row {i}: individual labels must be {wanted} for noise to protect them.")
+    total = segment.sum_table(np.where(per_bag(inside, labels), labels, 0.0), codes, m)
+    return np.rint(total).astype(np.int64)
+
+
+def _table(
+    keys: NDArray[Any],
+    size: NDArray[np.integer],
+    noised: NDArray[np.int64],
+    shown: NDArray[np.bool_],
+    budget: Budget,
+    threshold: float | None,
+) -> pd.DataFrame:
+    import pandas as pd
+
+    several = noised.ndim == 2
+    names = [f"count_{c}" for c in range(noised.shape[1])] if several else ["count"]
+    columns = noised.T if several else noised[None]
+    return pd.DataFrame(
+        {
+            "bag": keys,
+            "size": size,
+            **{
+                name: pd.arrays.IntegerArray(column.copy(), ~shown) for name, column in zip(names, columns, strict=True)
+            },
+            "suppressed": ~shown,
+            "noise_variance": np.where(shown, budget.noise_variance, np.nan),
+            **record(budget, threshold),
+        }
+    )

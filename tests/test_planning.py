@@ -1,0 +1,193 @@
+"""Plans: questions and their answers, the pilot, the command."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from bagwise.cli import app
+from bagwise.planning import Question, curves, pilot
+from bagwise.planning.figure import plan_figure
+from bagwise.planning.question import parse_epsilons, sentences
+from bagwise.theory import bags_needed, regrets
+
+
+def labelled(rows=4000, seed=0):
+    """A table in which one number and one category decide the label."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=rows), "c": rng.choice(["a", "b"], size=rows), "z": rng.normal(size=rows)}
+    )
+    odds = np.exp(2 * frame["x"] + np.where(frame["c"] == "a", 1.0, -1.0))
+    return frame.assign(y=(rng.random(rows) < odds / (1 + odds)).astype(int))
+
+
+# -- questions ------------------------------------------------------------------------------------------------------
+
+
+def test_curves_are_theory_s_answers():
+    question = Question(rows=20_000, sizes=(24,), epsilons=(0.5,), regret=0.05, hypotheses=20)
+    found = curves(question)
+    assert sorted(found["k"].unique()) == sorted({24, *(2**i for i in range(11))})
+    assert found["epsilon"].isna().any()  # no noise, to compare with
+    line = found[(found["epsilon"] == 0.5) & (found["k"] == 24)].iloc[0]
+    setting = question.setting(24, 0.5)
+    assert line["bags"] == 20_000 // 24
+    assert line["regret_expected"] == regrets(setting, 833).expected
+    assert line["bags_guaranteed"] == bags_needed(setting, 0.05).guaranteed
+
+
+def test_noise_and_large_bags_cost_regret():
+    found = curves(Question(rows=100_000, epsilons=(0.1,), hypotheses=2)).set_index("k")
+    noised, clear = (found[found["epsilon"].isna() == clear] for clear in (False, True))
+    for kind in ("guaranteed", "expected", "impossible"):
+        assert (noised[f"regret_{kind}"] >= clear[f"regret_{kind}"]).all()
+        assert clear[f"regret_{kind}"].is_monotonic_increasing
+
+
+def test_sentences_hold_the_numbers():
+    question = Question(rows=1_000_000, sizes=(64,), epsilons=(1.0,), regret=0.01)
+    found = curves(question)
+    text = "\n".join(sentences(question, found))
+    line = found[(found["epsilon"] == 1.0) & (found["k"] == 64)].iloc[0]
+    for name in ("guaranteed", "expected", "impossible"):
+        assert f"{line[f'regret_{name}']:.2g}" in text
+        assert f"{line[f'bags_{name}']:,.0f} bags" in text
+    assert "expected for bags of 512" in text
+    few = Question(rows=100, sizes=(10,))
+    assert "no regret up to 1" in "\n".join(sentences(few, curves(few)))
+
+
+def test_epsilons_as_people_write_them():
+    assert parse_epsilons(["1", "none", "1.0"]) == (1.0, None)
+    with pytest.raises(ValueError, match="got 'much'"):
+        parse_epsilons(["much"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "rows"),
+        ({"rows": 1}, "rows must be at least 2"),
+        ({"rows": 100, "sizes": (64,)}, "bags of 64 need at least"),
+        ({"rows": 100, "regret": 0.0}, "regret"),
+        ({"rows": 100, "epsilons": (-1.0,)}, "epsilon"),
+        ({"rows": 100, "sizes": (8,), "error": 0.7}, "error"),
+    ],
+)
+def test_refuses_questions_without_sense(asked, message):
+    with pytest.raises(ValueError, match=message):
+        Question(**asked)
+
+
+# -- the pilot ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return pilot(labelled(2500), label="y", sizes=(1, 100), epsilons=(None, 0.02), repetitions=3)
+
+
+def test_pilot_shows_what_bags_and_noise_cost(measured):
+    accuracy = measured.set_index([measured["epsilon"].fillna(np.inf), "k"])["accuracy"]
+    assert accuracy[np.inf, 1] > 0.78  # the best rule reaches 0.81
+    assert accuracy[np.inf, 1] > accuracy[np.inf, 100] > 0.6
+    assert accuracy[np.inf, 100] > accuracy[0.02, 100]
+    assert (measured["accuracy_low"] < measured["accuracy"]).all()
+    assert (measured["accuracy"] < measured["accuracy_high"]).all()
+
+
+def test_pilot_is_repeated_by_its_seed_where_no_noise_is_drawn():
+    first, second = (pilot(labelled(600), label="y", sizes=(8,), repetitions=2, random_state=3) for _ in range(2))
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_interval_of_the_pilot_is_that_of_the_next_run():
+    from bagwise.planning.pilot import _summary
+
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        found = _summary([(v, v) for v in rng.normal(size=5)], 0.9)
+        inside += found["brier_low"] <= rng.normal() <= found["brier_high"]
+    assert inside / 2000 == pytest.approx(0.9, abs=5 * np.sqrt(0.09 / 2000))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"label": "w"}, "no column 'w'"),
+        ({"repetitions": 1}, "repetitions"),
+        ({"held_out": 1.0}, "held_out"),
+        ({"sizes": (2000,)}, "bags of 2,000 are too large"),
+        ({"label": "x"}, "labels must be classes"),
+        ({"label": "c"}, "say which one is positive"),
+    ],
+)
+def test_pilot_refuses(changed, message):
+    with pytest.raises(ValueError, match=message):
+        pilot(labelled(2500), **{"label": "y", "sizes": (8,)} | changed)
+
+
+def test_figure_shows_every_epsilon_and_the_pilot(measured):
+    found = curves(Question(rows=4000, epsilons=(0.02,), regret=0.05, hypotheses=2))
+    figure = plan_figure(found, regret=0.05, measured=measured)
+    left, right = figure.axes
+    assert len(left.lines) == 2 * 3 + 1
+    assert len(right.containers) == 2
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["ε = 0.02", "no noise", "guaranteed", "expected", "impossible below"]
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["plan", *map(str, arguments)])
+
+
+def test_command_answers_with_a_figure(tmp_path):
+    picture = tmp_path / "plan.png"
+    asked = ("--rows", 100_000, "--bag-size", 64, "--epsilon", 1, "--regret", 0.01, "--figure", picture)
+    result = run(*asked)
+    assert result.exit_code == 0, result.output
+    assert "impossible below" in result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(run(*asked, "--json").output)
+    line = next(one for one in facts["curves"] if one["k"] == 64 and one["epsilon"] == 1)
+    assert line["bags"] == 1562
+    assert line["regret_guaranteed"] is None  # infinite
+
+
+def test_command_with_a_pilot(tmp_path):
+    labelled(600).to_csv(tmp_path / "pilot.csv", index=False)
+    result = run(
+        "--rows", 600, "--bag-size", 8, "--pilot", tmp_path / "pilot.csv", "--label", "y", "--repetitions", 2,
+        "--figure", tmp_path / "plan.png", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (line,) = json.loads(result.output)["pilot"]
+    assert line["k"] == 8
+    assert 0.7 < line["accuracy"] < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say how many rows there are"),
+        (("--rows", 100, "--bag-size", "large"), "whole numbers"),
+        (("--rows", 100, "--bag-size", 0), "at least 1"),
+        (("--rows", 100, "--epsilon", "0"), "epsilon must be a positive number"),
+        (("--rows", 100, "--prior", 1), "prior"),
+        (("--rows", 100, "--pilot", "labels.csv"), "a pilot needs both"),
+        (("--rows", 100, "--pilot", "labels.csv", "--label", "y"), "labels.csv"),
+    ],
+)
+def test_command_refuses_in_one_sentence(arguments, message, tmp_path):
+    result = run(*arguments, "--figure", tmp_path / "plan.png")
+    assert result.exit_code == 1
+    assert message in result.output
+    assert result.output.count("\n") == 1
+    assert not list(tmp_path.iterdir())
