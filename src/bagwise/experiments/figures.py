@@ -60,7 +60,7 @@ _LEARNERS = {
 }
 
 
-def variance_figure(frame: pd.DataFrame) -> Figure:
+def variance_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     """Variance and mean of each estimator against the bag size, one column of panels for each model."""
     models = list(frame["model"].unique())
     figure = Figure(figsize=(5.5 * len(models), 8.2), layout="constrained")
@@ -81,11 +81,12 @@ def variance_figure(frame: pd.DataFrame) -> Figure:
     grid[0, 0].set_ylabel("variance of the estimate from one bag")
     grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     grid[1, 0].set_ylabel("mean of the estimates / true risk")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    handles = grid[0, 0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=legend_columns, frameon=False)
     return figure
 
 
-def samples_figure(frame: pd.DataFrame) -> Figure:
+def samples_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     """Bags needed against the bag size, one panel for each problem.
 
     A hollow caret at the cap shows a learner that was given up there. A filled one at the upper edge shows a learner
@@ -117,7 +118,7 @@ def samples_figure(frame: pd.DataFrame) -> Figure:
     for panel in grid[:, 0]:
         panel.set_ylabel("bags needed")
     grid[0, 0].set_ylim(top=2 * grid[0, 0].get_ylim()[1])  # room for carets at the upper edge
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=legend_columns, frameon=False)
     return figure
 
 

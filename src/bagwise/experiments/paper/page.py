@@ -15,6 +15,7 @@ from bagwise.experiments.paper.config import DATASETS, PRESETS, PaperConfig
 from bagwise.experiments.paper.curves import RULES, curves, table
 from bagwise.experiments.paper.figure import NAMES, figure
 from bagwise.experiments.paper.folder import Folder
+from bagwise.experiments.paper.front import front_figure
 from bagwise.experiments.paper.plan import plan
 from bagwise.experiments.paper.why import differences, scaling
 
@@ -45,6 +46,8 @@ def write_page(results: Path, page: Path) -> list[Path]:
     for name, (frame, config) in stored.items():
         files.append(store.save_figure(figure(frame, config), drawings / f"{name}.png"))
         sections.append(_section(name, frame, config))
+        if name == "adult" and "boosting" in config.extras:
+            files.append(store.save_figure(front_figure(frame, config), drawings / "front.png"))
     if (results / "variance.parquet").is_file():
         noise = store.read_table(results / "variance.parquet")
         files.append(store.save_figure(variance_figure(noise), drawings / "variance.png"))

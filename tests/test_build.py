@@ -1,0 +1,96 @@
+"""The package as others get it: built, installed into an empty environment, used."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import bagwise
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+CORE = """
+import numpy as np, bagwise as bw, sys
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2000, 3)); y = (rng.random(2000) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
+ids = bw.random_bags(2000, size=20, random_state=0)
+model = bw.BagRidgeClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+assert model.score(X, y) > 0.6
+assert "torch" not in sys.modules and "opendp" not in sys.modules
+for missing, use in (("torch", lambda: bw.BagNeuralClassifier), ("opendp", lambda: bw.release(y, ids, epsilon=1.0))):
+    try:
+        use()
+    except ModuleNotFoundError as error:
+        assert "pip install" in str(error), error
+    else:
+        raise AssertionError(f"{missing} is here")
+"""
+EXTRAS = """
+import numpy as np, bagwise as bw
+y = np.tile([0, 1], 500); ids = np.arange(1000) // 10
+released = bw.release(y, ids, epsilon=1.0)
+X = np.random.default_rng(0).normal(size=(1000, 2))
+bw.BagNeuralClassifier(learning_rate=0.01, max_epochs=2, random_state=0).fit(X, bags=released.bags)
+"""
+
+
+def test_one_version_everywhere():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.*)$", citation, re.MULTILINE)[1] == PROJECT["version"] == bagwise.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", PROJECT["version"])
+    assert f"## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A wheel and a source archive."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, source
+
+
+@pytest.mark.slow
+def test_wheel_and_source_hold_what_they_should(built):
+    wheel, source = built
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "bagwise/py.typed" in names
+    assert not [one for one in names if one.startswith(("tests/", "docs/", "examples/"))]
+    here = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/bagwise").rglob("*.py")}
+    assert here <= set(names)
+    with tarfile.open(source) as archive:
+        inside = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"README.md", "Makefile", "constraints.txt", "CHANGELOG.md", "LICENSE", "CITATION.cff"} <= inside
+    assert not [name for name in inside if name.startswith((".venv", "bagwise-results", "docs/_build"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("extra", "script"), [("", CORE), ("[all]", EXTRAS)])
+def test_installs_into_an_empty_environment(built, extra, script, tmp_path):
+    wheel, _ = built
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env/bin/python"
+    constraints = ("--constraint", ROOT / "constraints.txt")
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *constraints,
+        f"{wheel}{extra}",
+    ]
+    subprocess.run(install, check=True, capture_output=True)
+    subprocess.run([python, "-c", script], check=True, cwd=tmp_path, capture_output=True)
+    said = subprocess.run(
+        [tmp_path / "env/bin/bagwise", "--version"], check=True, capture_output=True, text=True
+    ).stdout
+    assert said == f"bagwise {PROJECT['version']}\n"
