@@ -52,7 +52,7 @@ class Broken(Constant):
 
 
 @pytest.mark.parametrize(("rows", "chosen"), [(linear_rows, "ridge"), (crossed_rows, "boosting")])
-@pytest.mark.parametrize("size", [4, 32])
+@pytest.mark.parametrize("size", [4, pytest.param(32, marks=pytest.mark.slow)])
 def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
     X, y = rows(6400 if size == 4 else 12_800, np.random.default_rng(seed))  # 1,600 bags, or 400
     ids = bw.random_bags(len(X), size, random_state=seed)
@@ -228,6 +228,7 @@ def test_tables_with_categories_and_gaps():
     assert model.score(table, y) > 0.75
 
 
+@pytest.mark.slow
 def test_several_classes():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(4800, 2))

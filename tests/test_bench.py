@@ -378,6 +378,7 @@ def test_failures_of_another_process_are_reported(tmp_path, fake_package):
     assert frame["error"][0] == "llp-learn failed: no end after 3 s."
 
 
+@pytest.mark.slow
 def test_an_install_that_fails_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(outside, "REQUIREMENTS", (str(tmp_path / "missing.whl"),))
     monkeypatch.setattr(outside.pooch, "os_cache", lambda name: str(tmp_path / name))

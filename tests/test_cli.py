@@ -1,12 +1,10 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -255,13 +253,3 @@ def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
         assert len(pd.read_parquet(out / "bench-tiny.parquet")) == 4
     file.write_text('methods = ["magic"]\n')
     assert "unknown methods magic" in one_sentence(call("bench", "--config", file, "--out", out))
-
-
-def test_the_page_on_tables_runs(told, out, tmp_path, monkeypatch):
-    page = (Path(__file__).parent.parent / "docs" / "tables.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    shutil.copytree(out, tmp_path / "bagwise-demo")
-    monkeypatch.chdir(tmp_path)
-    shown = {}
-    exec(code, shown)
-    assert len(pd.read_parquet("scored.parquet")) == int(ROWS)
