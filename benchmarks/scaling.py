@@ -96,14 +96,30 @@ docs/results/scaling.json` measures.
 `gather` sorts the rows by bag into Parquet shards of whole bags. `train` under torchrun is data-parallel
 (`DistributedDataParallel`): blocks of bags belong to *lanes* (8 by default, `--lanes`), processes share the lanes,
 and a batch takes bags from all lanes. So what is in a batch does not depend on the number of processes: 1, 2 and 4
-processes take the same steps but for rounding. On several machines, start the same torchrun on each, with `--nnodes`,
-`--rdzv-backend c10d` and `--rdzv-endpoint` as torchrun asks for, `--lanes` of at least as many as there are
-processes, and the shards where each machine can read them; a process reads the blocks of its own lanes only. `bagwise
-fit --model network --engine torchrun --processes 4` does all of it on one machine.
+processes take the same steps but for rounding. (Rounding grows in a long training: after 740 steps on 9,536 rows the
+weights of one and two processes differed by 5e-15 in double precision, but by up to 0.24 in single precision, as much
+as those of one process in single and in double.) `bagwise fit --model network --engine torchrun --processes 4` does
+all of it on one machine.
+
+On several machines, start the same command on each:
+
+    torchrun --nnodes 2 --nproc-per-node 16 --max-restarts 3 --rdzv-id my-model \\
+        --rdzv-backend c10d --rdzv-endpoint first-machine:29400 \\
+        -m bagwise train shards --out model --lanes 32
+
+`first-machine` is any one of them, with a port that is free. There must be as many lanes as processes, or more. All
+machines read the shards, a process only the blocks of its own lanes; checkpoints, which lie beside `--out` unless
+`--checkpoints` names another place, must be where all machines can reach them, since any may lead after a restart.
+The one that leads prints the result. To rehearse it on one machine, start it in two shells with `--nproc-per-node 1`
+and `localhost:29400`: that gave the model of `--nproc-per-node 2` bit by bit, also when one of the two processes was
+killed on the way.
 
 Every 200 steps (`--every`) the leading process writes a checkpoint: weights, optimizer, place in the pass. A process
 that dies is started again by torchrun (`--max-restarts`), and so are the others; they go on from the last sound
-checkpoint with the result of an undisturbed run. The same command goes on after a stop of everything, too.
+checkpoint with the result of an undisturbed run. The same command goes on after a stop of everything, too, with
+another number of processes if need be. What is wrong with the input, one process says, in a line that begins with
+`Error:` and once more where torchrun's report ends (`Root Cause`); torchrun knows no errors that are in vain to
+repeat, so with `--max-restarts` it comes as often.
 
 Sweeps of many small trainings need none of this: `bagwise reproduce` takes any backend of joblib
 (examples/dask_sweep.py).

@@ -24,7 +24,7 @@ from bagwise.tables.bagged import NOISE, NUMBER
 from bagwise.tables.engine import fetch
 from bagwise.tables.features import Features
 from bagwise.tables.gathering import cuts, write_shards
-from bagwise.tables.shards import Shards
+from bagwise.tables.shards import Shards, _digest
 from bagwise.tables.streaming import fit_boosting, fit_network
 
 SIZES = {
@@ -123,6 +123,19 @@ def test_blocks_know_their_bags(tmp_path):
     assert bags.n_rows == bags.n_bagged == sum(len(shards.block(number)) for number in chosen)
     assert np.array_equal(bags.size, expected.size)
     assert np.array_equal(bags.proportion, expected.proportion)
+
+
+def test_small_tables_have_blocks_for_several_processes(tmp_path):
+    data, features = joined(*made_up(SIZES["equal"]))
+    bags = data.summary.bags
+    found = {
+        least: len(write_shards(data, features, tmp_path / f"shards-{least}", least_blocks=least))
+        for least in (1, 5, 10 * bags)
+    }
+    assert found[1] == 1
+    assert 5 <= found[5] < bags
+    assert found[10 * bags] == bags
+    assert len(write_shards(data, features, tmp_path / "given", group_rows=10**6, least_blocks=5)) == 1
 
 
 def test_the_same_tables_give_the_same_shards(tmp_path):
@@ -236,6 +249,12 @@ def rewrite(folder: Path, **changed: Any) -> None:
     (folder / "shards.json").write_text(json.dumps({**index, **changed}))
 
 
+def sign(folder: Path) -> None:
+    index = json.loads((folder / "shards.json").read_text())
+    del index["sha256"]
+    rewrite(folder, sha256=_digest(index))
+
+
 DAMAGES = {
     "a shard is missing": (lambda folder: (folder / "shard-00001.parquet").unlink(), "shard-00001.parquet is missing"),
     "a shard is cut off": (
@@ -247,9 +266,10 @@ DAMAGES = {
     "no index": (lambda folder: (folder / "shards.json").unlink(), "no folder of shards"),
     "index cut off": (lambda folder: (folder / "shards.json").write_text("{"), "shards.json is damaged"),
     "index of another kind": (lambda folder: (folder / "shards.json").write_text("[]"), "shards.json is damaged"),
-    "columns are missing": (lambda folder: rewrite(folder, columns=[{}]), "shards.json is damaged"),
+    "columns are missing": (lambda folder: rewrite(folder, columns=[{}]), "shards.json was changed or damaged"),
+    "no checksum": (lambda folder: rewrite(folder, sha256=None), "shards.json was changed or damaged"),
     "another version": (lambda folder: rewrite(folder, format=2), "format 2, this version reads 1"),
-    "other bags": (lambda folder: rewrite(folder, rows=7), "bags.parquet does not fit the shards"),
+    "other bags": (lambda folder: (rewrite(folder, rows=7), sign(folder)), "bags.parquet does not fit the shards"),
 }
 
 
@@ -285,7 +305,7 @@ def test_infinity_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("wrong", [{"group_rows": 0}, {"shard_rows": 1.5}])
+@pytest.mark.parametrize("wrong", [{"group_rows": 0}, {"shard_rows": 1.5}, {"least_blocks": 0}])
 def test_sizes_are_checked(tmp_path, wrong):
     data, features = joined(*made_up(SIZES["equal"]))
     with pytest.raises(ValueError, match="must be a whole number of at least 1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,13 +20,15 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from bagwise import saving
 from bagwise.cli import app
+from bagwise.cli import together as command
 from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier, cnn
 from bagwise.neural.checkpoints import Checkpoints
-from bagwise.neural.ranks import Ranks, meet
+from bagwise.neural.ranks import LostError, Ranks, joined, meet
 from bagwise.neural.together import Together, _shared
 from bagwise.tables import Shards, features_of, fit_network, join, write_shards
 
@@ -74,15 +77,27 @@ def alone(shards: Shards, together: Together, **changes: Any) -> dict[str, Any]:
     return {**weights, "losses": [line["loss"] for line in model.history_ if line["stage"] == "final"]}
 
 
-def start(shards: Shards, out: Path, processes: int, **options: Any) -> subprocess.Popen[bytes]:
-    """The same by torchrun, started."""
-    given = json.dumps({"estimator": SETTINGS, "lanes": 5, **options})
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--max-restarts=2"]
-    return subprocess.Popen(
-        [sys.executable, *launcher, str(WORKER), str(shards.folder), str(out), given],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-    )
+@pytest.fixture
+def start():
+    """The same by torchrun, started; and ended where a test fails."""
+    started = []
+
+    def start(shards: Shards, out: Path, processes: int, **options: Any) -> subprocess.Popen[bytes]:
+        given = json.dumps({"estimator": SETTINGS, "lanes": 5, **options})
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "--max-restarts=2"]
+        running = subprocess.Popen(
+            [sys.executable, *launcher, str(WORKER), str(shards.folder), str(out), given],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+        )
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        if running.poll() is None:
+            running.terminate()
+            running.communicate()
 
 
 def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:
@@ -107,16 +122,16 @@ def undisturbed(shards):
 
 
 @pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.slow), 4])
-def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, tmp_path, processes):
+def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, start, tmp_path, processes):
     out = tmp_path / "result.npz"
     assert_close(finish(start(shards, out, processes), out), undisturbed, rtol=0, atol=1e-5)
 
 
-def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, undisturbed, tmp_path):
+def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, undisturbed, start, tmp_path):
     kept = tmp_path / "checkpoints"
     out = tmp_path / "result.npz"
     running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not (kept / "step-00000015").exists():
         assert time.monotonic() < deadline
         assert running.poll() is None
@@ -129,6 +144,26 @@ def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, un
     assert_close(result, undisturbed, rtol=0, atol=1e-5)
     said = {path.name for path in kept.iterdir()}
     assert said == {"run.json", "step-00000045", "step-00000050"}
+
+
+@pytest.mark.slow
+def test_another_number_of_processes_goes_on(shards, undisturbed, start, tmp_path):
+    kept, out = tmp_path / "checkpoints", tmp_path / "result.npz"
+    last = {**undisturbed, "losses": undisturbed["losses"][-1:]}
+    checkpoints = Checkpoints(kept, every=5)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(33)))
+    assert_close(finish(start(shards, out, 2, checkpoints=str(kept), every=5), out), last, rtol=0, atol=1e-5)
+    shutil.rmtree(kept)
+    running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
+    deadline = time.monotonic() + 300
+    while not (kept / "step-00000030").exists():
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.terminate()
+    running.communicate()
+    assert_close(alone(shards, Together(lanes=5, checkpoints=checkpoints)), last, rtol=0, atol=1e-5)
 
 
 class StoppedError(Exception):
@@ -151,8 +186,8 @@ def test_training_goes_on_where_it_was_stopped(shards, undisturbed, tmp_path, ch
         with pytest.raises(StoppedError):
             alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(step)), **changes)
     result = alone(shards, Together(lanes=5, checkpoints=checkpoints), **changes)
-    expected["losses"] = expected["losses"][-1:]  # the first pass was recorded by a process that is gone
-    assert_close(result, expected, rtol=0, atol=1e-12)
+    last = {**expected, "losses": expected["losses"][-1:]}  # the first pass was recorded by a process that is gone
+    assert_close(result, last, rtol=0, atol=1e-12)
 
 
 def test_dropout_draws_the_same_after_a_stop(tmp_path):
@@ -175,6 +210,20 @@ def test_dropout_draws_the_same_after_a_stop(tmp_path):
     result = alone(shards, Together(checkpoints=checkpoints), **changes)
     expected["losses"] = expected["losses"][-1:]
     assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+def test_functions_among_the_settings_do_not_hinder_going_on(shards, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "kept", every=4)
+
+    def optimizer():  # another function every time, as in another process
+        return lambda weights, **options: torch.optim.SGD(weights, **options)
+
+    with pytest.raises(StoppedError):
+        alone(shards, Together(checkpoints=checkpoints, tell=stopping_at(9)), optimizer=optimizer())
+    steps: list[int] = []
+    tell = lambda step, of: steps.append(step)  # noqa: E731
+    alone(shards, Together(checkpoints=checkpoints, tell=tell), optimizer=optimizer())
+    assert steps[0] == 9
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "progress", "missing"])
@@ -200,16 +249,110 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(shards, undisturbed, 
     assert_close(result, expected, rtol=0, atol=1e-12)
 
 
+def test_without_a_sound_checkpoint_training_begins_anew(shards, undisturbed, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "kept", every=4)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(5)))
+    (tmp_path / "kept" / "step-00000004" / "state.json").write_text("{}")
+    with pytest.warns(UserWarning, match="step-00000004 is damaged: beginning anew"):
+        result = alone(shards, Together(lanes=5, checkpoints=checkpoints))
+    assert_close(result, undisturbed, rtol=0, atol=1e-12)
+
+
 def test_checkpoints_of_another_training_are_refused(shards, tmp_path):
     checkpoints = Checkpoints(tmp_path / "kept", every=4)
     with pytest.raises(StoppedError):
         alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(9)))
-    for changes in ({"learning_rate": 0.02}, {"hidden": (8,)}, {"random_state": 2}):
-        with pytest.raises(ValueError, match="kept holds checkpoints of another training"):
+    for changes, was in (
+        ({"learning_rate": 0.02}, r"learning_rate was 0\.01, now it is 0\.02"),
+        ({"hidden": (8,)}, r"hidden was \(32,\), now"),
+        ({"random_state": 2}, "random_state was 1, now it is 2"),
+    ):
+        with pytest.raises(ValueError, match=rf"kept holds checkpoints of another training \({was}.*remove it"):
             alone(shards, Together(lanes=5, checkpoints=checkpoints), **changes)
-    (tmp_path / "kept" / "run.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"run\.json is damaged: remove .*kept to begin anew"):
-        alone(shards, Together(lanes=5, checkpoints=checkpoints))
+    run = tmp_path / "kept" / "run.json"
+    for damaged in ("[]", "{", run.read_text().replace('"rate": 0.01', '"rate": 0.02')):
+        run.write_text(damaged)
+        with pytest.raises(ValueError, match=r"run\.json is damaged: remove .*kept to begin anew"):
+            alone(shards, Together(lanes=5, checkpoints=checkpoints))
+
+
+def test_a_training_that_took_no_step_leaves_its_place_to_another(shards, undisturbed, tmp_path):
+    checkpoints = Checkpoints(tmp_path / "kept")
+    with pytest.raises(ValueError, match="diverged"):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints), learning_rate=1e30)
+    assert_close(alone(shards, Together(lanes=5, checkpoints=checkpoints)), undisturbed, rtol=0, atol=1e-12)
+
+
+def test_what_cannot_work_is_said_before_settings_are_chosen(shards, tmp_path):
+    (tmp_path / "file").write_text("")
+    for together, error, words in (
+        (Together(Ranks(0, 6), lanes=5), ValueError, "6 processes for 5 lanes of bags: ask for more lanes, or start 5"),
+        (Together(Ranks(0, 99), lanes=99), ValueError, r"one for each block: gather .* smaller blocks \(group_rows\)"),
+        (Together(checkpoints=Checkpoints(tmp_path / "file" / "kept")), OSError, "no checkpoints can be written to"),
+    ):
+        with pytest.raises(error, match=words):
+            alone(shards, together, learning_rate="nonsense")
+    with pytest.raises(ValueError, match="learning_rate must be"):
+        alone(shards, Together(checkpoints=Checkpoints(tmp_path / "kept")), learning_rate="nonsense")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_processes_with_other_options_or_bags_are_refused():
+    class Second(Ranks):
+        def share(self, value):
+            return {"shards": "ab" * 32, "hidden": "(32,)"}
+
+    Second(1, 2).agree({"shards": "ab" * 32, "hidden": "(32,)"})
+    with pytest.raises(ValueError, match=r"hidden of process 1 is \(8,\), that of the leading process \(32,\): start"):
+        Second(1, 2).agree({"shards": "ab" * 32, "hidden": "(8,)"})
+    with pytest.raises(ValueError, match=r"shards of process 1 is ac, that of the leading process abab.*…: start"):
+        Second(1, 2).agree({"shards": "ac", "hidden": "(32,)"})
+
+
+@pytest.fixture
+def as_if_by_torchrun(monkeypatch):
+    """A process that believes to be the only one of torchrun."""
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    around = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "RANK": 0, "WORLD_SIZE": 1}
+    for name, value in {**around, "TORCHELASTIC_RUN_ID": "test"}.items():
+        monkeypatch.setenv(name, str(value))
+    return store
+
+
+def test_a_process_that_lost_the_others_is_told_from_one_that_failed(as_if_by_torchrun):
+    def fail(error: Exception) -> None:
+        with joined() as ranks:
+            assert ranks.share({"one": 1}) == {"one": 1}
+            raise error
+
+    for error, seen in (
+        (RuntimeError("[/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"), LostError),
+        (torch.distributed.DistNetworkError("failed to recv"), LostError),
+        (RuntimeError("out of memory"), RuntimeError),
+        (ValueError("gloo"), ValueError),
+    ):
+        with pytest.raises(seen) as caught:
+            fail(error)
+        assert type(caught.value) is seen
+        assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
+def test_processes_wait_for_what_the_leading_one_decides(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\n"
+        "from datetime import timedelta\n"
+        "from bagwise.neural.ranks import joined\n"
+        "with joined(step=timedelta(seconds=5)) as ranks:\n"
+        "    if ranks.leads:\n"
+        "        time.sleep(12)\n"
+        "    assert ranks.share([ranks.rank]) == [0]\n"
+    )
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    done = subprocess.run([sys.executable, *launcher], capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_a_strategy_that_knows_of_one_process_only_is_refused():
@@ -250,9 +393,10 @@ def test_commands_gather_and_train(tables, tmp_path):
     paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
     for frame, path in zip(tables, paths, strict=True):
         frame.to_parquet(path)
-    gathered = call("gather", *paths, "--out", tmp_path / "shards", "--group-rows", 400, "--json")
+    gathered = call("gather", *paths, "--out", tmp_path / "shards", "--json")
     assert gathered.exit_code == 0, gathered.output
     assert json.loads(gathered.stdout)["rows"] > 6000
+    assert json.loads(gathered.stdout)["blocks"] >= 8  # enough for as many processes
     assert call("gather", *paths, "--out", tmp_path / "shards").exit_code == 1
     options = ("--epochs", 2, "--learning-rate", 0.01, "--hidden", "8,8", "--out", tmp_path / "model")
     trained = call("train", tmp_path / "shards", *options)
@@ -264,13 +408,82 @@ def test_commands_gather_and_train(tables, tmp_path):
     scored = call("predict", tmp_path / "model", paths[0], "--out", tmp_path / "scored.parquet")
     assert scored.exit_code == 0, scored.output
     for arguments, words in (
-        (("train", tmp_path), "is no folder that bagwise gather wrote"),
+        (("train", tmp_path, "--out", tmp_path / "other"), "is no folder that bagwise gather wrote: gather events"),
+        (("train", tmp_path / "shards", "--out", tmp_path, "--force"), "is no saved model: only a saved model"),
         (("train", tmp_path / "shards", "--out", tmp_path / "other", "--hidden", "many"), "--hidden must be whole"),
         (("fit", *paths, "--engine", "torchrun"), "--engine torchrun trains networks"),
     ):
         result = call(*arguments)
         assert result.exit_code == 1
         assert words in result.stderr
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_under_torchrun_one_process_says_what_is_wrong(tmp_path, monkeypatch):
+    waited: list[float] = []
+    monkeypatch.setattr(command.time, "sleep", waited.append)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "test")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    for rank, pause in ((0, []), (1, [command._WITNESS])):
+        monkeypatch.setenv("RANK", str(rank))
+        waited.clear()
+        result = call("train", tmp_path, "--out", tmp_path / "model", "--tell", tmp_path / "told.json")
+        assert result.exit_code == 1
+        assert waited == pause  # so that torchrun ends those who would say the same
+        told = result.stderr.removeprefix("Error: ").strip()
+        assert told.endswith("is no folder that bagwise gather wrote: gather events and reports first.")
+        seen = ProcessFailure(rank, 1, 1, str(tmp_path / "error.json"))
+        assert told in ChildFailedError("bagwise", {rank: seen}).format_msg()
+        with pytest.raises(RuntimeError, match="is no folder that bagwise gather wrote"):
+            command._tell_again(tmp_path / "told.json", lambda *_: None)
+    (tmp_path / "told.json").unlink()
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        (tmp_path / "model-checkpoints" / "step-00000200").mkdir(parents=True, exist_ok=True)
+        with monkeypatch.context() as now:
+            now.setattr(command, "_recipe", interrupt)
+            result = call("train", tmp_path, "--out", tmp_path / "model")
+        assert result.exit_code == 130
+        assert ("model-checkpoints holds checkpoints: the same command goes on" in result.stderr) is (rank == 0)
+    waited.clear()
+    with pytest.raises(LostError), command._one_voice(tmp_path / "told.json", tmp_path):
+        raise LostError("gone")
+    assert waited == [command._LOST]
+    assert not (tmp_path / "told.json").exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_who_ends_the_command_ends_its_processes(tmp_path, monkeypatch, name):
+    launcher = tmp_path / "python"
+    launcher.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    launcher.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(launcher))
+
+    def meanwhile() -> None:
+        if (tmp_path / "pid").is_file():
+            os.kill(os.getpid(), getattr(signal, name))
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        command._torchrun([], 2, tmp_path, meanwhile)
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_why_torchrun_failed():
+    failed = [ProcessFailure(rank, 1, code, "") for rank, code in ((0, -15), (1, -9))]
+    failed[1].timestamp -= 1
+    said = ChildFailedError("bagwise", dict(enumerate(failed))).format_msg()
+    assert command._why(said) == (
+        "a process was ended by SIGKILL, after 3 restarts, too; perhaps memory ran out: start fewer processes."
+    )
+    assert command._why(said.replace("-9", "3").replace("(SIGKILL)", "")).startswith("a process was ended by exit code")
+    assert command._why("no port\n\n") == "torchrun failed: no port"
+    assert command._why("") == "torchrun failed: it said nothing"
 
 
 @pytest.mark.slow

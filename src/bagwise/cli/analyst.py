@@ -133,11 +133,14 @@ def fit(
     debug: Debug = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
+    from bagwise import saving
+
     check_free(out, force=force)
+    saving.check_free(out, force=True)
     if engine is Engine.torchrun and model is not Model.network:
         raise ValueError("--engine torchrun trains networks: pass --model network, too.")
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import saving, tables
+        from bagwise import tables
 
         columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
 

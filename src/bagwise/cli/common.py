@@ -41,7 +41,7 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if debug:
                 raise
-            typer.echo(f"Error: {_sentence(error)}", err=True)
+            typer.echo(f"Error: {sentence(error)}", err=True)
             raise typer.Exit(1) from None
 
     return run
@@ -51,7 +51,8 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     typer.echo(f"Warning: {' '.join(str(message).split())}", err=True)
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """An error in one sentence."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror.lower()}."
     return " ".join(str(error).split()) or type(error).__name__

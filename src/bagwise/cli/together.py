@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,11 +21,23 @@ import typer
 
 from bagwise._files import new_folder, replacing
 from bagwise.cli.analyst import description, roles_of
-from bagwise.cli.common import Debug, Force, Json, Seed, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.common import (
+    Debug,
+    Force,
+    Json,
+    Seed,
+    answer,
+    check_free,
+    one_sentence_errors,
+    sentence,
+    show_progress,
+)
 from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
 
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _RESTARTS = 3
+_BLOCKS = 32  # of small tables, too, so that processes have something to share
+_WITNESS, _LOST = 5.0, 30.0  # seconds in which torchrun ends a process that has nothing to add, or knows no more
 
 Progress = Callable[..., None]
 
@@ -36,7 +52,7 @@ def gather(
     ] = 0.2,
     group_rows: Annotated[
         int | None,
-        typer.Option(min=1, help="Rows of a block, which is read at once; 2 million numbers if not given."),
+        typer.Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given."),
     ] = None,
     roles: Roles = None,
     max_levels: MaxLevels = 64,
@@ -53,7 +69,7 @@ def gather(
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
-            shards = tables.write_shards(train, features, new / _TRAIN, group_rows=group_rows)
+            shards = tables.write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
                 tables.write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
             _save_recipe(tables.Recipe(features, data.keys, data.classes, train.summary, data.summary), new)
@@ -87,15 +103,16 @@ def train(
 
     For example: torchrun --nproc-per-node 4 -m bagwise train shards --out model
     """
-    check_free(out, force=force)
     place = checkpoints or out.with_name(f"{out.name}-checkpoints")
-    with show_progress() as progress:
+    with _of_all() as progress, _one_voice(tell, place):
+        check_free(out, force=force)
         from bagwise import saving, tables
         from bagwise.neural import BagNeuralClassifier
         from bagwise.neural.checkpoints import Checkpoints
         from bagwise.neural.ranks import joined
         from bagwise.neural.together import Together
 
+        saving.check_free(out, force=force)
         recipe = _recipe(shards)
         bags = tables.Shards.open(shards / _TRAIN)
         estimator = BagNeuralClassifier(
@@ -111,17 +128,19 @@ def train(
                 ranks, lanes, Checkpoints(place, every), _teller(progress, tell) if ranks.leads else None
             )
             encoding = tables.fit_network(bags, estimator, together=together)
-            if not ranks.leads:
-                return
-        model = recipe.model(estimator, encoding, "network")
-        evaluation = None
-        if (shards / _HELD_OUT).is_dir():
-            progress(1, 1, "measuring")
-            evaluation = tables.evaluate_shards(model, tables.Shards.open(shards / _HELD_OUT))
-        about = tables.about(model, bags, evaluation, summary=recipe.summary, seen=recipe.seen)
-        saving.save(model, out, about=about, force=force)
-        shutil.rmtree(place, ignore_errors=True)
-    answer(as_json, about, *description(about), f"Written: {out}")
+            about = None
+            if ranks.leads:
+                model = recipe.model(estimator, encoding, "network")
+                evaluation = None
+                if (shards / _HELD_OUT).is_dir():
+                    progress(1, 1, "measuring")
+                    evaluation = tables.evaluate_shards(model, tables.Shards.open(shards / _HELD_OUT))
+                about = tables.about(model, bags, evaluation, summary=recipe.summary, seen=recipe.seen)
+                saving.save(model, out, about=about, force=force)
+                shutil.rmtree(place, ignore_errors=True)
+            ranks.share(None)  # all stay until the model is written: machines that are done would close the meeting
+    if about is not None:
+        answer(as_json, about, *description(about), f"Written: {out}")
 
 
 def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int, **options: Any) -> Any:
@@ -129,17 +148,15 @@ def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int
 
     data: a `BagTable`.  options: of `tables.features_of`.
     """
+    import bagwise.neural  # noqa: F401  (where torch is missing, it says so before anything is sorted)
     from bagwise import saving, tables
 
     features = tables.features_of(data, **options)
     with tempfile.TemporaryDirectory(prefix="bagwise-") as name:
         folder = Path(name)
         progress(0, None, "sorting rows by bag")
-        rows = max(1, data.summary.used_rows // (2 * processes))  # so that every process has blocks of its own
-        shards = tables.write_shards(data, features, folder / "shards" / _TRAIN)
-        if len(shards) < processes:
-            shutil.rmtree(folder / "shards")
-            tables.write_shards(data, features, folder / "shards" / _TRAIN, group_rows=rows)
+        blocks = max(_BLOCKS, 2 * processes)
+        tables.write_shards(data, features, folder / "shards" / _TRAIN, least_blocks=blocks)
         _save_recipe(tables.Recipe(features, data.keys, data.classes, data.summary, data.summary), folder / "shards")
         told = folder / "told.json"
         arguments = ["train", "shards", "--out", "model", "--seed", str(seed), "--lanes", str(max(8, processes))]
@@ -148,13 +165,18 @@ def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int
 
 
 def _torchrun(arguments: list[str], processes: int, folder: Path, meanwhile: Callable[[], None]) -> None:
-    """Run bagwise with these arguments in so many processes; what they say is an error if they fail."""
+    """Run bagwise with these arguments in so many processes; raises if they fail.
+
+    They are in a session of their own: Ctrl-C reaches this process alone, which then ends them in order.
+    """
     threads = max(1, (os.cpu_count() or 1) // processes)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*launcher, f"--max-restarts={_RESTARTS}", "-m", "bagwise", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with (folder / "said.txt").open("wb") as said:
-        running = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said)
+    with (folder / "said.txt").open("wb") as said, _interrupted_by_any_signal():
+        running = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True
+        )
         try:
             while running.poll() is None:
                 meanwhile()
@@ -164,9 +186,79 @@ def _torchrun(arguments: list[str], processes: int, folder: Path, meanwhile: Cal
                 running.terminate()
                 running.wait()
     if running.returncode:
-        lines = (folder / "said.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-        errors = [line.removeprefix("Error: ") for line in lines if line.startswith("Error: ")]
-        raise RuntimeError(errors[0] if errors else f"torchrun failed: {(lines or ['it said nothing'])[-1]}")
+        meanwhile()
+        raise RuntimeError(_why((folder / "said.txt").read_text(encoding="utf-8", errors="replace")))
+
+
+def _why(said: str) -> str:
+    """Why torchrun failed, where the processes could not tell."""
+    ends = re.findall(r"exitcode +: (-?\d+) \(pid: \d+\) *(?:\((\w+)\))?", said)  # the first to fail comes last
+    if not ends:
+        lines = [line for line in said.splitlines() if line.strip()]
+        return f"torchrun failed: {lines[-1] if lines else 'it said nothing'}"
+    code, name = ends[-1]
+    memory = "; perhaps memory ran out: start fewer processes" if name == "SIGKILL" else ""
+    return f"a process was ended by {name or f'exit code {code}'}, after {_RESTARTS} restarts, too{memory}."
+
+
+@contextmanager
+def _interrupted_by_any_signal() -> Iterator[None]:
+    """Being ended or hung up is like Ctrl-C: an exception, so that nothing is left running or lying about."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _of_all() -> AbstractContextManager[Progress]:
+    """A progress bar for all processes together: that of the leading one."""
+    return show_progress() if _rank() in (None, 0) else nullcontext(lambda *_: None)
+
+
+@contextmanager
+def _one_voice(told: Path | None, place: Path) -> Iterator[None]:
+    """Under torchrun, let one process say what went wrong: to people, to torchrun, and to who waits for `told`.
+
+    place: of checkpoints.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not _rank() and any(place.glob("step-*")):
+            typer.echo(f"{place} holds checkpoints: the same command goes on from the last one.", err=True)
+        raise
+    except Exception as error:
+        if _rank() is not None:
+            from bagwise.neural.ranks import LostError
+
+            if isinstance(error, LostError):
+                time.sleep(_LOST)  # where the others failed, torchrun ends this process meanwhile
+            elif _rank():
+                time.sleep(_WITNESS)  # what happens to all, the leading process says
+            _tell_torchrun(sentence(error))
+            if told is not None and not isinstance(error, LostError):
+                _write(told, {"error": sentence(error)})
+        raise
+
+
+def _rank() -> int | None:
+    """The number of this process among those of torchrun; None without it."""
+    return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
+
+
+def _tell_torchrun(text: str) -> None:
+    """The sentence that torchrun ends its report with."""
+    place = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if place:
+        facts = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(place).write_text(json.dumps({"message": facts}), encoding="utf-8")
 
 
 def _teller(progress: Progress, told: Path | None) -> Callable[[int, int], None]:
@@ -177,19 +269,25 @@ def _teller(progress: Progress, told: Path | None) -> Callable[[int, int], None]
         nonlocal last
         progress(step, steps, f"training: step {step:,} of {steps:,}")
         if told is not None and time.monotonic() > last + 0.2:
-            with replacing(told) as (temporary,):
-                temporary.write_text(json.dumps([step, steps]), encoding="utf-8")
+            _write(told, {"step": step, "steps": steps})
             last = time.monotonic()
 
     return tell
 
 
 def _tell_again(told: Path, progress: Progress) -> None:
-    if told.is_file():
-        step, steps = json.loads(told.read_text(encoding="utf-8"))
-        progress(step, steps, f"training: step {step:,} of {steps:,}")
-    else:
+    if not told.is_file():
         progress(0, None, "choosing settings")
+        return
+    found = json.loads(told.read_text(encoding="utf-8"))
+    if "error" in found:  # the same again, however often they start
+        raise RuntimeError(found["error"])
+    progress(found["step"], found["steps"], f"training: step {found['step']:,} of {found['steps']:,}")
+
+
+def _write(told: Path, facts: dict[str, Any]) -> None:
+    with replacing(told) as (temporary,):
+        temporary.write_text(json.dumps(facts), encoding="utf-8")
 
 
 def _save_recipe(recipe: Any, folder: Path) -> None:
@@ -203,7 +301,7 @@ def _recipe(shards: Path) -> Any:
     from bagwise.tables import Recipe
 
     if not (shards / _RECIPE).is_dir():
-        raise FileNotFoundError(f"{shards} is no folder that bagwise gather wrote.")
+        raise FileNotFoundError(f"{shards} is no folder that bagwise gather wrote: gather events and reports first.")
     recipe = saving.load(shards / _RECIPE)
     if not isinstance(recipe, Recipe):
         raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")

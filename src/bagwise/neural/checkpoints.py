@@ -25,6 +25,7 @@ from torch import Tensor
 
 from bagwise._files import replacing
 from bagwise.means import Running
+from bagwise.neural.ranks import short
 from bagwise.neural.training import Training
 
 _RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
@@ -60,20 +61,40 @@ class Checkpoints:
             return None
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            same, settings = found["task"] == json.loads(json.dumps(task)), found["settings"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"{path} is damaged: remove {self.folder} to begin anew.") from None
-        if not same:
-            raise ValueError(
-                f"{self.folder} holds checkpoints of another training (other bags or other settings): name another "
-                "folder, or remove it."
-            )
-        return settings
+            before, settings, sound = found["task"], found["settings"], found["sha256"] == _digest(found)
+            differs = [name for name, value in json.loads(json.dumps(task)).items() if before.get(name) != value]
+        except (AttributeError, ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise ValueError(f"{path} is damaged: remove {self.folder} to begin anew.")
+        if not differs:
+            return settings
+        if not self._stored():
+            return None  # nothing was learned there yet that would be lost
+        name = differs[0]
+        raise ValueError(
+            f"{self.folder} holds checkpoints of another training ({name} was {short(before.get(name))}, now it is "
+            f"{short(task[name])}): name another folder, or remove it."
+        )
 
     def decide(self, task: dict[str, Any], settings: dict[str, Any]) -> None:
         """Keep what was decided."""
+        run: dict[str, Any] = {"task": task, "settings": settings}
+        run["sha256"] = _digest(run)
         with replacing(self.folder / _RUN) as (temporary,):
-            temporary.write_text(json.dumps({"task": task, "settings": settings}, indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+
+    def check_place(self) -> None:
+        """Raise where no checkpoint could be written; better now than when there is something to lose."""
+        trial = self.folder / f".new-{uuid.uuid4().hex}"
+        try:
+            trial.mkdir(parents=True)
+            trial.rmdir()
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OSError(f"no checkpoints can be written to {self.folder} ({reason}): name another folder.") from error
 
     def save(self, training: Training, place: Place) -> None:
         """Write the state of training."""
@@ -100,14 +121,16 @@ class Checkpoints:
 
     def last(self) -> bytes:
         """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
-        for folder in self._stored():
+        stored = self._stored()
+        for folder, before in zip(stored, [*stored, None][1:], strict=True):
             try:
                 progress, data = (folder / _PROGRESS).read_bytes(), (folder / _STATE).read_bytes()
                 if json.loads(progress)["sha256"] == hashlib.sha256(data).hexdigest():
                     return len(progress).to_bytes(8, "big") + progress + data
             except (OSError, ValueError, KeyError, TypeError):
                 pass
-            warnings.warn(f"{folder} is damaged: going on from the checkpoint before it.", stacklevel=2)
+            then = "beginning anew" if before is None else "going on from the checkpoint before it"
+            warnings.warn(f"{folder} is damaged: {then}.", stacklevel=2)
         return b""
 
     def _stored(self) -> list[Path]:
@@ -116,8 +139,8 @@ class Checkpoints:
         return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
 
 
-def restore(training: Training, data: bytes) -> Place:
-    """Bring a training that has not begun to where a checkpoint was written."""
+def restore(training: Training, data: bytes, folder: Path | None = None) -> Place:
+    """Bring a training that has not begun to where a checkpoint was written.  folder: where it was found."""
     if not data:
         return Place()
     length = int.from_bytes(data[:8], "big")
@@ -126,7 +149,15 @@ def restore(training: Training, data: bytes) -> Place:
         _restore(training, safetensors.torch.load(data[8 + length :]), progress["numbers"])
         return Place(**{name: progress[name] for name in vars(Place())})
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError("the checkpoint does not fit this training: name another folder, or remove it.") from error
+        raise ValueError(
+            f"the checkpoint in {folder} does not fit this training: name another folder, or remove it."
+        ) from error
+
+
+def _digest(run: dict[str, Any]) -> str:
+    """A checksum of what was decided."""
+    parts = [run["task"], run["settings"]]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -102,12 +102,7 @@ class Lanes:
         world: int = 1,
     ) -> None:
         self.source, self.read, self.width, self.rows, self.seed = source, read, width, rows, seed
-        self._lanes = np.array_split(np.arange(len(source)), min(lanes, len(source)))
-        if world > len(self._lanes):
-            raise ValueError(
-                f"there are {world} processes for {len(self._lanes)} lanes of bags ({len(source)} blocks): start fewer "
-                "processes, ask for more lanes, or gather the bags in smaller blocks."
-            )
+        self._lanes = np.array_split(np.arange(len(source)), check_lanes(source, lanes, world))
         self._mine = np.array_split(np.arange(len(self._lanes)), world)[rank]
 
     @cached_property
@@ -171,6 +166,21 @@ class Lanes:
     def _nothing(self) -> Tensor:
         """No rows, as the network reads them."""
         return self.read(self.source.block(int(self._lanes[int(self._mine[0])][0]))[:0])
+
+
+def check_lanes(source: Blocks, lanes: int, world: int) -> int:
+    """How many lanes there are: as many as asked for, unless there are fewer blocks. Raise if too few for all."""
+    found = min(lanes, len(source))
+    if world <= found:
+        return found
+    many = f"there are {world} processes for {found} {'lanes' if found > 1 else 'lane'} of bags"
+    if found < len(source):
+        raise ValueError(f"{many}: ask for more lanes, or start {found} at most.")
+    if found < len(source.size):
+        raise ValueError(
+            f"{many}, one for each block: gather the bags in smaller blocks (group_rows), or start {found} at most."
+        )
+    raise ValueError(f"{many}, one for each bag: start {found} at most.")
 
 
 class _Stream:

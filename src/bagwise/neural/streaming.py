@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from bagwise._rng import generator
 from bagwise.bags import Bags
-from bagwise.neural.lanes import Blocks, Encode, Lanes
+from bagwise.neural.lanes import Blocks, Encode, Lanes, check_lanes
 from bagwise.neural.networks import Standardise
 from bagwise.neural.together import Together, train
 
@@ -47,10 +48,15 @@ def fit_streamed(
     """
     together = together or Together()
     ranks, checkpoints = together.ranks, together.checkpoints
-    task = {**(task or {}), "lanes": together.lanes, **{name: repr(getattr(model, name)) for name in _DEPENDS_ON}}
+    task = {**(task or {}), "lanes": together.lanes, **{name: _told(getattr(model, name)) for name in _DEPENDS_ON}}
+    check_lanes(source, together.lanes, ranks.world)
+    ranks.agree({**task, "every": None if checkpoints is None else checkpoints.every})
     n_rows = int(source.size.sum())
     model.history_ = []
-    settings = checkpoints.decided(task) if checkpoints is not None and ranks.leads else None
+    settings = None
+    if checkpoints is not None and ranks.leads:
+        settings = checkpoints.decided(task)
+        checkpoints.check_place()
     if settings is None and ranks.leads:
         settings = _settle(model, *sample(), n_rows)
         if checkpoints is not None:
@@ -83,6 +89,11 @@ def fit_streamed(
         record=lambda epoch, loss: model._trained(loss, stage="final", epoch=epoch),
     )
     model._keep()
+
+
+def _told(value: Any) -> str:
+    """A parameter in words that are the same in every process: without the addresses of functions."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def _settle(model: BagNeuralClassifier, X: Floats, bags: Bags, n_rows: int) -> dict[str, Any]:

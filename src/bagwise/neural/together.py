@@ -57,7 +57,8 @@ def train(
     by_sums = on_cpu and training.loss == "ours" and covers(training.means, training.prior)
     if ranks.world > 1 and not by_sums:
         training.means = _shared(training.means, ranks)
-    place = restore(training, ranks.share_bytes(checkpoints.last() if checkpoints and ranks.leads else b""))
+    found = ranks.share_bytes(checkpoints.last() if checkpoints and ranks.leads else b"")
+    place = restore(training, found, checkpoints.folder if checkpoints else None)
     copies = ranks.copies(training.module.train())
     backward = _by_sums if by_sums else _by_bags
     with torch.random.fork_rng(devices=[]):  # dropout and its like draw from torch's global generator

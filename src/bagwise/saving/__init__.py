@@ -47,7 +47,7 @@ from bagwise.saving.about import facts
 from bagwise.saving.codec import Decoder, Encoder
 from bagwise.saving.kinds import register, require_known, short
 
-__all__ = ["Saved", "inspect", "load", "register", "save"]
+__all__ = ["Saved", "check_free", "inspect", "load", "register", "save"]
 
 
 def save(
@@ -87,6 +87,11 @@ def save(
     encoder = Encoder()
     document = {**encoder.encode_object(model), "about": told}
     _folder.write(place, document, encoder.files(), force=force)
+
+
+def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Raise where `save` would, since something is in the way: before a long training, not after it."""
+    _folder.check_target(Path(folder), force=force)
 
 
 def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:

@@ -38,6 +38,7 @@ def write_shards(
     *,
     shard_rows: int = 1_000_000,
     group_rows: int | None = None,
+    least_blocks: int = 1,
 ) -> Shards:
     """Gather the events of usable bags into a new folder of shards, which appears when it is complete.
 
@@ -46,9 +47,13 @@ def write_shards(
 
     shard_rows, group_rows: about how many rows a file and a block hold, in whole bags, of which each has one at least.
         By default a block holds about two million numbers.
+    least_blocks: make blocks smaller, if group_rows is not given, until there are about so many or one for each bag.
     """
     check_whole(shard_rows, "shard_rows", least=1)
-    rows = max(1, _NUMBERS // len(features.made)) if group_rows is None else group_rows
+    check_whole(least_blocks, "least_blocks", least=1)
+    rows = group_rows
+    if rows is None:
+        rows = max(1, min(_NUMBERS // len(features.made), data.summary.used_rows // least_blocks))
     check_whole(rows, "group_rows", least=1)
     data.check_two_classes()
     place = Path(folder)

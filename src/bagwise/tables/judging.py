@@ -34,8 +34,8 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     held_out = max(1, round(bags * share))
     if bags - held_out < 2 or held_out < 3:
         raise ValueError(
-            f"there are {bags} bags only: 3 must be held out and 2 left to learn from; pass a larger table, or hold "
-            "nothing out."
+            f"there are {bags} bags only, of which {held_out} would be held out: 3 must be, and 2 left to learn from; "
+            "hold out a larger share, or nothing, or pass a larger table."
         )
     first = bags - held_out
     return _some(data, data.bags[NUMBER] < first), _some(data, data.bags[NUMBER] >= first, shift=first)

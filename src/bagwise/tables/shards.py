@@ -88,14 +88,10 @@ class Shards:
         """The shards in a folder; rows are not read yet."""
         place = Path(folder)
         index = _read_index(place)
-        try:
-            columns = tuple(Stored(**{**each, "levels": _tuple(each["levels"])}) for each in index["columns"])
-            files = tuple(File(each["name"], each["bytes"], tuple(each["bags"])) for each in index["files"])
-            classes, noised, n_bags, n_rows = (index[name] for name in ("classes", "noised", "bags", "rows"))
-            others = index["reports_bytes"]
-        except (KeyError, TypeError, ValueError):
-            raise ValueError(f"{place / INDEX} is damaged: gather the bags again.") from None
-        for name, bytes_ in ((REPORTS, others), *((file.name, file.bytes) for file in files)):
+        columns = tuple(Stored(**{**each, "levels": _tuple(each["levels"])}) for each in index["columns"])
+        files = tuple(File(each["name"], each["bytes"], tuple(each["bags"])) for each in index["files"])
+        classes, noised, n_bags, n_rows = (index[name] for name in ("classes", "noised", "bags", "rows"))
+        for name, bytes_ in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
             _check_file(place / name, bytes_)
         reports = _damaged(place / REPORTS, lambda: pq.read_table(place / REPORTS, page_checksum_verification=True))
         names = proportion_columns(None if classes is None else [""] * classes)
@@ -210,7 +206,7 @@ def write_index(
     folder: Path, columns: Sequence[Stored], files: Sequence[File], *, n_rows: int, classes: int | None, noised: bool
 ) -> None:
     """Write `shards.json`, which makes a folder one of shards."""
-    index = {
+    index: dict[str, Any] = {
         "format": FORMAT,
         "rows": n_rows,
         "bags": sum(sum(file.bags) for file in files),
@@ -220,13 +216,14 @@ def write_index(
         "files": [asdict(file) for file in files],
         "reports_bytes": (folder / REPORTS).stat().st_size,
     }
+    index["sha256"] = _digest(index)
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
     path = folder / INDEX
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} is no folder of shards: it has no {INDEX}.")
+        raise FileNotFoundError(f"{folder} is no folder of shards, it has no {INDEX}: gather the bags first.")
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
         version = index["format"]
@@ -234,7 +231,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: gather the bags again.") from None
     if version != FORMAT:
         raise ValueError(f"{path} is of format {version!r}, this version reads {FORMAT}: gather the bags again.")
+    if index.pop("sha256", None) != _digest(index):
+        raise ValueError(f"{path} was changed or damaged after it was written: gather the bags again.")
     return index
+
+
+def _digest(index: dict[str, Any]) -> str:
+    """A checksum of the index: what it says of the columns shapes what is learned, and is checked nowhere else."""
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
 
 
 def _check_file(path: Path, bytes_: int) -> None:

@@ -76,7 +76,7 @@ def fit_network(
 
     estimator.classes_ = _classes(shards)
     estimator.n_features_in_ = width
-    task = {"shards": shards.fingerprint}
+    task = {"checksum of the shards": shards.fingerprint}
     fit_streamed(estimator, sample, shards, encoding, p=shards.prior, width=width, together=together, task=task)
     return encoding
 
