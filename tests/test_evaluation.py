@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 
 import bagwise as bw
 from bagwise.diagnostics import dispersion_test
-from bagwise.evaluation import BagsNotRandomWarning, evaluate, label_linear, risk
+from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, risk
 
 METRICS = ("brier", "accuracy", "log_loss", "auc")
 
@@ -206,7 +206,7 @@ def test_two_classes_as_columns_equal_two_classes_as_one():
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("size", "m"), [(4, 250), (64, 250), (256, 150)])
+@pytest.mark.parametrize(("size", "m"), [(4, 250), (64, 250), pytest.param(256, 150, marks=pytest.mark.slow)])
 def test_intervals_cover(size, m, truths, seed):
     """Intervals of 95% cover 95% of the time, and estimates are unbiased, over 1,000 repetitions."""
     rng = np.random.default_rng([seed, size])
@@ -497,3 +497,22 @@ def test_real_labels_have_a_risk():
     truth = 1 + 0.25 + 0.04
     assert abs(estimate.value - truth) < 5 * estimate.standard_error
     assert estimate.standard_error < 0.1
+
+
+# -- differences --------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_those_of_two_evaluations_and_know_that_bags_are_shared():
+    rng = np.random.default_rng(5)
+    h = rng.uniform(0.1, 0.9, size=8000)
+    y = (rng.random(8000) < h).astype(float)
+    other = h + 0.02 * rng.uniform(-1, 1, size=8000)
+    ids = bw.random_bags(8000, size=16, random_state=5)
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    one, two = (evaluate(given, None, bags=bags) for given in (h, other))
+    found = differences(h, other, bags)
+    assert set(found) == {"brier", "accuracy", "log_loss", "auc"}
+    for name, estimate in found.items():
+        assert estimate.value == pytest.approx(getattr(one, name).value - getattr(two, name).value, abs=1e-12)
+        assert estimate.standard_error < getattr(one, name).standard_error / 2
+    assert differences(h, h, bags)["auc"].high == 0

@@ -81,6 +81,7 @@ _ROOMS = (
     "means",
     "neural",
     "privacy",
+    "report",
     "saving",
     "selection",
     "tables",

@@ -54,12 +54,16 @@ class Problem:
 
     def estimate(self, a: Floats, g: Floats) -> Estimate:
         """E[a + y·g]; a: (n,), g: (n,) or (n, classes), the product then summed over classes."""
+        return with_interval(*self.influences(a, g), self.level)
+
+    def influences(self, a: Floats, g: Floats) -> tuple[float, Floats]:
+        """The same, with the influence of each bag in place of an interval."""
         known = a + (self.h * g if g.ndim == 1 else (self.h * g).sum(axis=1))
         value, influence = self.mean(self.bags.sum_table(known))
         rest, rest_influence = self.residual(self.bags.sum_table(g))
         if g.ndim == 2:
             rest, rest_influence = rest.sum(), rest_influence.sum(axis=1)
-        return with_interval(value + rest, influence + rest_influence, self.level)
+        return value + rest, influence + rest_influence
 
     def positives(self, hg: Floats, g: Floats) -> tuple[Any, Floats]:
         """E[y·g] and its influence per bag, from the bag sums of h·g and of g, (m,) or (m, q)."""

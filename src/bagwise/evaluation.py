@@ -117,10 +117,8 @@ def evaluate(
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
     given.check_proportions()
-    if h.ndim == 1 and given.proportion.shape[1:] == (2,):
-        given = replace(given, proportion=given.proportion[:, 1])
-    given.check_predictions(h[given.order])
-    problem = Problem(h, given, level)
+    problem = _problem(h, given, level)
+    given = problem.bags
     columns = h if h.ndim == 2 else h[:, None]
     randomness = min(1.0, columns.shape[1] * min(dispersion_test(column, given) for column in columns.T))
     if randomness < _SUSPICIOUS:
@@ -132,11 +130,12 @@ def evaluate(
         )
     binary = h.ndim == 1
     bins = _Bins(problem, n_bins) if binary else None
+    found = {name: with_interval(*parts, level) for name, parts in _measures(problem).items()}
     return Evaluation(
-        brier=problem.estimate(*_brier(h)),
-        accuracy=problem.estimate(*_accuracy(h)),
-        log_loss=problem.estimate(*_log_loss(h)),
-        auc=_auc(problem) if binary else None,
+        brier=found["brier"],
+        accuracy=found["accuracy"],
+        log_loss=found["log_loss"],
+        auc=found.get("auc"),
         calibration=bins.calibration() if bins else None,
         roc=bins.roc() if bins else None,
         n_bags=len(given),
@@ -144,6 +143,26 @@ def evaluate(
         level=level,
         randomness=randomness,
     )
+
+
+def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
+    """Brier score, accuracy, log loss and, for two classes, AUC of predictions less those of others on the same bags.
+
+    Both meet the same bags, whose luck they share: the interval of a difference is narrower than those of its two parts
+    let one think.
+
+    h, other: predictions as `evaluate` takes them.  bags: random, and held out from both models.
+
+    >>> bags = Bags.singletons([0, 1, 1, 0])
+    >>> found = differences([0.2, 0.7, 0.9, 0.4], [0.5, 0.5, 0.5, 0.5], bags)
+    >>> round(found["accuracy"].value, 6), round(found["auc"].value, 6)
+    (0.5, 0.5)
+    """
+    one, two = (_measures(_problem(predicted(given, None), bags, level)) for given in (h, other))
+    return {
+        name: with_interval(value - two[name][0], influence - two[name][1], level)
+        for name, (value, influence) in one.items()
+    }
 
 
 def label_linear(
@@ -259,6 +278,22 @@ def _check_finite(what: str, values: Floats) -> None:
 # -- metrics as a and g -------------------------------------------------------------------------------------------
 
 
+def _problem(h: Floats, bags: Bags, level: float) -> Problem:
+    if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
+        bags = replace(bags, proportion=bags.proportion[:, 1])
+    bags.check_predictions(h[bags.order])
+    return Problem(h, bags, level)
+
+
+def _measures(problem: Problem) -> dict[str, tuple[float, Floats]]:
+    """Each measure by name: its value and the influence of each bag."""
+    h = problem.h
+    metrics = {"brier": _brier, "accuracy": _accuracy, "log_loss": _log_loss}
+    found = {name: problem.influences(*metric(h)) for name, metric in metrics.items()}
+    area = _auc(problem) if h.ndim == 1 else None
+    return found if area is None else {**found, "auc": area}
+
+
 def _brier(h: Floats) -> tuple[Floats, Floats]:
     return (h**2 if h.ndim == 1 else (h**2).sum(axis=1)), 1 - 2 * h
 
@@ -275,8 +310,11 @@ def _log_loss(h: Floats) -> tuple[Floats, Floats]:
     return (-log0, log0 - log1) if h.ndim == 1 else (np.zeros(len(h)), -log1)
 
 
-def _auc(problem: Problem) -> Estimate | None:
-    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`."""
+def _auc(problem: Problem) -> tuple[float, Floats] | None:
+    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`.
+
+    The value, and the influence of each bag.
+    """
     p, bags = float(problem.prior), problem.bags
     if not 0 < p < 1:
         return None
@@ -291,8 +329,7 @@ def _auc(problem: Problem) -> Estimate | None:
     spread = p * (1 - p)
     auc = (value - p**2 / 2) / spread
     p_influence = problem.mean(problem.count)[1]
-    influence = (influence - (p + auc * (1 - 2 * p)) * p_influence) / spread
-    return with_interval(float(auc), influence, problem.level)
+    return float(auc), (influence - (p + auc * (1 - 2 * p)) * p_influence) / spread
 
 
 # -- curves -------------------------------------------------------------------------------------------------------

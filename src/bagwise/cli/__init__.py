@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import bagwise
-from bagwise.cli import analyst, planning, research, together
+from bagwise.cli import analyst, planning, reporting, research, together
 
 app = typer.Typer(
     help="Learn about individuals when labels are known only for groups.\n\nStart with: bagwise demo",
@@ -37,6 +37,7 @@ _MANY, _BEFORE = "A network by several processes", "Before any data"
 app.command()(research.demo)
 for _command in (analyst.bag, analyst.diagnose, analyst.fit, analyst.evaluate, analyst.predict, analyst.inspect):
     app.command(rich_help_panel=_TABLES)(_command)
+app.command(rich_help_panel=_TABLES)(reporting.report)
 app.command(rich_help_panel=_BEFORE)(planning.plan)
 for _command in (together.gather, together.train):
     app.command(rich_help_panel=_MANY)(_command)

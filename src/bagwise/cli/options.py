@@ -96,7 +96,7 @@ def with_tables(*, first: str | None = None, required: bool = True) -> Callable[
 
 
 def _optional(events: inspect.Parameter) -> inspect.Parameter:
-    kind = Annotated[str | None, typer.Argument(help="Rows of bags that were not trained on.")]
+    kind = Annotated[str | None, typer.Argument(help="Rows with features and bag keys; for a model, of other bags.")]
     return events.replace(annotation=kind, default=None)
 
 

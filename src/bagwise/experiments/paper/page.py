@@ -70,9 +70,9 @@ def finished(results: Path, name: str) -> tuple[pd.DataFrame, PaperConfig] | Non
     stored = set(frame["key"])
     presets = [PRESETS[scale][name] for scale in ("paper", "machine")]
     for config in (*presets, *(part for preset in presets for part in _fewer_repetitions(preset))):
-        keys = {run.key for run in plan(config)}
-        if keys <= stored:
-            return frame[frame["key"].isin(list(keys))], config
+        runs = plan(config)
+        if all(run.key in stored for run in runs):  # ends at the first that is missing: keys are hashes, plans are long
+            return frame[frame["key"].isin([run.key for run in runs])], config
     return None
 
 

@@ -71,6 +71,7 @@ def plan(config: PaperConfig) -> list[Run]:
 def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Run]:
     network = METHODS[name].is_network
     holds_out = network and repetition < config.held_out_repetitions
+    measured = config.measured if network else ()
     return [
         Run(
             dataset=config.dataset,
@@ -81,7 +82,7 @@ def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Ru
             learning_rate=rate,
             repetition=repetition,
             held_out=held_out,
-            measured=config.measured if network else (),
+            measured=measured,
             batch_rows=config.batch_rows,
             random_state=config.random_state,
         )

@@ -1,0 +1,46 @@
+"""Pages to look at and to send: a diagnosis, a model, a comparison of models, a reproduction run.
+
+Each is one HTML file that needs nothing else: no network, no script, no font. The verdict comes first, in plain words.
+What comes from users' tables is shown, never run. The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagwise.report.comparisons import comparison
+from bagwise.report.diagnoses import diagnosis
+from bagwise.report.models import model
+from bagwise.report.page import Page, write
+from bagwise.report.reproductions import reproduction
+from bagwise.tables import BagTable
+
+__all__ = ["Page", "comparison_page", "diagnosis_page", "model_page", "reproduction_page", "write"]
+
+
+def diagnosis_page(data: BagTable, *, command: str | None = None) -> str:
+    """HTML on events and reports: do they fit, are the bags random, what do they give away?
+
+    data: as `tables.join` returns it.  command: how the page was made, to be shown on it.
+    """
+    return diagnosis(data, command=command).html
+
+
+def model_page(folder: str | Path, data: BagTable | None = None, *, command: str | None = None) -> str:
+    """HTML on a fitted model: how good it is without labels, what drives it, how it was made.
+
+    folder: as `bagwise fit` wrote it.  data: events and reports to judge it by. Of those that it was fitted to, only
+    the bags held out are used; of others, all. Without tables, the page tells what the model's file does.
+    """
+    return model(folder, data, command=command).html
+
+
+def comparison_page(folders: Sequence[str | Path], data: BagTable | None = None, *, command: str | None = None) -> str:
+    """HTML on several models, judged by the same bags, which none of them was fitted to; paired differences."""
+    return comparison(folders, data, command=command).html
+
+
+def reproduction_page(results: str | Path, *, command: str | None = None) -> str:
+    """HTML on what `bagwise reproduce` stored in a folder: the paper's claims, figures and tables."""
+    return reproduction(results, command=command).html

@@ -1,0 +1,102 @@
+"""Predictions of a model for bags, and all that they tell without labels."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagwise import evaluation
+from bagwise.bags import Bags
+from bagwise.report.funnel import Funnel
+from bagwise.tables import BagTable, TableModel, evaluation_facts
+from bagwise.tables.bagged import NOISE, NUMBER, SIZE
+from bagwise.tables.engine import batches, fetch
+
+LEVEL = 0.95
+"""Of all intervals on a page."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """What bags reported, by number: size (m,), proportion (m, outputs), noise (m,), 0 where none was declared."""
+
+    size: NDArray[Any]
+    proportion: NDArray[Any]
+    noise: NDArray[Any]
+
+    @classmethod
+    def of(cls, data: BagTable) -> Reports:
+        """One line per bag of the tables."""
+        line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
+        proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
+        noise = np.nan_to_num(line.column(NOISE).to_numpy().astype(float))
+        return cls(line.column(SIZE).to_numpy(), proportion, noise)
+
+    def funnel(self, output: int = 0) -> Funnel:
+        """The reported proportions of one class beside their mean."""
+        reported = self.proportion[:, output]
+        prior = float(reported @ self.size / self.size.sum())
+        p = float(np.clip(prior, 0, 1))
+        return Funnel(self.size, np.full(len(self.size), prior), reported, self.noise, p * (1 - p))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model on bags that it was not fitted to.
+
+    h: (n,) or (n, classes) predictions.  bags: of these rows.  guess: the same of one prediction for all rows, the mean
+    label of the bags that the model was fitted to.  gain: the model less the guess, paired.
+    """
+
+    h: NDArray[Any]
+    bags: Bags
+    found: evaluation.Evaluation
+    guess: evaluation.Evaluation
+    gain: dict[str, evaluation.Estimate]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The figures, as models' files hold them."""
+        return evaluation_facts(self.found)
+
+    def funnel(self, output: int = 0) -> Funnel:
+        """Reported beside predicted proportions of bags, of one class."""
+        h = self.h if self.h.ndim == 1 else self.h[:, output]
+        reported = self.bags.outputs[:, output]
+        noise = np.zeros(len(self.bags)) if self.bags.noise_variance is None else np.asarray(self.bags.noise_variance)
+        size = np.asarray(self.bags.size)
+        return Funnel(size, self.bags.sum_table(h) / size, reported, noise, float((h * (1 - h)).mean()))
+
+
+def measure(model: TableModel, data: BagTable, prior: list[float]) -> Measured:
+    """Judge a model by bags that it was not fitted to; prior: the constant guess."""
+    h, bags = predict(model, data)
+    constant = np.full(len(h), prior[0]) if h.ndim == 1 else np.tile(np.asarray(prior) / sum(prior), (len(h), 1))
+    constant = np.clip(constant, 0, 1)  # noise may have put it elsewhere
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", evaluation.BagsNotRandomWarning)  # the page says so
+        found, guess = (evaluation.evaluate(one, None, bags=bags, level=LEVEL) for one in (h, constant))
+    return Measured(h, bags, found, guess, evaluation.differences(h, constant, bags, level=LEVEL))
+
+
+def predict(model: TableModel, data: BagTable) -> tuple[NDArray[Any], Bags]:
+    """Predictions of all rows in bags, and the bags.
+
+    Rows come in an order that does not depend on how the engine's threads worked: pages are equal to the last digit.
+    """
+    if data.classes != model.classes:
+        raise ValueError("the model and the reports have different classes: name the same columns in the same order.")
+    made, numbers, predictions = list(model.features.names), [], []
+    for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
+        numbers.append(batch.column(NUMBER).to_numpy(zero_copy_only=False))
+        predictions.append(model.predict(batch.select(made)))
+    number, h = np.concatenate(numbers), np.concatenate(predictions)
+    order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
+    number, h, reports = number[order], h[order], Reports.of(data)
+    proportion = reports.proportion[number] if data.classes is not None else reports.proportion[number, 0]
+    noise = reports.noise[number] if data.summary.noised else None
+    return h, Bags.from_rows(proportion, number, noise_variance=noise)
