@@ -36,6 +36,8 @@ def tables(tmp_path_factory):
     x = rng.normal(size=40_000)
     labelled = pd.DataFrame({"x": x, "y": (rng.random(40_000) < 1 / (1 + np.exp(-x))).astype(int)})
     labelled.to_parquet(folder / "labelled.parquet")
+    for one in ("events.parquet", "reports.parquet"):
+        shutil.copy(folder / "bagwise-demo" / one, folder)
     return folder
 
 
@@ -44,7 +46,7 @@ def place(request, tmp_path, monkeypatch):
     """A folder of its own for each page, with tables where the page speaks of some."""
     monkeypatch.chdir(tmp_path)
     text = request.getfixturevalue("page").read_text(encoding="utf-8")
-    if "bagwise-demo" in text or "labelled.parquet" in text:
+    if "events.parquet" in text or "labelled.parquet" in text:
         shutil.copytree(request.getfixturevalue("tables"), tmp_path, dirs_exist_ok=True)
     return tmp_path
 
