@@ -34,21 +34,23 @@ def naive(y_bag):
     return model.predict_proba(X[test])[:, 1]
 
 
-def auc(h):
-    return float((h[log.y[test] == 1][:, None] > h[log.y[test] == 0][None, ::7]).mean())
+def square_error(h):
+    return float(((h - log.y[test]) ** 2).mean())
 
 
 found = {"rows labelled with proportions": [], "debiased, ridge": []}
 for k in sizes:
     ids = bw.random_bags(20_000, size=k, random_state=k)
     y_bag = np.nan_to_num(bw.aggregate(log.y[train], ids), nan=log.y[train].mean())
-    found["rows labelled with proportions"].append(auc(naive(y_bag)))
+    found["rows labelled with proportions"].append(square_error(naive(y_bag)))
     model = bw.BagRidgeClassifier(random_state=0).fit(X[train], bw.aggregate(log.y[train], ids), bags=ids)
-    found["debiased, ridge"].append(auc(model.predict_proba(X[test])[:, 1]))
+    found["debiased, ridge"].append(square_error(model.predict_proba(X[test])[:, 1]))
 
 fig, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for (name, values), look in zip(found.items(), ("s--", "o-"), strict=True):
     axes.plot(sizes, values, look, label=name)
-axes.set(xscale="log", xlabel="bag size k", ylabel="AUC on single rows", xticks=sizes, xticklabels=sizes)
+axes.axhline(log.y[test].var(), color="0.5", linewidth=1)
+axes.annotate("constant guess", (1, log.y[test].var()), (0, -12), textcoords="offset points", color="0.4")
+axes.set(xscale="log", xlabel="bag size k", ylabel="square error on single rows", xticks=sizes, xticklabels=sizes)
 axes.legend(frameon=False)
 plt.show()
