@@ -14,9 +14,10 @@ from bagwise._files import replacing
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table to Parquet."""
+    """Write a table to Parquet, compressed well enough to be kept beside the code."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
     with replacing(path) as (temporary,):
-        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), temporary)
+        pq.write_table(table, temporary, compression="zstd", compression_level=19, use_dictionary=False)
     return Path(path)
 
 
