@@ -103,7 +103,7 @@ PRESETS: dict[str, dict[str, PaperConfig]] = {
             sizes=(1, 8, 64, 256),
             extras=(),
             learning_rates=(1e-3, 5e-3),
-            epochs=(3, 12),
+            epochs=(2, 8),
         ),
         "higgs": replace(
             _HIGGS,
