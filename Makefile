@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-all lint format bench docs clean
+.PHONY: demo test test-all lint format bench docs pictures clean
 
 ## make demo: install into .venv and run the main job on simulated data
 demo: .venv/core
@@ -35,8 +35,12 @@ docs: .venv/docs
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "Written: docs/_build/html/index.html"
 
+## make pictures: those of the demo and of a report, in docs/figures; needs Chromium
+pictures: .venv/dev
+	$(BIN)/python docs/pictures.py
+
 clean:
-	rm -rf .venv build dist bagwise-demo bagwise-results docs/_build docs/gallery
+	rm -rf .venv build dist bagwise-demo bagwise-results docs/_build docs/gallery docs/sg_execution_times.rst
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bagwise needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
