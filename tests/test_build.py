@@ -72,9 +72,11 @@ def test_wheel_and_source_hold_what_they_should(built):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("extra", "script"), [("", CORE), ("[all]", EXTRAS)])
-def test_installs_into_an_empty_environment(built, extra, script, tmp_path):
-    wheel, _ = built
+@pytest.mark.parametrize(
+    ("what", "extra", "script"), [("wheel", "", CORE), ("source", "", CORE), ("wheel", "[all]", EXTRAS)]
+)
+def test_installs_into_an_empty_environment(built, what, extra, script, tmp_path):
+    package = built[("wheel", "source").index(what)]
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env/bin/python"
     constraints = ("--constraint", ROOT / "constraints.txt")
@@ -86,7 +88,7 @@ def test_installs_into_an_empty_environment(built, extra, script, tmp_path):
         "--quiet",
         "--disable-pip-version-check",
         *constraints,
-        f"{wheel}{extra}",
+        f"{package}{extra}",
     ]
     subprocess.run(install, check=True, capture_output=True)
     subprocess.run([python, "-c", script], check=True, cwd=tmp_path, capture_output=True)

@@ -377,6 +377,20 @@ def test_the_network_for_images_is_the_papers():
         torch.testing.assert_close(network[place].weight.grad, layer.weight.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_large_batches_go_through_layers_in_pieces_with_the_same_numbers():
+    network = mlp(5, (300, 200), 2, random_state=0).double()
+    whole = torch.nn.Sequential(*copy.deepcopy(network))
+    X = torch.randn(1000, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert network.rows < len(X)
+    expected, found = whole(X), network(X)
+    torch.testing.assert_close(found, expected)
+    for one in (expected, found):
+        one.square().mean().backward()
+    for ours, theirs in zip(network.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert len(network[:2]) == 2  # and what a Sequential does, they do
+
+
 def test_the_same_seed_gives_the_same_model_and_another_another(data):
     X, y, ids = data
     y_bag = bw.aggregate(y, ids)

@@ -19,6 +19,9 @@ def mlp(
 ) -> nn.Sequential:
     """Fully connected layers with ReLU between them; initial weights as torch draws them, from `random_state`.
 
+    Large batches go through in pieces of about 2¹⁷ numbers a layer: what one layer has made, the next finds in the
+    processor's cache.
+
     >>> mlp(108, (32,), random_state=0)(torch.zeros(5, 108)).shape
     torch.Size([5, 1])
     """
@@ -27,7 +30,7 @@ def mlp(
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):
         layers += [_drawn(nn.Linear, wide, narrow, draw=draw), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    return _Pieces(*layers[:-1], rows=max(1, 2**17 // max(widths)))
 
 
 def cnn(
@@ -60,10 +63,14 @@ def cnn(
 class _Pieces(nn.Sequential):
     """Layers that work through a batch in pieces, whose intermediate results stay in the processor's cache."""
 
-    rows = 256
+    def __init__(self, *layers: nn.Module, rows: int = 256) -> None:
+        super().__init__(*layers)
+        self.rows = rows
 
     def forward(self, x: Tensor) -> Tensor:
         """The same as in one go, but for the order in which dropout draws."""
+        if len(x) <= self.rows:
+            return super().forward(x)
         return torch.cat([super(_Pieces, self).forward(piece) for piece in x.split(self.rows)])
 
 
