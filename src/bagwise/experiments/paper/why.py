@@ -23,7 +23,8 @@ _REASONS = """## Why results differ
   size.
 - *E[h] from the other bags of a batch.* The estimate is unbiased, its square is not: the loss gains
   (k + 1)·Var(h)/(N − k), which at k = 512 and N = 1024 is as large as Var(h) itself and pulls predictions towards a
-  constant. "Ours, running means" carries E[h] over from earlier batches and pays less for it.
+  constant. "Ours, running mean" carries E[h] over from earlier batches and pays less for it, but lags behind a network
+  that changes fast: at large learning rates and few epochs, and on Higgs, whose columns are as published, it is worse.
 - *EasyLLP's variance* grows with k where E[ℓ₁ − ℓ₀] is not 0, as for nearly every network; in the paper's own example
   it is 0 by symmetry, and the variance does not grow.
 """
