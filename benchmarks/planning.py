@@ -43,7 +43,8 @@ def learned(train, *, size: int, epsilon: float | None, seed: int) -> tables.Tab
 
 
 def table(lines: list[dict]) -> str:
-    head = "| k | accuracy the pilot expected | accuracy of releases (mean; all) | linear: regret expected | regret |"
+    head = "| k | accuracy the pilot expected | accuracy of releases (mean; all) "
+    head += "| regret expected without a penalty | regret |"
     rows = [
         f"| {line['k']} | {line['pilot'][0]:.3f} [{line['pilot'][1]:.3f}, {line['pilot'][2]:.3f}] "
         f"| {line['accuracy']:.3f} ({', '.join(f'{a:.3f}' for a in line['accuracies'])}) "

@@ -85,8 +85,8 @@ def page(figures: dict) -> str:
 
 TEXT = """# Many processes, many rows
 
-Written by `python benchmarks/scaling.py` from docs/results/scaling.json, which `python benchmarks/together.py --out
-docs/results/scaling.json` measures.
+For a network on more rows than one process can read in the time there is. Ridge and boosting go far on one machine
+({{doc}}`tables`); look there first.
 
 ## How it is done
 
@@ -125,6 +125,9 @@ Sweeps of many small trainings need none of this: `bagwise reproduce` takes any 
 (examples/dask_sweep.py).
 
 ## Measured
+
+`python benchmarks/together.py --out docs/results/scaling.json` measures, `python benchmarks/scaling.py` writes this
+page from it.
 
 Two cores, one thread per process, {columns} columns, 4 layers of 300 ({weights:,} weights), bags of {bag}. Rows per
 second, and seconds to add up the sums of a batch's bags, and the derivatives, over two idle processes:
@@ -166,7 +169,7 @@ Nobody has run this; it is the model above with the network's arithmetic added.
 - **Batches** grow with the processes. At 64 machines a pass has a few hundred steps; more processes make no better
   model, only larger batches. Let the machines run the trainings of a sweep side by side instead.
 - **Waiting** takes over when a process has fewer rows per step than the model asks for.
-- Before any of that, try ridge inside the engine (docs/tables.md): it reads the table about once, in any engine, and
+- Before any of that, try ridge inside the engine ({{doc}}`tables`): it reads the table about once, in any engine, and
   only d × d numbers come out. 11,000,000 rows of 28 columns take five to seven seconds on two cores (`python
   benchmarks/ridge_in_engine.py`), so a billion about ten minutes. Boosting from shards keeps a byte per number and
   about 100 bytes per row.

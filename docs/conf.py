@@ -5,7 +5,7 @@ import re
 from itertools import pairwise
 
 from docutils.nodes import SkipNode
-from latex2mathml.converter import convert
+from docutils.utils.math.latex2mathml import tex2mathml
 
 project = "bagwise"
 copyright = "2026, the bagwise developers"
@@ -28,6 +28,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say what is meant in words
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_title = f"bagwise {release}"
 
@@ -85,12 +87,12 @@ def _bullets(items):
 
 # Formulas become MathML, which browsers draw themselves: no script, no network.
 def _inline(page, node):
-    page.body.append(convert(node.astext()))
+    page.body.append(tex2mathml(node.astext()))
     raise SkipNode
 
 
 def _displayed(page, node):
-    page.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    page.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise SkipNode
 
 

@@ -10,13 +10,16 @@ to be expected, and below what nobody can come.
 # Two candidates, a million rows. Where the curve of an ε is flat, larger bags cost nothing.
 
 import matplotlib.pyplot as plt
+import numpy as np
 
 from bagwise.planning import Question, curves
 from bagwise.planning.figure import plan_figure
 
 question = Question(rows=1_000_000, epsilons=(1.0, 0.1), regret=0.01, hypotheses=2)
 found = curves(question)
-print(found[found["k"].isin([16, 64, 256])].to_string(index=False))
+shown = found[found["k"].isin([16, 64, 256])].fillna({"epsilon": np.inf})
+columns = ["epsilon", "k", "regret_guaranteed", "regret_expected", "regret_impossible"]
+print(shown[columns].to_string(index=False, float_format="%.4g"))
 
 # %%
 

@@ -31,9 +31,9 @@ class Bags:
     keys: (m,) the bags' ids, sorted.
     order: the table's row numbers in bag order; rows in no bag are left out.
     offsets: (m + 1,) bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
-    size: (m,) number of rows k_j.
-    proportion: (m,) mean label α_j of each bag, or (m, classes).
-    noise_variance: (m,) variance s_j² of the zero-mean noise on the reported *count* k_j α_j (on each class's count
+    size: (m,) number of rows kⱼ.
+    proportion: (m,) mean label αⱼ of each bag, or (m, classes).
+    noise_variance: (m,) variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count
         if there are classes), or None where no noise was declared.
     n_rows: rows of the table, those in no bag included.
 

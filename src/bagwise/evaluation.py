@@ -182,7 +182,7 @@ def label_linear(
 def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     r"""E[(y − h)²] from bags, for real labels too: the debiased square loss with p and E[h] taken from these bags.
 
-    .. math:: \Bigl(1 - \tfrac1n\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
+    .. math:: \Bigl(1 - \tfrac{1}{n}\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
 
     The divisor m − 1 makes it exactly unbiased although p and E[h] are estimated; what declared noise adds is
     subtracted.

@@ -45,7 +45,7 @@ class Means(Protocol):
 
 
 def prior(bags: Bags) -> Array:
-    """The mean label over all rows of the bags, p = Σ k_j α_j / Σ k_j; one number, or one per class.
+    """The mean label over all rows of the bags, p = Σ kⱼ αⱼ / Σ kⱼ; one number, or one per class.
 
     >>> prior(Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
     0.6666666666666666

@@ -98,12 +98,12 @@ class BagKFold(BaseEstimator):
 def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
     """A scorer of scikit-learn that needs bags and no labels: ``scorer(model, X, y, bags=ids)`` is a number.
 
-    metric: larger is better for all.
+    metric: one of these; larger is better for all.
 
-        - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
-          classes; for real labels too, and the one to use where bags are grouped by features;
-        - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
-          and random bags.
+    - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
+      classes; for real labels too, and the one to use where bags are grouped by features;
+    - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
+      and random bags.
 
     With one row per bag, `y` being individual labels, scores are the usual ones.
 

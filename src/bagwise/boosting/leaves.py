@@ -3,7 +3,7 @@ r"""Leaf values solved exactly at the level of bags.
 A tree adds :math:`v_{l(i)}` to the prediction of row i. With A the bags × leaves matrix of row counts, f the leaves'
 shares of rows and :math:`\tilde A = A - k f^T`, the debiased loss after the tree is quadratic in v:
 
-.. math:: \tfrac1m \sum_j (R_j - \tilde A_j v)^2 / k_j + (\bar h - p + f \cdot v)^2 + \tfrac{\lambda}{m} |v|^2
+.. math:: \tfrac{1}{m} \sum_j (R_j - \tilde A_j v)^2 / k_j + (\bar h - p + f \cdot v)^2 + \tfrac{\lambda}{m} |v|^2
 
 Where trees add up on another scale than that of predictions, a row counts by the slope of its prediction instead of by
 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.

@@ -34,7 +34,7 @@ def class_means(centroids: Floats, size: NDArray[np.integer], proportion: Floats
 class BagMeanMapClassifier(NumericFeatures, BagClassifier):
     r"""Logistic regression from bags by the mean map.
 
-    Minimises :math:`\tfrac1n \sum_i \log(1 + e^{w \cdot x_i + b}) - p\,(w \cdot \hat\mu_1 + b) + \tfrac\alpha2 |w|^2`
+    Minimises :math:`\tfrac{1}{n} \sum_i \log(1 + e^{w \cdot x_i + b}) - p\,(w \cdot \hat\mu_1 + b) + \alpha |w|^2 / 2`
     over standardised features, with class means by `class_means`; several classes by the softmax. Bags of one row make
     it ordinary logistic regression. Best where proportions differ widely for reasons that have to do with the label
     alone. Those of random bags are nearly equal: errors of the class means then shrink with the number of bags, not of

@@ -38,7 +38,7 @@ class RidgeSolution:
 def solve_ridge(
     parts: list[Moments], alphas: NDArray[np.floating], scalings: NDArray[np.floating], noise: float = 0.0
 ) -> RidgeSolution:
-    r"""Minimise :math:`\tfrac1m \sum_j R_j^2/k_j + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
+    r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
 
     parts: moments of the folds of bags; one part alone is solved with the first penalty.
     scalings: powers g in :math:`s_l^2 = v_l^g \bar v^{1-g}`, v_l being the variance of feature l that random bags show.

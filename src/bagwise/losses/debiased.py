@@ -115,7 +115,7 @@ def clip_threshold(
     :math:`\sqrt{8 k \log(2/\theta)}` where p and E[h] are known, :math:`\sqrt{18 k \log(6/\theta)}` where both are
     estimated on bags set aside. A residual is beyond it with probability at most θ (the appendix of the paper writes
     E[G] ≤ θ for that, meaning E[1 − G] ≤ θ). Declared noise of variance s² on the count adds
-    :math:`s \log(2/\theta) / \sqrt 2`, exceeded by Laplace noise with probability θ/2, by normal noise less.
+    :math:`s \log(2/\theta) / \sqrt{2}`, exceeded by Laplace noise with probability θ/2, by normal noise less.
 
     size: k, scalar or (m,).  regret: the target β in (0, 1].  noise_variance: s², scalar or (m,).
 

@@ -24,7 +24,10 @@ def easyllp(h: Array, bags: Bags, *, prior: float, loss: RowLoss = "log", logits
     .. math:: \ell_j = \tfrac{1}{k_j} \sum_{i \in j} \ell_0(h_i)
               + \bigl(k_j(\alpha_j - p) + p\bigr)\,\tfrac{1}{k_j} \sum_{i \in j} d(h_i)
 
-    h: (n,) predictions in bag order, or logits.  prior: p.  Returns (m,).
+    h: (n,) predictions in bag order, or logits if `logits` says so.  bags: m of them.  prior: p.
+    loss: of a row, "log" or "square", or a pair of functions of h, its values for the labels 0 and 1.
+
+    Returns one value per bag, (m,).
 
     >>> import numpy as np
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1])

@@ -40,8 +40,8 @@ def pilot(
     level: of the intervals [low, high], in which the next run falls with so much confidence (Student's t).
     random_state: for splits, bags and models; noise comes from OpenDP and is new every time.
 
-    Columns: epsilon (missing: no noise), k, bags, runs, accuracy, accuracy_low, accuracy_high, brier, brier_low,
-    brier_high.
+    The columns are epsilon (missing: no noise), k, bags, runs, accuracy, accuracy_low, accuracy_high, brier, brier_low
+    and brier_high.
     """
     if repetitions < 2:
         raise ValueError(f"repetitions must be at least 2, to tell how results scatter, got {repetitions}.")

@@ -67,9 +67,11 @@ class Question:
 def curves(question: Question, *, progress: Callable[..., None] | None = None) -> pd.DataFrame:
     """One line per ε, those in question and none, and bag size.
 
-    epsilon (missing: no noise), k, bags, regret_guaranteed, regret_expected, regret_impossible: what the rows allow.
-    bags_guaranteed, bags_expected, bags_impossible: what the target regret needs. Missing where nothing was asked;
-    infinite where nothing is promised.
+    epsilon, k, bags: of the line; without noise epsilon is missing.
+    regret_guaranteed, regret_expected, regret_impossible: what the rows allow.
+    bags_guaranteed, bags_expected, bags_impossible: what the target regret needs.
+
+    Numbers are missing where nothing was asked, infinite where nothing is promised.
     """
     lines = []
     epsilons = tuple(dict.fromkeys((*question.epsilons, None)))  # no noise, to compare with

@@ -1,7 +1,7 @@
 r"""Whole-numbered noise on counts: how much of it a budget asks for, how much it varies. OpenDP draws it.
 
 One label moves one count of one bag by 1; with one count per class, it moves one down and another up. So the vector of
-all counts moves by 1 in both norms for labels 0 and 1, and by 2 in :math:`L_1` and :math:`\sqrt 2` in :math:`L_2` for
+all counts moves by 1 in both norms for labels 0 and 1, and by 2 in :math:`L_1` and :math:`\sqrt{2}` in :math:`L_2` for
 classes, however many bags there are: bags are disjoint, and the budget of one count is that of the whole release.
 """
 

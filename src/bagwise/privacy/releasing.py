@@ -58,7 +58,7 @@ def release(
 
     Neighbouring data sets differ in one label; rows, features, bags and their sizes are the same and not protected. One
     label moves the vector of counts by 1 (for classes: one count down, another up, which is 2 in :math:`L_1` and
-    :math:`\sqrt 2` in :math:`L_2`). Bags are disjoint, so ε holds for the whole release. It protects a row: somebody
+    :math:`\sqrt{2}` in :math:`L_2`). Bags are disjoint, so ε holds for the whole release. It protects a row: somebody
     with r rows has rε, and releasing the same labels twice costs the sum of both budgets.
 
     Noise is drawn by OpenDP from the system's secure generator, which cannot be seeded: there is no `random_state`, on

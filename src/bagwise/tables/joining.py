@@ -39,8 +39,9 @@ def join(
         constant in a bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
     keys: columns that say which bag a row is in; by default those that both tables have. A row whose key is null is in
         no bag.
-    count, …, suppressed: see `ReportColumns`; by default, columns of these names (without reports, a column called
-        `size` or `count` is a feature unless it is named here).
+    count, proportion, size, noise_variance, noise_scale, epsilon, suppressed: columns of the reports, see
+        `ReportColumns`; by default, those of these names (without reports, a column called `size` or `count` is a
+        feature unless it is named here).
     ignore: columns of the events that are no features.
     on_mismatch: "error", or "drop" to leave out the bags that do not fit.
     connection: an Ibis DuckDB connection for files and tables in memory; one of our own by default.

@@ -86,7 +86,7 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
       hypotheses to lose);
     * *variance* V: the three cases both kept, one kept, other kept exclude each other, so no factor 4 is lost, and
       :math:`E[D^2S^2]/k^2 \le \gamma\,(3\tfrac{k-1}{k} E[s^2] + \tfrac{16}{k})` replaces the proof's
-      :math:`32\gamma\log\tfrac2\theta`, since D and S are sums of k independent centred terms; noise of variance s²
+      :math:`32\gamma\log\tfrac{2}{\theta}`, since D and S are sums of k independent centred terms; noise of variance s²
       adds 4γs²/k.
 
     Where p and E[h] are estimated on m/2 bags set aside, a residual moves by kε_h, ε_h the error of Ê[h] − p̂. With
@@ -94,7 +94,7 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
     (k+1)u² + 2u√γ + 2w√γ*, and √V gains 2u√(kγ) + w√(kE[s²] + 4s²) + 2kuw. (The proof takes
     E[(E_j(h₂) − E_j(h₁))²] = kγ there, which holds for centred sums only; so no constants are traced for this case.)
 
-    *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac2\theta + 128k^2\theta`,
+    *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
     >>> bound = erm_bound(HypothesisClass(hypotheses=60, size=64, regret=0.01))

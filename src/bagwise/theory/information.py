@@ -57,7 +57,7 @@ class InformationBound:
     value: bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
     bits: information I of one bag about the true function, exact.
     bits_bound: the proof's upper bound on it, which knows of no noise and tends to
-        :math:`-\\tfrac12 \\log_2(1 - \\beta)` as k grows.
+        :math:`-\\tfrac{1}{2} \\log_2(1 - \\beta)` as k grows.
     """
 
     value: float
@@ -101,7 +101,7 @@ def information_bound(problem: SymmetricPair) -> InformationBound:
 
 
 def limiting_information(regret: float) -> float:
-    r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac12 \log_2(1 - \beta)` bits.
+    r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac{1}{2} \log_2(1 - \beta)` bits.
 
     For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
 

@@ -5,7 +5,7 @@ the bag is a sum of k independent centred labels. Both statistics of the algorit
 
 * *totals*: :math:`|A_1| \ge |A_2|` exactly where :math:`\sum D_j` and :math:`A_1 + A_2 = \sum (2\Sigma_j + D_j)` differ
   in sign;
-* *bags*: :math:`Q = \sum_j \pm\Sigma_j - \tfrac12 \sum_j |D_j|`.
+* *bags*: :math:`Q = \sum_j \pm\Sigma_j - \tfrac{1}{2} \sum_j |D_j|`.
 
 Noise e_j on the counts adds :math:`2\sum e_j` to the first and :math:`\sum \pm e_j` to the second.
 """
@@ -74,7 +74,7 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     This holds for every k.
 
     *By the proof.* Totals: the proof applies Hoeffding with range 1 to :math:`y - h_2(x)`, which ranges over [−1, 1];
-    with range 2 its argument gives :math:`n = \tfrac{9}{2\Delta^2}\log\tfrac4\delta`. Bags: a bag is discriminative at
+    with range 2 its argument gives :math:`n = 9 \log(4/\delta) / 2\Delta^2`. Bags: a bag is discriminative at
     θ = k\|Δ\| + σ√k with probability Φ(−1)/2 (Berry–Esseen, which needs :math:`k \ge 2/\Phi^2(-1)\beta`), more than
     c₁ = Φ(−1)/4 of them are except with probability :math:`e^{-m\Phi(-1)/16}` (Chernoff), and then
     :math:`P'(Q \ge 0) \le e^{-c_1\theta^2m/8k} + e^{-c_1^2\theta^2m/8(1-c_1)k}`.

@@ -1,6 +1,6 @@
 """
-Why matching proportions fails
-==============================
+Why labelling rows with proportions fails
+=========================================
 
 The obvious way to learn from bags is to give each row its bag's proportion as a label. The larger the bag, the more
 all rows have the same label, and the model learns to say the overall mean. The debiased loss takes that mean apart from
