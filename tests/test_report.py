@@ -25,6 +25,7 @@ from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
 from bagwise.report import comparison, diagnosis, model, svg, words
 from bagwise.report.funnel import Funnel, expected_histogram
+from bagwise.report.measuring import Measured
 from bagwise.report.page import GOOD, POOR, UNSURE, clean
 from bagwise.report.stored import constant_guess
 from browser import CHROMIUM, Browser
@@ -595,3 +596,21 @@ def test_the_skip_link_is_the_first_stop_of_the_keyboard(pages, browser, tmp_pat
         key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
         browser.call("Input.dispatchKeyEvent", type=kind, **key)
     assert browser.ask("document.querySelector('details').open") is True
+
+
+def test_a_mean_prediction_that_is_off_is_told():
+    rng = np.random.default_rng(0)
+    h = rng.uniform(0.1, 0.4, size=6400)
+    ids = np.arange(6400) // 8
+    bags = bw.Bags.from_rows(bw.aggregate(rng.random(6400) < h, ids), ids)
+
+    def level(h):
+        return Measured(h, bags, None, None, {}).level()
+
+    predicted, reported, error = level(h)
+    assert (predicted, reported) == pytest.approx((h.mean(), bags.proportion.mean()))
+    by_hand = np.std([8 * a - h[8 * j : 8 * j + 8].sum() for j, a in enumerate(bags.proportion)]) * 800**0.5 / 6400
+    assert error == pytest.approx(by_hand)
+    assert words.off_level(predicted, reported, error) is None
+    assert "too high on average: 0.299" in words.off_level(*level(h + 0.05))
+    assert "too low on average" in words.off_level(*level(h - 0.05))

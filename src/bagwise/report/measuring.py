@@ -63,6 +63,13 @@ class Measured:
         """The figures, as models' files hold them."""
         return evaluation_facts(self.found)
 
+    def level(self) -> tuple[float, float, float]:
+        """Mean prediction, mean of what the bags report, and the standard error of their difference; two classes."""
+        size, predicted = np.asarray(self.bags.size), self.bags.sum_table(self.h)
+        reported, n = size * self.bags.outputs[:, 0], size.sum()
+        missed = reported - predicted - size * (reported.sum() - predicted.sum()) / n
+        return float(predicted.sum() / n), float(reported.sum() / n), float(np.sqrt((missed**2).sum()) / n)
+
     def funnel(self, output: int = 0) -> Funnel:
         """Reported beside predicted proportions of bags, of one class."""
         h = self.h if self.h.ndim == 1 else self.h[:, output]

@@ -68,7 +68,7 @@ def _verdict(stored: Stored, measured: Measured | None, found: Diagnosis | None)
         if words.is_random(facts):
             remarks += words.gains(measured.gain, measured.guess.brier.value)
             if measured.found.calibration is not None:
-                remarks.append(words.calibrated(measured.found.calibration))
+                remarks.append(words.off_level(*measured.level()) or words.calibrated(measured.found.calibration))
         else:
             remarks.append(words.explained(funnel.explained))
         if funnel.too_many_outside:
@@ -217,7 +217,7 @@ def _fitted_to(stored: Stored) -> Sequence[Part]:
     return [
         Text(first),
         *([Bullets(left_out)] if left_out else []),
-        Text(f"Bags are told apart by {', '.join(map(str, about['keys']))}."),
+        Text(f"Key of a bag: {', '.join(map(str, about['keys']))}."),
         *classes,
         Table(
             f"Columns ({len(rows)})", ["column", "role", "values", "note"], rows[:500], "llrl", folded=len(rows) > 12

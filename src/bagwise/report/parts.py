@@ -203,8 +203,9 @@ def again(command: str | None, facts: Sequence[str], versions: Mapping[str, str]
     here = {"bagwise": bagwise.__version__, "python": platform.python_version()}
     here |= {name: version(name) for name in ("numpy", "scipy", "matplotlib")}
     names = list(dict.fromkeys([*versions, *here]))
-    rows = [[name, versions.get(name, "–"), here.get(name, "–")] for name in names]
+    rows = [[name, *([versions.get(name, "–")] if versions else []), here.get(name, "–")] for name in names]
     parts: list[Part] = [Text("This page:"), Code(command)] if command else []
     parts += [*also, *([Bullets(facts)] if facts else [])]
-    parts.append(Table("Versions", ["", "of the results", "of this page"], rows, "lll"))
+    head = ["", *(["of the results"] if versions else []), "of this page"]
+    parts.append(Table("Versions", head, rows, "lll"))
     return Section("again", "How to reproduce", parts)

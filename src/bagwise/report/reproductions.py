@@ -50,7 +50,7 @@ class _Runs:
         of = f" of {preset}" if mine < preset else ""
         state = "complete" if self.complete else f"{self.planned:,} are planned"
         repetitions = f"{mine}{of} repetition{'' if mine == 1 and not of else 's'}"
-        return f"{drawing.NAMES[self.name]}, {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
+        return f"{drawing.NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
 
 
 def reproduction(results: str | Path, *, command: str | None = None) -> Page:
@@ -203,15 +203,17 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
     last = found[found["epoch"] == found["epoch"].max()].sort_values("accuracy").iloc[-1]
     told = f"At the end {drawing.METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
 
+    caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
+
     def draw() -> Figure:
         figure = Figure(figsize=(4.6, 5.2), layout="constrained")
         panel = figure.subplots()
         drawing.draw_learning(panel, found, size)
         panel.set_title("")
-        panel.set_ylim(limits[0] - 0.02, limits[1] + 0.02)  # what lies below is the first steps of unlucky starts
+        panel.set_ylim(limits[0] - 0.02, limits[1] + 0.02)
         return _with_legend(figure)
 
-    return Picture(svg.inline(draw, name=f"{runs.name}-learning", title=title, description=told), f"{title}.")
+    return Picture(svg.inline(draw, name=f"{runs.name}-learning", title=title, description=told), caption)
 
 
 def _with_legend(figure: Figure) -> Figure:

@@ -10,6 +10,7 @@ from bagwise.report.page import GOOD, POOR, UNSURE
 
 _FEW = 30  # bags below which intervals are rough
 _WIDE = 0.2  # an AUC's interval that is wider says little about how well a model ranks
+_FAR = 4.0  # standard errors by which a mean prediction is plainly off
 _NOT_RANDOM = 1e-6  # as in evaluate's warning
 
 
@@ -95,6 +96,14 @@ def calibrated(curve: Curve) -> str:
     if width > _WIDE:
         return f"Whether its probabilities are right can hardly be told: {held}, but intervals are {width:.2f} wide."
     return f"Its probabilities fit the reports: {held}."
+
+
+def off_level(predicted: float, reported: float, error: float) -> str | None:
+    """What to say if the mean prediction is not what the bags report; error: the difference's standard error."""
+    if abs(predicted - reported) <= _FAR * error:
+        return None
+    way = "high" if predicted > reported else "low"
+    return f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
 
 
 def is_random(facts: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, curves
 from bagwise.experiments.paper.methods import METHODS, PAPER
 
+_FAR = 0.02  # in accuracy
 AGREES, IN_PART, DIFFERS = VERDICTS = ("agrees", "in part", "differs")
 
 
@@ -86,7 +87,7 @@ def _fall_off(every: list[Measured]) -> Claim:
     for one in every:
         longest, sizes = max(one.config.epochs), (min(one.config.sizes), max(one.config.sizes))
         drop = one.accuracy.loc[(longest, sizes[0])] - one.accuracy.loc[(longest, sizes[1])]
-        agree &= bool((drop.drop("ours") > drop["ours"]).all())
+        agree &= bool((drop.drop("ours") > drop["ours"] + _FAR).all())
         listed = ", ".join(f"{METHODS[name].label} {_signed(-drop[name])}" for name in PAPER)
         parts.append(f"{one.name}, {longest} epochs, from k = {sizes[0]} to {sizes[1]}: {listed}")
     return Claim(
@@ -138,7 +139,7 @@ def _above_at_64(one: Measured, level: float) -> Claim:
 
 
 def _signed(value: float) -> str:
-    return f"{100 * value:+.1f} points"
+    return f"{100 * value:+.1f} points".replace("-", "−")
 
 
 def _list(parts: list[str]) -> str:

@@ -17,8 +17,8 @@ _PAPER_ROWS = {"adult": 32_561, "mnist": 60_000, "cifar10": 50_000, "higgs": 10_
 
 _REASONS = """## Why results differ
 
-- *Less data, shorter training.* The list below says where. Fewer rows are felt most with large bags, of which few are
-  left; fewer epochs are felt by the methods that learn slowly.
+- *Less data, shorter training*, where the list below says so. Fewer rows are felt most with large bags, of which few
+  are left; fewer epochs are felt by the methods that learn slowly.
 - *Learning rates.* A method is as good as the best of the rates tried, and rates near the best differ by method and bag
   size.
 - *E[h] from the other bags of a batch.* The estimate is unbiased, its square is not: the loss gains
@@ -45,7 +45,9 @@ def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
         }
         less = [text for text, holds in parts.items() if holds]
         lines.append(f"- {NAMES[name]}: {'; '.join(less) or 'as in the paper'}.")
-    return "\n".join([_REASONS, "What was computed here, beside the paper:", "", *lines, ""])
+    missing = [NAMES[name] for name in PRESETS["paper"] if name not in stored]
+    lines += [f"- Not computed yet: {'; '.join(missing)}."] if missing else []
+    return "\n".join([_REASONS, "Compared with the paper's runs:", "", *lines, ""])
 
 
 def scaling(results: Path) -> list[str]:
