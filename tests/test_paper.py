@@ -270,7 +270,7 @@ def measured(ours, others, se=0.001):
 @pytest.mark.parametrize(
     ("ours", "others", "verdicts"),
     [
-        ([0.9, 0.8, 0.9, 0.85], [0.9, 0.7, 0.9, 0.84], ("agrees", "agrees", "agrees")),
+        ([0.9, 0.8, 0.9, 0.85], [0.9, 0.7, 0.9, 0.84], ("agrees", "in part", "agrees")),  # worse by a point only
         ([0.9, 0.6, 0.9, 0.7], [0.9, 0.7, 0.9, 0.84], ("differs", "in part", "agrees")),  # behind by less at first
         ([0.9, 0.8, 0.9, 0.85], [0.9, 0.79, 0.9, 0.7], ("agrees", "agrees", "differs")),
     ],
