@@ -59,7 +59,8 @@ def page(figures: dict) -> str:
     row, slower, apart = model(figures)
     measured = "\n".join(
         f"| {int(batch):,} | {r['memory']:,.0f} | {r['one']:,.0f} ({r['one'] / r['memory']:.2f} ×) | {r['two']:,.0f} "
-        f"({r['two'] / r['one']:.2f} ×) | {r['sums_seconds'] * 1e3:.1f} ms | {r['weights_seconds'] * 1e3:.1f} ms |"
+        f"({r['two'] / r['one']:.2f} ×) | {r['apart']:,.0f} ({r['apart'] / r['one']:.2f} ×) "
+        f"| {r['sums_seconds'] * 1e3:.1f} ms | {r['weights_seconds'] * 1e3:.1f} ms |"
         for batch, r in figures["batches"].items()
     )
     table = "\n".join(f"| {' | '.join(on_paper(figures, machines))} |" for machines in (1, 8, 64))
@@ -130,14 +131,15 @@ Sweeps of many small trainings need none of this: `bagwise reproduce` takes any 
 page from it.
 
 Two cores, one thread per process, {columns} columns, 4 layers of 300 ({weights:,} weights), bags of {bag}. Rows per
-second, and seconds to add up the sums of a batch's bags, and the derivatives, over two idle processes:
+second, beside those of two processes that train a network each at the same time, which is what the machine allows; and
+seconds to add up the sums of a batch's bags, and the derivatives, over two idle processes:
 
-| batch | memory, one process | shards, one process | shards, two processes | sums | derivatives |
-| --- | --- | --- | --- | --- | --- |
+| batch | memory, one process | shards, one process | shards, two processes | two apart | sums | derivatives |
+| --- | --- | --- | --- | --- | --- | --- |
 {measured}
 
 The ratios vary by a tenth from run to run. What two processes lose is waiting: twice in a step all wait for the
-slowest, and for messages. So small batches gain nothing from a second process, large ones more than half a core.
+slowest, and for messages. The smaller the batch, the more that is of its time.
 
 ## A model of the cost
 

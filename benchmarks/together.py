@@ -1,7 +1,7 @@
 """A network by two processes against one, and from Parquet shards against memory: the Higgs network, one thread each.
 
 Two processes must reach 1.6 × the rows per second of one, and shards 0.9 × those of memory. Processes exchange the same
-bytes in every step, however many rows it has, so there are several sizes of batches. What the machine allows at most is
+bytes in every step, however many rows it has, so there are two sizes of batches. What the machine allows at most is
 measured, too: two processes that train a network each, at the same time, and exchange nothing. Rates are of the steps
 after the first ones, the median of several runs of each kind in turn.
 
@@ -28,7 +28,7 @@ from bagwise.neural.ranks import joined
 from bagwise.neural.together import Together
 from bagwise.tables import Shards, features_of, fit_network, join, write_shards
 
-ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192, 16_384)
+ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
 HIDDEN = (300, 300, 300, 300)
 N_WEIGHTS = sum((wide + 1) * narrow for wide, narrow in pairwise((COLUMNS, *HIDDEN, 1)))
 WARM, REPEATS = 10, 3

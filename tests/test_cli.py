@@ -148,8 +148,7 @@ def test_demo_is_safe_to_repeat(told, out):
 def test_demo_leaves_other_folders_alone(tmp_path):
     (tmp_path / "events.parquet").write_text("mine")
     line = one_sentence(call("demo", "--out", tmp_path, "--rows", ROWS))
-    assert "is not the demo's own" in line
-    assert "--force" in line
+    assert "which is not the demo's: name another folder (--out), or write there all the same (--force)" in line
     assert (tmp_path / "events.parquet").read_text() == "mine"
     assert names(tmp_path) == {"events.parquet"}
     assert call("demo", "--out", tmp_path, "--rows", ROWS, "--force").exit_code == 0
@@ -158,7 +157,7 @@ def test_demo_leaves_other_folders_alone(tmp_path):
 
 def test_errors_are_one_sentence_unless_debug(tmp_path):
     line = one_sentence(call("demo", "--out", tmp_path, "--rows", "100"))
-    assert line.startswith("Error: rows must be at least 10,240")
+    assert line.startswith("Error: --rows must be at least 10,240")
     (tmp_path / "file").touch()
     assert call("demo", "--out", tmp_path / "file").exit_code == 2
     line = one_sentence(call("reproduce", "variance", "--out", tmp_path / "file" / "below"))

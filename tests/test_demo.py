@@ -149,7 +149,7 @@ def test_folders(tmp_path):
     (tmp_path / ".hidden").touch()
     story.check_folder(tmp_path)
     (tmp_path / "events.parquet").touch()  # somebody else's table may have this name
-    with pytest.raises(FileExistsError, match=r"holds events\.parquet .* --force"):
+    with pytest.raises(FileExistsError, match=r"holds 'events\.parquet', which is not .*force"):
         story.check_folder(tmp_path)
     story.check_folder(tmp_path, force=True)
     for name in (*story.FILES, "notes.txt"):

@@ -38,8 +38,8 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def sentence(result):
-    assert result.exit_code == 1, result.output
+def sentence(result, code=1):
+    assert result.exit_code == code, result.output
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
     return line
@@ -497,8 +497,8 @@ def test_files_are_replaced_only_by_force(undrawn, folder, ridge):
 
 def test_errors_are_one_sentence(folder, ridge, files, results):
     out = folder / "never.html"
-    assert "nothing to report on" in sentence(call("report", "--out", out))
-    assert "stands alone" in sentence(call("report", *files, "--results", results, "--out", out))
+    assert "nothing to report on" in sentence(call("report", "--out", out), 2)
+    assert "stands alone" in sentence(call("report", *files, "--results", results, "--out", out), 2)
     assert "named twice" in sentence(call("report", "--model", ridge, "--model", ridge, "--out", out))
     assert "holds no results" in sentence(call("report", "--results", folder / "nothing", "--out", out))
     plain = bw.BagRidgeClassifier().fit(np.arange(40.0)[:, None], np.arange(40) % 2)

@@ -454,6 +454,22 @@ def test_boosting_learns_from_shards(tmp_path):
 # -- networks ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_processes_share_the_rows_evenly_where_lanes_have_different_numbers_of_blocks(torch, tmp_path, world):
+    from bagwise.neural.lanes import Lanes
+
+    data, features = joined(*made_up([4] * 60))
+    shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
+    assert len(shards) == 20  # of 8 lanes, four have a block more
+    rows = [
+        sum(len(batch.x) for batch in Lanes(
+            shards, torch.from_numpy, width=3, rows=40, seed=0, lanes=8, rank=rank, world=world
+        ).epoch(0))
+        for rank in range(world)
+    ]  # fmt: skip
+    assert rows == [240 // world] * world
+
+
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])

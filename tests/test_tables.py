@@ -90,7 +90,7 @@ CALLS = {
     "key twice": ((EVENTS, REPORTS), {"keys": ["bag", "bag"]}, "keys names column 'bag' twice"),
     "kinds": ((EVENTS, wrong(bag=["1", "2", "3"])), {}, "'bag' is numbers in the events and text in the reports"),
     "lists": (({"bag": [[1], [2]], "x": [1, 2]}, {"bag": [[1], [2]], "count": [1, 1]}), {}, "'bag' holds array"),
-    "no value": ((EVENTS, {"bag": [1, 2, 3], "n": [1, 1, 1]}), {}, "counts or of proportions, one of the two"),
+    "no value": ((EVENTS, {"bag": [1, 2, 3], "n": [1, 1, 1]}), {}, r"counts \(count\) or of proportions \(proportion\), one"),
     "both": ((EVENTS, wrong(p=[1, 1, 1])), {"count": "count", "proportion": "p"}, "one of the two"),
     "no column": ((EVENTS, REPORTS), {"size": "rows"}, "the reports have no column 'rows': they have bag, count"),
     "a number": ((EVENTS, REPORTS), {"size": 3}, "size must be the name of a column, got 3"),
@@ -99,7 +99,7 @@ CALLS = {
     "key and count": ((EVENTS, REPORTS), {"keys": "bag", "count": "bag"}, "'bag' of the reports is named for two"),
     "one class": ((EVENTS, REPORTS), {"count": ["count"]}, "at least two columns, one per class"),
     "class twice": ((EVENTS, REPORTS), {"count": ["count", "count"]}, "'count' of the reports is named for two"),
-    "text": ((EVENTS, wrong(count=["1", "2", "<5"])), {}, "'count' of the reports holds string: convert it to num"),
+    "text": ((EVENTS, wrong(count=["1", "2", "<5"])), {}, "'count' of the reports holds text: convert it to num"),
     "dates": ((EVENTS, wrong(suppressed=[datetime.date(2020, 1, 1)] * 3)), {}, "'suppressed'.*holds date.*truth val"),
     "two noises": ((EVENTS, REPORTS), {"epsilon": 1, "noise_scale": 1}, "noise_scale and epsilon say the same"),
     "s² and ε": ((EVENTS, REPORTS), {"epsilon": 1, "noise_variance": 1}, "noise_variance and epsilon say the same"),
@@ -118,11 +118,11 @@ CALLS = {
     "no features": ((EVENTS, REPORTS), {"ignore": ["x"]}, "no column left to learn from"),
     "case": (({**EVENTS, "X": [1] * 6}, REPORTS), {}, "events: columns 'x' and 'X' are the same to the engine"),
     "one bag": (({"bag": [1, 1], "x": [1, 2]}, {"bag": [1], "count": [1]}), {}, "one bag can be used: at least 2"),
-    "no match": ((EVENTS, wrong(bag=[7, 8, 9])), {"on_mismatch": "drop"}, "no bag.*key columns of both tables hold"),
+    "no match": ((EVENTS, wrong(bag=[7, 8, 9])), {"on_mismatch": "drop"}, "no bag of the events.*key columns of both tables .bag. hold"),
     "no rows": (({"bag": pa.array([], pa.string()), "x": pa.array([], pa.int64())}, REPORTS), {}, "events are empty"),
     "no lines": ((EVENTS, {"bag": [], "count": []}), {"on_mismatch": "drop"}, "the reports are empty"),
     "empty": (({"bag": [], "x": []}, {"bag": [], "count": []}), {}, "the events are empty: there must be one"),
-    "aligned, no keys": ((EVENTS,), {"proportion": "x"}, "without reports, name the key columns"),
+    "aligned, no keys": ((EVENTS,), {"proportion": "x"}, "without reports, name the columns that say which bag"),
     "aligned, no column": ((EVENTS,), {"keys": "bag"}, "without reports, name the events' column of proportions"),
 }  # fmt: skip
 
@@ -361,7 +361,7 @@ def test_tables_of_the_user_stay_in_their_engine_and_nothing_is_left_there() -> 
     del rows
     beside = join(own.table("events"), pd.DataFrame(REPORTS))
     assert beside.connection is own
-    with pytest.raises(ValueError, match="holds string"):
+    with pytest.raises(ValueError, match="holds text"):
         join(own.table("events"), {"bag": [1, 2, 3], "count": ["a", "b", "c"]})
     del beside
     gc.collect()

@@ -271,10 +271,10 @@ TRAINED = {"number": [1.0], "text": ["a"], "day": [DAY], "moment": [MOMENT]}
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"number": ["1"]}, "column 'number' held numbers in training and is string now: convert it first"),
-        ({"day": ["x"]}, "column 'day' held dates in training and is string now"),
-        ({"moment": [DAY]}, "column 'moment' held times of day in training and is date now"),
-        ({"text": [["a"]]}, "column 'text' held categories in training and is array<string> now"),
+        ({"number": ["1"]}, "column 'number' held numbers in training and text now: convert it first"),
+        ({"day": ["x"]}, "column 'day' held dates in training and text now"),
+        ({"moment": [DAY]}, "column 'moment' held times of day in training and dates now"),
+        ({"text": [["a"]]}, "column 'text' held categories in training and array<string> now"),
         ({"text": None}, "column 'text' is missing: the model was trained with it"),
     ],
 )

@@ -38,25 +38,26 @@ class Leaks:
 
     def __str__(self) -> str:
         lines = [
-            f"leaks: {self.single_row_bags} bags of one row, {self.pure_bags} larger bags all 0 or all 1, "
-            f"{self.revealed_rows} individual labels revealed"
+            f"leaks: {self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
+            f"{self.revealed_rows:,} individual labels revealed"
         ]
         if self.certainty is not None:
             lines.append(
                 f"  the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
-                f"(median over rows), {self.certainty[4]:.2f} at most; {self.nearly_certain_rows} labels that are not "
-                f"revealed are guessed with {NEARLY:.0%} or more"
+                f"(median over rows), {self.certainty[4]:.2f} at most; {self.nearly_certain_rows:,} labels that are "
+                f"not revealed are guessed with {NEARLY:.0%} or more"
             )
         if self.exposed_rows:
-            rows = "" if not self.noised_rows else f" of {self.exposed_rows} rows"
+            rows = "" if not self.noised_rows else f" of {self.exposed_rows:,} rows"
             lines.append(
                 f"  reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
                 "but one, learns the last"
             )
         if self.noised_rows:
             lines.append(
-                f"  noise is declared on the reports of {self.noised_rows} rows: none makes a label certain; if it was "
-                "drawn for an ε, it lets an insider's odds of a label change by a factor of exp(ε) at most (but for δ)"
+                f"  noise is declared on the reports of {self.noised_rows:,} rows: none makes a label certain; if it "
+                "was drawn for an ε, it lets an insider's odds of a label change by a factor of exp(ε) at most (but "
+                "for δ)"
             )
         return "\n".join(lines)
 

@@ -78,12 +78,12 @@ class Diagnosis:
 
     def __str__(self) -> str:
         low, _, middle, _, high = self.sizes
+        sizes = f"{high:,} rows" if low == high else f"{low:,} to {high:,} rows (median {middle:,})"
         unusual = [f for f in (self.proportions, *self.features, *self.drift) if f.p_value < self.level]
         names, more = self.untestable[:_NAMED], len(self.untestable) - _NAMED
         lines = [
             f"verdict: {self.verdict}",
-            f"{self.n_bags} bags of {low} to {high} rows (median {middle}); {self.n_rows} rows in bags, "
-            f"{self.n_outside} in none",
+            f"{self.n_bags:,} bags of {sizes}; {self.n_rows:,} rows in bags, {self.n_outside:,} in none",
             *(
                 f"  {f.subject}: variation {f.ratio:.3g} times that of random bags (p = {f.p_value:.2g})"
                 for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]

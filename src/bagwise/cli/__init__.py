@@ -8,8 +8,10 @@ import typer
 
 import bagwise
 from bagwise.cli import analyst, planning, reporting, research, together
+from bagwise.cli.common import Commands
 
 app = typer.Typer(
+    cls=Commands,
     help="Learn about individuals when labels are known only for groups.\n\nStart with: bagwise demo",
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
@@ -32,13 +34,14 @@ def main(version: Version = False) -> None:
 
 
 _TABLES, _PAPER = "Two tables in, a scored table out", "The paper, and comparisons"
-_MANY, _BEFORE = "A network by several processes", "Before any data"
+_MANY, _BEFORE = "A network by several processes", "Before publishing"
 
 app.command()(research.demo)
-for _command in (analyst.bag, analyst.diagnose, analyst.fit, analyst.evaluate, analyst.predict, analyst.inspect):
+for _command in (analyst.diagnose, analyst.fit, analyst.evaluate, analyst.predict, analyst.inspect):
     app.command(rich_help_panel=_TABLES)(_command)
 app.command(rich_help_panel=_TABLES)(reporting.report)
-app.command(rich_help_panel=_BEFORE)(planning.plan)
+for _command in (planning.plan, analyst.bag):
+    app.command(rich_help_panel=_BEFORE)(_command)
 for _command in (together.gather, together.train):
     app.command(rich_help_panel=_MANY)(_command)
 for _command in (research.reproduce, research.reproduction, research.bench):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Force, Json, Seed, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.common import Debug, Force, Json, Misuse, Seed, answer, check_free, one_sentence_errors, show_progress
 from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
 
 
@@ -52,7 +54,10 @@ def bag(
         float | None, typer.Option(help="Label differential privacy: counts get noise that no seed repeats.")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="With it noise is Gaussian; without, Laplace.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Withhold reports whose noised count is below.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Withhold reports whose noised count is below this, which biases what is learned."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="To deal the same bags again; secret if not given.")] = None,
     memory: Memory = None,
     force: Force = False,
@@ -60,6 +65,8 @@ def bag(
     debug: Debug = False,
 ) -> None:
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
+    if size is None and by is None:
+        raise Misuse("say how bags are made: pass --size, --by, or both.")
     with show_progress() as progress, source_of(table) as source:
         from bagwise import tables
 
@@ -112,7 +119,7 @@ def fit(
     joined: Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model, typer.Option(help="auto tries the others and keeps what is best on held-out bags.")
+        Model, typer.Option(help="auto tries boosting, ridge and, with torch, networks; held-out bags decide.")
     ] = Model.auto,
     hold_out: Annotated[
         float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
@@ -125,8 +132,10 @@ def fit(
     engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
         Engine.here
     ),
-    processes: Annotated[int, typer.Option(min=1, help="Processes of --engine torchrun.")] = 2,
-    time_budget: Annotated[float | None, typer.Option(min=0, help="Seconds that auto may take.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes of --engine torchrun; 2 if not given.")
+    ] = None,
+    time_budget: Annotated[float | None, typer.Option(min=1, help="Seconds that auto may take.")] = None,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -138,7 +147,13 @@ def fit(
     check_free(out, force=force)
     saving.check_free(out, force=True)
     if engine is Engine.torchrun and model is not Model.network:
-        raise ValueError("--engine torchrun trains networks: pass --model network, too.")
+        raise Misuse("--engine torchrun trains networks: pass --model network, too.")
+    if processes is not None and engine is not Engine.torchrun:
+        raise Misuse("--processes belongs to --engine torchrun: pass that, too.")
+    if time_budget is not None and model is not Model.auto:
+        raise Misuse("--time-budget belongs to --model auto: leave it out, or pass that.")
+    if refit and not hold_out:
+        raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
@@ -148,7 +163,7 @@ def fit(
             if engine is Engine.torchrun:
                 from bagwise.cli.together import fit_in_processes
 
-                return fit_in_processes(bags, processes, progress, seed=seed, **columns)
+                return fit_in_processes(bags, processes or 2, progress, seed=seed, **columns)
             return tables.fit(
                 bags, model.value, time_budget=time_budget, random_state=seed, progress=progress, **columns
             )
@@ -158,7 +173,8 @@ def fit(
         evaluation = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            evaluation = tables.evaluate(fitted, held_out)
+            with _told_below(as_json):
+                evaluation = tables.evaluate(fitted, held_out)
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
@@ -174,7 +190,9 @@ def fit(
 def evaluate(
     folder: ModelFolder,
     joined: Joined | None,
-    level: Annotated[float, typer.Option(min=0.5, max=0.999, help="Level of the intervals.")] = 0.95,
+    level: Annotated[
+        float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -185,7 +203,9 @@ def evaluate(
         stored = saving.inspect(folder).about.get("evaluation")
         if stored is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
-        answer(as_json, stored, *_measured(stored))
+        if level is not None and abs(level - stored["level"]) > 1e-9:
+            raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
+        answer(as_json, stored, *_measured(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
@@ -197,7 +217,8 @@ def evaluate(
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        found = tables.evaluation_facts(tables.evaluate(_load(folder), data, level=level))
+        with _told_below(as_json):
+            found = tables.evaluation_facts(tables.evaluate(_load(folder), data, level=level or 0.95))
     answer(as_json, found, *_measured(found))
 
 
@@ -216,7 +237,7 @@ def predict(
     if out != "-":
         check_free(Path(out), force=force)
     elif as_json:
-        raise ValueError("--json and scores on standard output exclude each other: pass --out.")
+        raise Misuse("--json and scores on standard output exclude each other: pass --out.")
     with show_progress() as progress, source_of(table) as source:
         from bagwise import tables
 
@@ -254,7 +275,7 @@ def roles_of(text: str | None) -> dict[str, str]:
     pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
     wrong = [pair for pair in pairs if len(pair) != 2]
     if wrong:
-        raise ValueError(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
+        raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
     return {name.strip(): role.strip() for name, role in pairs}
 
 
@@ -266,6 +287,17 @@ def _load(folder: Path) -> Any:
     if not isinstance(model, TableModel):
         raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
     return model
+
+
+@contextmanager
+def _told_below(as_json: bool) -> Iterator[None]:
+    """No warning of bags that are not random: the answer says it, unless it is for machines."""
+    from bagwise.evaluation import BagsNotRandomWarning
+
+    with warnings.catch_warnings():
+        if not as_json:
+            warnings.simplefilter("ignore", BagsNotRandomWarning)
+        yield
 
 
 # -- answers ------------------------------------------------------------------------------------------------------
@@ -284,7 +316,7 @@ def description(about: dict[str, Any]) -> list[str]:
     used = [column for column in about["columns"] if column["role"] != "ignored"]
     ignored = [column for column in about["columns"] if column["role"] == "ignored"]
     roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
-    lines = [f"Model: {about['model']}, {about['estimator']}.", about["tables"], f"Columns: {roles}."]
+    lines = [f"Model: {about['model']} ({about['estimator']}).", about["tables"], f"Columns: {roles}."]
     if ignored:
         lines.append(
             "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
@@ -292,19 +324,23 @@ def description(about: dict[str, Any]) -> list[str]:
     if about.get("trials"):
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):", *about["trials"]]
     if about["evaluation"] is not None:
-        refitted = " (before the last fit, which took these bags in)" if about["refitted"] else ""
-        lines += ["", f"On bags that were held out{refitted}:", *_measured(about["evaluation"])]
-    lines += ["", "Predictions move by, when a column is shuffled:"]
+        lines += ["", *_measured(about["evaluation"], "held-out ")]
+        if about["refitted"]:
+            lines.append("  Measured before the last fit, which took these bags in.")
+    lines += ["", "Mean change of a prediction when a column is shuffled:"]
     lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
     return [*lines, ""]
 
 
-def _measured(found: dict[str, Any]) -> list[str]:
-    lines = [f"from {found['bags']:,} bags ({found['rows']:,} rows), without labels, {found['level']:.0%} intervals:"]
-    for name in ("accuracy", "brier", "log_loss", "auc"):
+def _measured(found: dict[str, Any], which: str = "") -> list[str]:
+    lines = [
+        f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
+        "intervals:"
+    ]
+    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
         if found.get(name) is not None:
             value = found[name]
-            lines.append(f"  {name:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
+            lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
     if found["randomness"] < 1e-6:
-        lines.append("  The bags are not random: these numbers may be biased; bagwise diagnose says more.")
+        lines.append("  The bags are not random: do not rely on these numbers; see bagwise diagnose.")
     return lines

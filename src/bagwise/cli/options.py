@@ -15,6 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
+from bagwise.cli.common import Misuse
+
+_LAST = ("force", "as_json", "debug")  # in every command
+
 Joined = Callable[[Any], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined."""
 
@@ -28,17 +32,30 @@ class Mismatch(StrEnum):
 
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
 Events = Annotated[str, typer.Argument(help=f"Rows with features and bag keys. {SOURCE}")]
-Reports = Annotated[str | None, typer.Argument(help="One line per bag: keys, count or proportion, maybe size, noise.")]
+Reports = Annotated[
+    str | None,
+    typer.Argument(
+        help="One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have "
+        "--proportion."
+    ),
+]
 Keys = Annotated[str | None, typer.Option(help="Key columns, as a,b; those that both tables have if not given.")]
-Count = Annotated[str | None, typer.Option(help="Reports' column of positives, or one per class, as a,b,c.")]
-Proportion = Annotated[str | None, typer.Option(help="Reports' column of proportions, or one per class.")]
-SizeColumn = Annotated[str | None, typer.Option("--size", help="Reports' column of sizes, to be checked.")]
-NoiseVariance = Annotated[str | None, typer.Option(help="Variance of noise on counts: a column or a number.")]
-NoiseScale = Annotated[str | None, typer.Option(help="Scale of Laplace noise on counts: a column or a number.")]
-Epsilon = Annotated[str | None, typer.Option(help="Epsilon of Laplace noise on counts: a column or a number.")]
-Suppressed = Annotated[str | None, typer.Option(help="Reports' column that marks withheld reports.")]
+
+
+def _column(meaning: str, name: str, *option: str) -> Any:
+    """An option that names a column, which is found by itself if it has the usual name."""
+    return typer.Option(*option, help=f"{meaning}; {name} if there is one.")
+
+
+Count = Annotated[str | None, _column("Reports' column of positive counts, or one per class, as a,b,c", "count")]
+Proportion = Annotated[str | None, _column("Reports' column of proportions, or one per class", "proportion")]
+SizeColumn = Annotated[str | None, _column("Reports' column of sizes, to be checked", "size", "--size")]
+NoiseVariance = Annotated[str | None, _column("Variance of noise on counts: a number or a column", "noise_variance")]
+NoiseScale = Annotated[str | None, _column("Scale of Laplace noise on counts: a number or a column", "noise_scale")]
+Epsilon = Annotated[str | None, _column("Epsilon of Laplace noise on counts: a number or a column", "epsilon")]
+Suppressed = Annotated[str | None, _column("Reports' column that marks withheld reports", "suppressed")]
 Ignore = Annotated[str | None, typer.Option(help="Columns of the events that are no features, as a,b.")]
-OnMismatch = Annotated[Mismatch, typer.Option(help="drop: leave out bags that do not fit.")]
+OnMismatch = Annotated[Mismatch, typer.Option(help="Bags that do not fit: an error, or left out.")]
 Roles = Annotated[
     str | None,
     typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
@@ -80,13 +97,19 @@ def with_tables(*, first: str | None = None, required: bool = True) -> Callable[
         def run(**options: Any) -> None:
             tables = {name: options.pop(name) for name in shared}
             named = tables["events"] is not None
+            given = [name for name in shared if tables[name] not in (None, shared[name].default)]
+            if given and not named:
+                option = f"--{given[0].replace('_', '-')}"
+                raise Misuse(f"{option} says something about tables: pass events and reports, too.")
             command(joined=functools.partial(_join, tables) if named else None, **options)
 
         events = shared["events"] if required else _optional(shared["events"])
         arguments = [*([own[first]] if first else []), events, shared["reports"]]
         mine = [own[name] for name in own if name not in ("joined", first)]
         rest = [shared[name] for name in shared if name not in ("events", "reports")]
-        merged = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*arguments, *mine, *rest)]
+        last = [one for one in mine if one.name in _LAST]
+        first_ones = [one for one in mine if one.name not in _LAST]
+        merged = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*arguments, *first_ones, *rest, *last)]
         run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in merged}
         del run.__wrapped__
@@ -108,6 +131,8 @@ def source_of(path: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory(prefix="bagwise-") as folder:
         start = sys.stdin.buffer.read(4)
+        if not start:
+            raise ValueError("standard input is empty: pipe a CSV or Parquet table into it.")
         file = Path(folder) / ("input.parquet" if start == b"PAR1" else "input.csv")
         with file.open("wb") as target:
             target.write(start)
@@ -118,6 +143,8 @@ def source_of(path: str) -> Iterator[str]:
 @contextmanager
 def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
     """Events and reports as the options of a command name them."""
+    if options["reports"] == "-":
+        raise Misuse("only the events can come from standard input: name a file of reports.")
     with source_of(options["events"]) as events:
         from bagwise import tables
 

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Json, Seed, answer, one_sentence_errors, show_progress
-from bagwise.cli.options import SOURCE, names_of
+from bagwise.cli.analyst import Model
+from bagwise.cli.common import Debug, Json, Misuse, Seed, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.options import SOURCE, names_of, source_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_PICTURES = (".png", ".svg", ".pdf")
 
 
 @one_sentence_errors
@@ -29,7 +32,7 @@ def plan(
     pilot: Annotated[str | None, typer.Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
     label: Annotated[str | None, typer.Option(help="Column of labels of the pilot.")] = None,
     positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
-    model: Annotated[str, typer.Option(help="What the pilot fits: ridge, boosting, network, sgd or auto.")] = "ridge",
+    model: Annotated[Model, typer.Option(help="What the pilot fits.")] = Model.ridge,
     repetitions: Annotated[int, typer.Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
     figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = Path(
         "bagwise-plan.png"
@@ -44,10 +47,17 @@ def plan(
     be sure to come. With --pilot, a table with labels, also the accuracy that a model reaches, by putting it in bags.
     """
     if (pilot is None) != (label is None):
-        raise ValueError("a pilot needs both: --pilot, a table with labels, and --label, their column.")
+        raise Misuse("a pilot needs both: --pilot, a table with labels, and --label, their column.")
+    if positive is not None and pilot is None:
+        raise Misuse("--positive belongs to --pilot: pass that, too.")
     if not 0 < prior < 1:
-        raise ValueError(f"prior must lie between 0 and 1, got {prior}.")
-    with show_progress() as progress:
+        raise Misuse(f"--prior must lie between 0 and 1, got {prior}.")
+    if rows is None and regret is None:
+        raise Misuse("pass --rows, --regret, or both.")
+    if figure.suffix.lower() not in _PICTURES:
+        raise Misuse(f"--figure {figure} has an unknown ending: name a file {', '.join(_PICTURES)}.")
+    check_free(figure, force=True)
+    with show_progress() as progress, source_of(pilot or "") as source:
         from bagwise import planning
         from bagwise._files import replacing
         from bagwise.planning.figure import plan_figure
@@ -68,12 +78,12 @@ def plan(
         if pilot is not None:
             assert label is not None
             measured = planning.pilot(
-                pilot,
+                source,
                 label=label,
                 sizes=question.sizes or (16, 64, 256),
                 epsilons=question.epsilons,
                 positive=positive,
-                model=model,
+                model=model.value,
                 repetitions=repetitions,
                 random_state=seed,
                 progress=progress,
@@ -91,9 +101,9 @@ def _sizes(text: str | None) -> tuple[int, ...]:
     try:
         sizes = tuple(int(one) for one in names_of(text) or [])
     except ValueError:
-        raise ValueError(f"bag sizes must be whole numbers, as in 64 or 16,64,256, got {text!r}.") from None
+        raise Misuse(f"--bag-size must be whole numbers, as in 64 or 16,64,256, got {text}.") from None
     if sizes and min(sizes) < 1:
-        raise ValueError(f"bag sizes must be at least 1, got {min(sizes)}.")
+        raise Misuse(f"--bag-size must be at least 1, got {min(sizes)}.")
     return tuple(sorted(set(sizes)))
 
 
@@ -108,9 +118,16 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _table(found: pd.DataFrame) -> str:
-    return found.rename(columns=lambda name: name.replace("_", " ")).to_string(
-        index=False, na_rep="–", float_format=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.2g}"
-    )
+    shown = found.assign(epsilon=[f"{e:g}" if e == e else "none" for e in found["epsilon"]])  # missing: no noise
+    for name in shown.columns.drop("epsilon"):
+        shown[name] = [_digits(value) for value in shown[name]]
+    return shown.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False)
+
+
+def _digits(value: float) -> str:
+    if not value < float("inf"):
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2g}"
 
 
 def _measured(measured: pd.DataFrame) -> str:

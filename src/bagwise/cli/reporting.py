@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Force, Json, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.common import Debug, Force, Json, Misuse, answer, check_free, one_sentence_errors, show_progress
 from bagwise.cli.options import Joined, with_tables
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ def report(
     context: typer.Context,
     joined: Joined | None,
     model: Annotated[
-        list[Path] | None, typer.Option(help="Folder that bagwise fit wrote; several, to compare them.")
+        list[Path] | None,
+        typer.Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them."),
     ] = None,
     results: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
@@ -37,14 +38,14 @@ def report(
     """Write one HTML file to look at and to send: a diagnosis, a model, a comparison, or a reproduction run.
 
     Tables alone are diagnosed. With --model, the model is judged by the bags of the tables that it was not fitted to;
-    without tables, the page tells what the model's file does.
+    without tables, the page shows what was stored with the model.
     """
     check_free(out, force=force)
     folders = model or []
     if results is not None and (folders or joined is not None):
-        raise ValueError("--results stands alone: leave out tables and --model, or write another page for them.")
+        raise Misuse("--results stands alone: leave out tables and --model, or write another page for them.")
     if results is None and not folders and joined is None:
-        raise ValueError("there is nothing to report on: name events and reports, --model, or --results.")
+        raise Misuse("there is nothing to report on: name events and reports, --model, or --results.")
     command = _command(context)
     with show_progress() as progress:
         from bagwise.report import write

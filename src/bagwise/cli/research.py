@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bagwise.cli.common import Debug, Seed, one_sentence_errors, show, show_progress
+from bagwise.cli.common import Debug, Misuse, Seed, one_sentence_errors, show, show_progress
 
 
 class Experiment(StrEnum):
@@ -41,7 +43,7 @@ class BenchScale(StrEnum):
 @one_sentence_errors
 def demo(
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
-    rows: Annotated[int, typer.Option(help="Impressions in the log.")] = 200_000,
+    rows: Annotated[int, typer.Option(help="Impressions in the log, at least 10,240.")] = 200_000,
     seed: Seed = 0,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
     debug: Debug = False,
@@ -81,7 +83,7 @@ def reproduce(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="TOML file: fields of PaperConfig, SamplesConfig or VarianceConfig to change.",
+            help="TOML file with settings to change; a wrong key is answered with all keys.",
         ),
     ] = None,
     debug: Debug = False,
@@ -94,10 +96,10 @@ def reproduce(
     """
     out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
     if experiment is Experiment.all and config is not None:
-        raise ValueError("all takes no config file: give it to one experiment at a time.")
+        raise Misuse("all takes no config file: give it to one experiment at a time.")
     chosen = [one for one in Experiment if one is not Experiment.all] if experiment is Experiment.all else [experiment]
     for one in chosen:
-        with show_progress() as progress:
+        with _going_on(), show_progress() as progress:
             from bagwise.datasets import show_downloads
             from bagwise.experiments import reproduction
 
@@ -111,12 +113,12 @@ def reproduce(
 
 @one_sentence_errors
 def reproduction(
-    results: Annotated[Path, typer.Option(file_okay=False, help="Folder with what `bagwise reproduce` stored.")] = Path(
+    results: Annotated[Path, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = Path(
         "bagwise-results"
     ),
-    page: Annotated[Path, typer.Option(dir_okay=False, help="Markdown file; figures go beside it.")] = Path(
-        "bagwise-results/reproduction.md"
-    ),
+    page: Annotated[
+        Path, typer.Option(dir_okay=False, help="Markdown file, replaced if there; figures go beside it.")
+    ] = Path("bagwise-results/reproduction.md"),
     debug: Debug = False,
 ) -> None:
     """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
@@ -131,23 +133,27 @@ def bench(
         "bagwise-results"
     ),
     report: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Markdown file for the tables; beside the rows if not given.")
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Markdown file for the tables, replaced if there; beside the rows if not given."
+        ),
     ] = None,
     scale: Annotated[
         BenchScale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
     ] = BenchScale.full,
     config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file: fields of BenchConfig to change.")
+        Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file with settings to change.")
     ] = None,
     debug: Debug = False,
 ) -> None:
     """Compare all methods: ours, the paper's losses, baselines, llp-learn and the supervised ceiling.
 
     Accuracy, AUC, Brier score and seconds on Adult, Criteo, digits and the synthetic log, by bag size.
-    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA.
+    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA or
+    are downloaded; Criteo's must be there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with show_progress() as progress:
+    with _going_on(), show_progress() as progress:
         from bagwise._files import replacing
         from bagwise.datasets import show_downloads
         from bagwise.experiments import bench as room
@@ -165,6 +171,15 @@ def bench(
         with replacing(tables) as (temporary,):
             temporary.write_text(text, encoding="utf-8")
     show(*text.splitlines(), "", f"Written: {rows}, {tables}")
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
+        raise
 
 
 def _short(value: float) -> str:

@@ -25,6 +25,7 @@ from bagwise.cli.common import (
     Debug,
     Force,
     Json,
+    Misuse,
     Seed,
     answer,
     check_free,
@@ -60,7 +61,7 @@ def gather(
     debug: Debug = False,
 ) -> None:
     """Sort the rows of bags into shards on disk, from which bagwise train learns in one process or many."""
-    check_free(out, force=False)
+    check_free(out)
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
@@ -74,7 +75,8 @@ def gather(
                 tables.write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
             _save_recipe(tables.Recipe(features, data.keys, data.classes, train.summary, data.summary), new)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
-    told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks. Written: {out}"
+    left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
+    told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks{left}. Written: {out}"
     answer(as_json, facts, str(data.summary), told)
 
 
@@ -83,7 +85,9 @@ def train(
     shards: Annotated[Path, typer.Argument(help="Folder that bagwise gather wrote.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, as 300,300.")] = "32",
-    learning_rate: Annotated[float | None, typer.Option(help="Chosen on held-out bags if not given.")] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Learning rate; chosen on held-out bags if not given.")
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
     ] = None,
@@ -310,6 +314,9 @@ def _recipe(shards: Path) -> Any:
 
 def _widths(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(width) for width in text.split(",") if width.strip())
+        widths = tuple(int(width) for width in text.split(",") if width.strip())
     except ValueError:
-        raise ValueError(f"--hidden must be whole numbers, as 300,300; got {text!r}.") from None
+        widths = (0,)
+    if min(widths, default=1) < 1:
+        raise Misuse(f"--hidden must be whole numbers of at least 1, as 300,300, got {text}.")
+    return widths

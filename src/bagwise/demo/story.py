@@ -149,8 +149,8 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
     found = sorted(path.name for path in folder.glob("[!.]*"))
     if found and not set(FILES).issubset(found) and not force:
         raise FileExistsError(
-            f"{folder} holds {found[0]} and is not the demo's own: name another folder, or use --force "
-            "(force=True in Python)."
+            f"{folder} holds {found[0]!r}, which is not the demo's: name another folder (out), or write there all the "
+            "same (force)."
         )
 
 

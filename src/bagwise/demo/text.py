@@ -19,9 +19,9 @@ def story(result: DemoResult) -> Iterator[str]:
     (ridge,) = (row for row in result.of(RIDGE) if row.size == result.size)
     yield f"A simulated advertising log: {result.impressions:,} impressions, {result.prior:.1%} of them converted."
     yield f"Conversions are reported for {result.bags:,} bags of {result.size} impressions, never for one alone."
-    yield f"bagwise.diagnose finds the bags {result.verdict}."
+    yield f"The diagnosis finds the bags {result.verdict}."
     yield f"A linear model learned from the bags is right on {ridge.accuracy:.1%} of the impressions it has not seen;"
-    yield f"from held-out bags, without any label, bagwise.evaluate estimated {_percent(ridge.estimated_accuracy)}."
+    yield f"from held-out bags, without any label, that was estimated as {_percent(ridge.estimated_accuracy)}."
     yield f"Always guessing the same: {constant.accuracy:.1%}. Learning from individual labels: {ceiling.accuracy:.1%}."
     yield f"Knowing every true probability: {result.best_accuracy:.1%}."
 

@@ -74,7 +74,7 @@ class Checkpoints:
         name = differs[0]
         raise ValueError(
             f"{self.folder} holds checkpoints of another training ({name} was {short(before.get(name))}, now it is "
-            f"{short(task[name])}): name another folder, or remove it."
+            f"{short(task[name])}): name another folder (checkpoints), or remove this one."
         )
 
     def decide(self, task: dict[str, Any], settings: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ class Lanes:
     ) -> None:
         self.source, self.read, self.width, self.rows, self.seed = source, read, width, rows, seed
         self._lanes = np.array_split(np.arange(len(source)), check_lanes(source, lanes, world))
-        self._mine = np.array_split(np.arange(len(self._lanes)), world)[rank]
+        self._mine = np.arange(len(self._lanes))[rank::world]  # the first lanes may have a block more: deal them out
 
     @cached_property
     def n_batches(self) -> int:

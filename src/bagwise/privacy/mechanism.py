@@ -89,7 +89,7 @@ def check_budget(epsilon: Any, delta: Any) -> None:
     if not _is_number(epsilon) or epsilon <= 0:
         raise ValueError(f"epsilon must be a finite number above 0, got {epsilon!r}.")
     if delta is not None and not (_is_number(delta) and 0 < delta < 1):
-        raise ValueError(f"delta must lie between 0 and 1, or be None for Laplace noise, got {delta!r}.")
+        raise ValueError(f"delta must lie between 0 and 1, or be left out for Laplace noise, got {delta!r}.")
 
 
 def budget_for(epsilon: float, delta: float | None, *, classes: bool) -> Budget:

@@ -190,3 +190,16 @@ def _plainly() -> Iterator[None]:
         raise MemoryError(f"DuckDB ran out of memory: {one_line(error)}") from error
     except duckdb.Error as error:
         raise ValueError(f"the tables cannot be read: {one_line(error)}") from error
+
+
+def kind_of(type_: Any) -> str:
+    """What a column holds, in words; keys of different kinds never match."""
+    if type_.is_numeric():
+        return "numbers"
+    if type_.is_string():
+        return "text"
+    if type_.is_timestamp() and type_.timezone is not None:
+        return "times of a time zone"
+    if type_.is_timestamp() or type_.is_date():
+        return "dates"
+    return str(type_).lower()

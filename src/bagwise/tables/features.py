@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bagwise.tables.engine import kind_of
 from bagwise.tables.roles import MAX_LEVELS, Column, Made, Role, fits, infer
 
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
@@ -97,7 +98,7 @@ class Features:
             if not fits(column.role, type_) or (column.has_hours and not type_.is_timestamp()):
                 kind = "times of day" if column.has_hours else _HELD[column.role]
                 raise ValueError(
-                    f"column {column.name!r} held {kind} in training and is {str(type_).lower()} now: convert it first."
+                    f"column {column.name!r} held {kind} in training and {kind_of(type_)} now: convert it first."
                 )
 
     def matrix(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.float64]:

@@ -23,11 +23,16 @@ def summarise(lines: Any, keys: Keys, columns: ReportColumns, connection: Any, *
     problems = _problems(found, columns, aligned)
     wrong = [problem for problem in problems if not problem.expected]
     hint = _hint(found, columns)
-    if wrong and not drop:
-        more = f" (and {len(wrong) - 1} more kinds of mismatch)" if len(wrong) > 1 else ""
+    if wrong and not found["matched"] and not aligned:
         raise ValueError(
-            f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave them out with on_mismatch='drop' "
-            "(--on-mismatch drop)."
+            f"no bag of the events has a report ({wrong[0]}): check that the key columns of both tables "
+            f"({', '.join(keys.names)}) hold the same values."
+        )
+    if wrong and not drop:
+        others = len(wrong) - 1
+        more = f" (and {others} more kind{'s' if others > 1 else ''} of mismatch)" if others else ""
+        raise ValueError(
+            f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave such bags out with on_mismatch='drop'."
         )
     if found["bags"] < 2:
         said = f" ({problems[0]})" if problems else ""
@@ -113,7 +118,7 @@ def _hint(found: Mapping[str, Any], columns: ReportColumns) -> str:
     if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
         return ""
     if not found["no_counts"]:
-        return "if these are counts, name the column with count"
+        return "if these are counts, name the column as such (count)"
     if found["least"] >= 0 and found["greatest"] <= 100:
         return "if these are percentages, divide them by 100"
     return ""

@@ -265,6 +265,6 @@ def _enough_memory() -> Iterator[None]:
         if "Out of Memory" not in str(error):
             raise
         raise MemoryError(
-            "DuckDB has too little memory to sort the events: give it more, connect(memory=…), or fewer threads, "
+            "DuckDB has too little memory to sort the events: give it more (memory), or fewer threads, "
             "connect(threads=1)."
         ) from error

@@ -48,8 +48,11 @@ class Held:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
         spent = "" if self.budget is None else f" Spent: {self.budget}"
+        sizes = f"{self.smallest:,} to {self.largest:,} rows"
+        if self.smallest == self.largest:
+            sizes = f"{self.largest:,} row{'s' if self.largest > 1 else ''}"
         return (
-            f"{self.rows:,} rows in {self.bags:,} bags of {self.smallest:,} to {self.largest:,}; key: "
+            f"{self.rows:,} rows in {self.bags:,} bag{'s' if self.bags > 1 else ''} of {sizes}; key: "
             f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
         )
 
@@ -166,11 +169,16 @@ def classes_of(
     column = rows[label]
     missing = execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
     if missing:
-        raise ValueError(f"column {label!r} is empty in {missing:,} rows: every row needs a label.")
+        raise ValueError(
+            f"column {label!r} is empty in {missing:,} row{'s' if missing > 1 else ''}: every row needs a label."
+        )
     text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
     values = fetch(text, connection).column("value").to_pylist()
-    if len(values) > 1000:
-        raise ValueError(f"column {label!r} has more than 1,000 values: labels must be classes.")
+    if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
+        many = "more than 1,000" if len(values) > 1000 else len(values)
+        raise ValueError(
+            f"column {label!r} has {many} values: labels must be classes; name them if they are (classes)."
+        )
     if given is not None:
         others = [value for value in values if value not in given]
         if others:
@@ -179,6 +187,10 @@ def classes_of(
     if len(values) < 2 and not noised:
         raise ValueError(f"column {label!r} has one value only: there is nothing to learn.")
     if positive is not None:
+        if positive not in values and column.type().is_boolean():
+            raise ValueError(
+                f"column {label!r} was read as truth values, false and true: name one of them as positive, or none."
+            )
         if positive not in values:
             raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
         return None, [positive]

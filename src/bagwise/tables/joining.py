@@ -71,7 +71,9 @@ def join(
         names = chosen(keys, rows, lines, given)
         columns = ReportColumns.guessed(source.columns, given, never=() if lines is not None else ("count", "size"))
         if lines is None and columns.proportion is None:
-            raise ValueError("without reports, name the events' column of proportions, which is constant in a bag.")
+            raise ValueError(
+                "without reports, name the events' column of proportions (proportion), which is constant in a bag."
+            )
         columns.check(source, list(dict.fromkeys(names)))
         joint = Keys.of(names, rows, source)
     except ValueError:

@@ -32,10 +32,15 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
         raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
+    if bags < 5:
+        raise ValueError(
+            f"{bags} bags are too few to hold any out, 3 to measure on and 2 to learn from being the least: hold out "
+            "none, or pass tables with more bags."
+        )
     if bags - held_out < 2 or held_out < 3:
         raise ValueError(
-            f"there are {bags} bags only, of which {held_out} would be held out: 3 must be, and 2 left to learn from; "
-            "hold out a larger share, or nothing, or pass a larger table."
+            f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
+            "from; hold out another share, or none."
         )
     first = bags - held_out
     return _some(data, data.bags[NUMBER] < first), _some(data, data.bags[NUMBER] >= first, shift=first)
@@ -94,14 +99,18 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
     table = fetch(features.select(rows, NUMBER), data.connection)
     matrix = features.matrix(table)
-    frame = pd.DataFrame(
-        {
-            made.name: matrix[:, i]
-            if made.levels is None
-            else pd.Categorical.from_codes(np.nan_to_num(matrix[:, i], nan=-1).astype(int), list(made.levels))
-            for i, made in enumerate(features.made)
-        }
-    )
+    columns: dict[str, Any] = {}
+    for made, values in zip(features.made, matrix.T, strict=True):
+        missing = np.isnan(values)
+        if made.levels is not None:
+            codes = np.where(missing, -1, values).astype(int)
+            columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
+            continue
+        if missing.any():  # whether a value is missing may be grouped, too
+            columns[f"{made.name}, missing"] = missing
+            values = np.where(missing, 0.0 if missing.all() else np.median(values[~missing]), values)
+        columns[made.name] = values
+    frame = pd.DataFrame(columns)
     number = table.column(NUMBER).to_numpy()
     bags = _bags(data, number)
     proportion = np.asarray(bags.proportion)[bags.code]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from bagwise.tables.engine import kind_of
 from bagwise.tables.reports import names_of, no_keys, without_nan
 
 
@@ -49,7 +50,7 @@ def chosen(keys: Sequence[str] | str | None, events: Any, reports: Any, given: M
     if keys:
         return [keys] if isinstance(keys, str) else list(keys)
     if reports is None:
-        raise ValueError("without reports, name the key columns: the columns that say which bag a row is in.")
+        raise ValueError("without reports, name the columns that say which bag a row is in (keys).")
     named = {one for value in given.values() for one in names_of(value)}
     taken = {*named, *no_keys(reports.columns)}
     common = [name for name in reports.columns if name in events.columns and name not in taken]
@@ -63,28 +64,15 @@ def chosen(keys: Sequence[str] | str | None, events: Any, reports: Any, given: M
 
 def _common(name: str, mine: Any, theirs: Any) -> str | None:
     """The type in which two columns are compared, None for their own."""
-    if _kind(mine) != _kind(theirs):
+    if kind_of(mine) != kind_of(theirs):
         raise ValueError(
-            f"key column {name!r} is {_kind(mine)} in the events and {_kind(theirs)} in the reports: convert one of "
-            "them."
+            f"key column {name!r} is {kind_of(mine)} in the events and {kind_of(theirs)} in the reports: convert "
+            "one of them."
         )
     if mine.is_nested() or mine.is_json():
-        raise ValueError(f"key column {name!r} holds {_kind(mine)}: keys are numbers, texts, dates or truth values.")
+        raise ValueError(f"key column {name!r} holds {kind_of(mine)}: keys are numbers, texts, dates or truth values.")
     if mine.is_numeric() and not (mine.is_integer() and theirs.is_integer()) and mine != theirs:
         return "float64"
     if mine.is_temporal() and mine != theirs:  # to the microsecond
-        return "timestamp" if _kind(mine) == "dates" else "timestamp('UTC')"
+        return "timestamp" if kind_of(mine) == "dates" else "timestamp('UTC')"
     return None
-
-
-def _kind(type_: Any) -> str:
-    """What a key column holds, in words; kinds that differ never match."""
-    if type_.is_numeric():
-        return "numbers"
-    if type_.is_string():
-        return "text"
-    if type_.is_timestamp() and type_.timezone is not None:
-        return "times of a time zone"
-    if type_.is_timestamp() or type_.is_date():
-        return "dates"
-    return str(type_).lower()

@@ -13,6 +13,8 @@ from typing import Any
 
 import ibis
 
+from bagwise.tables.engine import kind_of
+
 NOISES = ("noise_variance", "noise_scale", "epsilon")
 """Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
 GUESSES = {name: name for name in ("count", "proportion", "size", *NOISES, "suppressed")}
@@ -91,7 +93,8 @@ class ReportColumns:
                 raise ValueError(f"{parameter} must be the name of a column, got {given!r}.")
         if (self.count is None) == (self.proportion is None):
             raise ValueError(
-                f"name the reports' column of counts or of proportions, one of the two: they have {', '.join(columns)}."
+                f"name the reports' column of counts (count) or of proportions (proportion), one of the two: they have "
+                f"{', '.join(columns)}."
             )
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
@@ -108,7 +111,7 @@ class ReportColumns:
             marker = name == self.suppressed and type_.is_string()
             if not (type_.is_numeric() or type_.is_boolean() or type_.is_null() or marker):
                 wanted = "truth values" if name == self.suppressed else "numbers"
-                raise ValueError(f"column {name!r} of the reports holds {str(type_).lower()}: convert it to {wanted}.")
+                raise ValueError(f"column {name!r} of the reports holds {kind_of(type_)}: convert it to {wanted}.")
 
     def _check_noise(self) -> None:
         declared = [name for name in NOISES if getattr(self, name) is not None]

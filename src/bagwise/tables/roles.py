@@ -18,7 +18,7 @@ import numpy as np
 
 from bagwise._checks import check_whole
 from bagwise.tables.checksums import md5
-from bagwise.tables.engine import execute, fetch
+from bagwise.tables.engine import execute, fetch, kind_of
 from bagwise.tables.reports import as_number, as_whole
 
 MAX_LEVELS = 64
@@ -133,7 +133,7 @@ def infer(
     kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
     for name, role in kinds.items():
         if role is not None and not fits(role, table[name].type()):
-            held = str(table[name].type()).lower()
+            held = kind_of(table[name].type())
             raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
     counted = [name for name in names if kinds[name] is Role.category and name not in given]
     distinct = _distinct(table, counted, connection)

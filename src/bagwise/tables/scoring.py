@@ -15,6 +15,8 @@ from bagwise.tables.engine import connect, connection_of, execute
 from bagwise.tables.model import TableModel
 from bagwise.tables.sources import read
 
+_EMPTY = "the table is empty: there is no row to score."
+
 
 def write_scores(
     model: TableModel,
@@ -40,7 +42,10 @@ def write_scores(
     clash = [name for name in model.predictions if name in (table.columns if keep is None else keep)]
     if clash:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
-    total = int(execute(table.agg(n=table.count()), own)["n"]) if progress is not None else 0
+    first = table if progress is not None else table.limit(1)
+    total = int(execute(first.agg(n=first.count()), own)["n"])
+    if not total:
+        raise ValueError(_EMPTY)  # before its columns are looked at, which may be of any type
     scored = model.score(table, own, keep=keep)
     if not isinstance(out, (str, os.PathLike)):
         return _write(scored, out, ".csv", total, progress)
@@ -66,5 +71,5 @@ def _write(scored: Any, out: Any, kind: str, total: int, progress: Callable[[int
         if writer is not None:
             writer.close()
     if writer is None:
-        raise ValueError("the table is empty: there is no row to score.")
+        raise ValueError(_EMPTY)
     return rows

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 def check_epsilon(epsilon: float | None) -> None:
     """Raise unless ε is None, which is no noise, or positive and finite."""
     if epsilon is not None and not 0 < epsilon < inf:
-        raise ValueError(f"epsilon must be a positive number, or None where there is no noise, got {epsilon}.")
+        raise ValueError(f"epsilon must be a number above 0, or none where there is no noise, got {epsilon}.")
 
 
 def laplace_variance(epsilon: float | None) -> float:
