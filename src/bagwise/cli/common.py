@@ -42,7 +42,7 @@ class Commands(TyperGroup):
             if context is not None and type(error).__name__ == "NoArgsIsHelpError":
                 typer.echo(context.get_help())
             else:
-                text = re.sub(r"^Invalid value(?: for ([^:]*))?: (?:Value error, )?", _of_option, text).rstrip(".")
+                text = re.sub(r"^Invalid value(?: for ([^:]*))?: (?:Value error, )?(.)", _of_option, text).rstrip(".")
                 about = f" (see {context.command_path} --help)" if context is not None else ""
                 typer.echo(f"Error: {text[:1].lower()}{text[1:]}{about}.", err=True)
             sys.exit(2)
@@ -51,7 +51,7 @@ class Commands(TyperGroup):
 
 def _of_option(found: re.Match[str]) -> str:
     named = re.findall(r"--[\w-]+|\w+", found[1] or "")
-    return f"{named[0]}: " if named else ""
+    return f"{named[0]}: {found[2].lower()}" if named else found[2]
 
 
 def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
