@@ -12,8 +12,8 @@ demo: .venv/core
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"  # one process per core
 
-## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java
-test-all: lint .venv/engines
+## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java, the documentation
+test-all: lint .venv/engines docs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --seeds 5
 
 lint: .venv/dev
