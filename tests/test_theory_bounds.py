@@ -348,7 +348,7 @@ def test_orders_of_growth_of_earlier_methods():
     [
         (lambda: TwoFunctions(size=8, regret=0.01, bias=0.2), "bias must lie within"),
         (lambda: TwoFunctions(size=8, regret=0.01, error=0.0), "error"),
-        (lambda: TwoFunctions(size=8, regret=0.01, epsilon=0.0), "epsilon must be a positive"),
+        (lambda: TwoFunctions(size=8, regret=0.01, epsilon=0.0), "epsilon must be a number above 0"),
         (lambda: HypothesisClass(hypotheses=1, size=8, regret=0.1), "hypotheses"),
         (lambda: HypothesisClass(hypotheses=5, size=8, regret=0.1, distance=2), "distance"),
         (lambda: HypothesisClass(hypotheses=5, size=0, regret=0.1), "size"),
