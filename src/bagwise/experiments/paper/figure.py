@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from bagwise.experiments.figures import (
     BLACK,
@@ -93,7 +93,9 @@ def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
     _draw(panel, found, "epoch")
     panel.set_title(f"learning curves, bags of {size}, learning rate best at the end", fontsize="medium")
     panel.set(xlabel="epoch", ylabel="test accuracy", xscale="log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
     panel.grid(alpha=0.25, linewidth=0.6)
 
 
