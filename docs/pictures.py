@@ -5,7 +5,6 @@
 
 import io
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -37,7 +36,7 @@ PICTURE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {heigh
 def main() -> None:
     """Both pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        printed = _in_terminal(["demo"], folder)
+        printed = _bagwise(["demo"], folder)
         tables = [f"bagwise-demo/{name}.parquet" for name in ("events", "reports")]
         _bagwise(["fit", *tables, "--model", "boosting", "--out", "advertising"], folder)
         _bagwise(["report", *tables, "--model", "advertising"], folder)
@@ -48,34 +47,16 @@ def main() -> None:
     (FIGURES / "demo.svg").write_text(drawn, encoding="utf-8")
 
 
-def _in_terminal(command: list[str], folder: str) -> str:
-    """What a command prints into a terminal."""
-    ours, theirs = pty.openpty()
-    started = subprocess.Popen(
+def _bagwise(command: list[str], folder: str) -> str:
+    """What a command prints."""
+    return subprocess.run(
         [sys.executable, "-m", "bagwise", *command],
         cwd=folder,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"},
-    )
-    os.close(theirs)
-    pieces = []
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            piece = b""
-        if not piece:
-            break
-        pieces.append(piece)
-    os.close(ours)
-    if started.wait():
-        raise RuntimeError(f"bagwise {' '.join(command)} failed.")
-    return Text.from_ansi(b"".join(pieces).decode().replace("\r\n", "\n")).plain
-
-
-def _bagwise(command: list[str], folder: str) -> None:
-    subprocess.run([sys.executable, "-m", "bagwise", *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": str(COLUMNS)},
+    ).stdout
 
 
 def _photograph(page: Path, picture: Path) -> None:

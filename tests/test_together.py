@@ -127,15 +127,19 @@ def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, start
     assert_close(finish(start(shards, out, processes), out), undisturbed, rtol=0, atol=1e-5)
 
 
+def wait_for(place, running):
+    deadline = time.monotonic() + 300
+    while not place.exists():
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.02)
+
+
 def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, undisturbed, start, tmp_path):
     kept = tmp_path / "checkpoints"
     out = tmp_path / "result.npz"
     running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
-    deadline = time.monotonic() + 300
-    while not (kept / "step-00000015").exists():
-        assert time.monotonic() < deadline
-        assert running.poll() is None
-        time.sleep(0.02)
+    wait_for(kept / "step-00000015", running)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     workers = [pid for pid in children if str(WORKER) in Path(f"/proc/{pid}/cmdline").read_text()]
     assert len(workers) == 2
@@ -156,11 +160,7 @@ def test_another_number_of_processes_goes_on(shards, undisturbed, start, tmp_pat
     assert_close(finish(start(shards, out, 2, checkpoints=str(kept), every=5), out), last, rtol=0, atol=1e-5)
     shutil.rmtree(kept)
     running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
-    deadline = time.monotonic() + 300
-    while not (kept / "step-00000030").exists():
-        assert time.monotonic() < deadline
-        assert running.poll() is None
-        time.sleep(0.02)
+    wait_for(kept / "step-00000030", running)
     running.terminate()
     running.communicate()
     assert_close(alone(shards, Together(lanes=5, checkpoints=checkpoints)), last, rtol=0, atol=1e-5)

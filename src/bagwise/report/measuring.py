@@ -13,8 +13,7 @@ from bagwise import evaluation
 from bagwise.bags import Bags
 from bagwise.report.funnel import Funnel
 from bagwise.tables import BagTable, TableModel, evaluation_facts
-from bagwise.tables.bagged import NOISE, NUMBER, SIZE
-from bagwise.tables.engine import batches, fetch
+from bagwise.tables.judging import numbered, predictions, reported
 
 LEVEL = 0.95
 """Of all intervals on a page."""
@@ -31,17 +30,15 @@ class Reports:
     @classmethod
     def of(cls, data: BagTable) -> Reports:
         """One line per bag of the tables."""
-        line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
-        proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
-        noise = np.nan_to_num(line.column(NOISE).to_numpy().astype(float))
-        return cls(line.column(SIZE).to_numpy(), proportion, noise)
+        size, proportion, noise = reported(data)
+        return cls(size, proportion.reshape(len(size), -1), np.zeros(len(size)) if noise is None else noise)
 
     def funnel(self, output: int = 0) -> Funnel:
         """The reported proportions of one class beside their mean."""
-        reported = self.proportion[:, output]
-        prior = float(reported @ self.size / self.size.sum())
+        shares = self.proportion[:, output]
+        prior = float(shares @ self.size / self.size.sum())
         p = float(np.clip(prior, 0, 1))
-        return Funnel(self.size, np.full(len(self.size), prior), reported, self.noise, p * (1 - p))
+        return Funnel(self.size, np.full(len(self.size), prior), shares, self.noise, p * (1 - p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +92,6 @@ def predict(model: TableModel, data: BagTable) -> tuple[NDArray[Any], Bags]:
 
     Rows come in an order that does not depend on how the engine's threads worked: pages are equal to the last digit.
     """
-    if data.classes != model.classes:
-        raise ValueError("the model and the reports have different classes: name the same columns in the same order.")
-    made, numbers, predictions = list(model.features.names), [], []
-    for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
-        numbers.append(batch.column(NUMBER).to_numpy(zero_copy_only=False))
-        predictions.append(model.predict(batch.select(made)))
-    number, h = np.concatenate(numbers), np.concatenate(predictions)
+    number, h = predictions(model, data)
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
-    number, h, reports = number[order], h[order], Reports.of(data)
-    proportion = reports.proportion[number] if data.classes is not None else reports.proportion[number, 0]
-    noise = reports.noise[number] if data.summary.noised else None
-    return h, Bags.from_rows(proportion, number, noise_variance=noise)
+    return h[order], numbered(data, number[order])

@@ -26,8 +26,8 @@ class Problem:
     expected: bool = False
 
     def __str__(self) -> str:
-        where = _number(self.bags, "bag") if self.bags else _number(self.rows, "row")
-        also = f" ({_number(self.rows, 'row')})" if self.bags and self.rows else ""
+        where = number_of(self.bags, "bag") if self.bags else number_of(self.rows, "row")
+        also = f" ({number_of(self.rows, 'row')})" if self.bags and self.rows else ""
         example = f", for example bag {self.example}" if self.example else ""
         return f"{where}{also} {self.what}{example}"
 
@@ -56,9 +56,9 @@ class Summary:
         noised = ", with declared noise" if self.noised else ""
         sizes = f"{self.smallest:,} to {self.largest:,} rows"
         if self.smallest == self.largest:
-            sizes = f"{_number(self.largest, 'row')} each"
+            sizes = f"{number_of(self.largest, 'row')} each"
         lines = [
-            f"{_number(self.rows, 'event')} and {_number(self.reports, 'report')}: {self.bags:,} bags of {sizes}, "
+            f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}: {self.bags:,} bags of {sizes}, "
             f"{self.used_rows:,} rows in all, mean label {prior}{noised}.",
             *(f"Left out: {problem}." for problem in self.problems),
         ]
@@ -114,5 +114,6 @@ def proportion_columns(classes: Sequence[str] | None) -> tuple[str, ...]:
     return (PROPORTION,) if classes is None else tuple(f"{PROPORTION}_{number}" for number in range(len(classes)))
 
 
-def _number(count: int, what: str) -> str:
+def number_of(count: int, what: str) -> str:
+    """So many of something, in words."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

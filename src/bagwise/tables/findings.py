@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bagwise.tables.bagged import NOISE, SIZE, Problem, Summary, proportion_columns
+from bagwise.tables.bagged import NOISE, SIZE, Problem, Summary, number_of, proportion_columns
 from bagwise.tables.engine import execute
 from bagwise.tables.keys import Keys
 from bagwise.tables.lines import PROBLEMS
@@ -29,17 +29,15 @@ def summarise(lines: Any, keys: Keys, columns: ReportColumns, connection: Any, *
             f"({', '.join(keys.names)}) hold the same values."
         )
     if wrong and not drop:
-        others = len(wrong) - 1
-        more = f" (and {others} more kind{'s' if others > 1 else ''} of mismatch)" if others else ""
+        more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         raise ValueError(
             f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave such bags out with on_mismatch='drop'."
         )
     if found["bags"] < 2:
         said = f" ({problems[0]})" if problems else ""
-        advice = hint or ("" if found["matched"] else "check that the key columns of both tables hold the same values")
         raise ValueError(
-            f"{'one bag' if found['bags'] else 'no bag'} can be used{said}: at least 2 are needed"
-            f"{'; ' if advice else ''}{advice}."
+            f"{'one bag' if found['bags'] else 'no bag'} can be used{said}: at least 2 are needed{'; ' if hint else ''}"
+            f"{hint}."
         )
     return Summary(
         rows=int(found["events"]),

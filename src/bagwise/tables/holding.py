@@ -16,6 +16,7 @@ import pyarrow as pa
 from bagwise._files import replacing
 from bagwise.privacy.mechanism import Budget, budget_for
 from bagwise.privacy.releasing import publish, record, warn_of_selection
+from bagwise.tables.bagged import number_of
 from bagwise.tables.checksums import md5
 from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep
 from bagwise.tables.sources import read
@@ -50,9 +51,9 @@ class Held:
         spent = "" if self.budget is None else f" Spent: {self.budget}"
         sizes = f"{self.smallest:,} to {self.largest:,} rows"
         if self.smallest == self.largest:
-            sizes = f"{self.largest:,} row{'s' if self.largest > 1 else ''}"
+            sizes = number_of(self.largest, "row")
         return (
-            f"{self.rows:,} rows in {self.bags:,} bag{'s' if self.bags > 1 else ''} of {sizes}; key: "
+            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {sizes}; key: "
             f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
         )
 
@@ -169,9 +170,7 @@ def classes_of(
     column = rows[label]
     missing = execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
     if missing:
-        raise ValueError(
-            f"column {label!r} is empty in {missing:,} row{'s' if missing > 1 else ''}: every row needs a label."
-        )
+        raise ValueError(f"column {label!r} is empty in {number_of(missing, 'row')}: every row needs a label.")
     text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
     values = fetch(text, connection).column("value").to_pylist()
     if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):

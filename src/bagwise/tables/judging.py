@@ -68,18 +68,22 @@ def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
 
 def evaluate(model: TableModel, data: BagTable, *, level: float = 0.95) -> evaluation.Evaluation:
     """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on."""
+    number, h = predictions(model, data)
+    return evaluation.evaluate(h, None, bags=numbered(data, number), level=level)
+
+
+def predictions(model: TableModel, data: BagTable) -> tuple[NDArray[np.integer], NDArray[np.floating]]:
+    """Of every row in a bag, the bag's number and the prediction, as the engine hands them over."""
     if data.classes != model.classes:
         raise ValueError(
             f"the model knows the classes {_listed(model.classes)}, the reports have {_listed(data.classes)}: name the "
             "same columns in the same order."
         )
-    number, predictions = [], []
-    rows = data.rows()
-    made = list(model.features.names)
-    for batch in batches(model.features.select(rows, NUMBER), data.connection):
+    number, found, made = [], [], list(model.features.names)
+    for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
         number.append(batch.column(NUMBER).to_numpy(zero_copy_only=False))
-        predictions.append(model.predict(batch.select(made)))
-    return evaluation.evaluate(np.concatenate(predictions), None, bags=_bags(data, np.concatenate(number)), level=level)
+        found.append(model.predict(batch.select(made)))
+    return np.concatenate(number), np.concatenate(found)
 
 
 def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
@@ -112,11 +116,11 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
         columns[made.name] = values
     frame = pd.DataFrame(columns)
     number = table.column(NUMBER).to_numpy()
-    bags = _bags(data, number)
+    bags = numbered(data, number)
     proportion = np.asarray(bags.proportion)[bags.code]
     noise = None if bags.noise_variance is None else np.asarray(bags.noise_variance)[bags.code]
     found = diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
-    return replace(found, leaks=leaks(*_lines(data)))
+    return replace(found, leaks=leaks(*reported(data)))
 
 
 def evaluate_shards(model: TableModel, shards: Shards, *, level: float = 0.95) -> evaluation.Evaluation:
@@ -151,13 +155,13 @@ def _bags_of(data: BagTable, rows: int) -> int:
     return max(3, int(rows * data.summary.bags / data.summary.used_rows))
 
 
-def _bags(data: BagTable, number: NDArray[np.integer]) -> Bags:
+def numbered(data: BagTable, number: NDArray[np.integer]) -> Bags:
     """The bags of rows with these numbers."""
-    _, proportion, noise = _lines(data)
+    _, proportion, noise = reported(data)
     return Bags.from_rows(proportion[number], number, noise_variance=None if noise is None else noise[number])
 
 
-def _lines(data: BagTable) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating] | None]:
+def reported(data: BagTable) -> tuple[NDArray[np.integer], NDArray[np.floating], NDArray[np.floating] | None]:
     """Sizes (m,), proportions (m,) or (m, classes) and noise variances (m,) of all bags, by number."""
     line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
     proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
