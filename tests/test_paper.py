@@ -1,5 +1,6 @@
 """The paper's experiments: what is planned, computed, stored and chosen; kills and processes that share a folder."""
 
+import json
 import os
 import signal
 import subprocess
@@ -102,6 +103,7 @@ def test_presets_are_for_their_data_set(scale, dataset):
         ({"sizes": (1, 128)}, "sizes must be at most half of batch_rows"),
         ({"epochs": ()}, "epochs must be different whole numbers"),
         ({"learning_rates": (0.0,)}, "learning_rates must be positive"),
+        ({"learning_rates": (1e-3, np.nan)}, "learning_rates must be positive"),
         ({"repetitions": 0}, "repetitions must be at least 1"),
     ],
 )
@@ -115,6 +117,17 @@ def test_unknown_keys_of_a_file_are_refused(tmp_path):
     file.write_text("colour = 1\n")
     with pytest.raises(ValueError, match="unknown keys colour"):
         load_config(SMALL, file)
+
+
+@pytest.mark.parametrize("base", [SMALL, PaperConfig()], ids=["some", "none"])
+@pytest.mark.parametrize("extras", [(), ("ours_running",)])
+def test_a_file_may_name_extras_or_none(tmp_path, base, extras):
+    file = tmp_path / "own.toml"
+    file.write_text(f"extras = {json.dumps(extras)}\n")
+    assert load_config(base, file).extras == extras
+    file.write_text('scaled = "yes"\n')
+    with pytest.raises(ValueError, match='gives scaled = "yes": it must be true or false'):
+        load_config(base, file)
 
 
 def test_runs_are_stored_and_not_repeated(tmp_path, rows):

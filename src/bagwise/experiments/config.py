@@ -8,12 +8,13 @@ import tomllib
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 Config = TypeVar("Config")
 
 # How an experiment is run, not what it computes.
 _WITHOUT_EFFECT = {"n_jobs"}
+_IN_WORDS = {int: "whole number", float: "number", str: "text"}
 
 
 def load(base: Config, path: str | Path) -> Config:
@@ -26,16 +27,26 @@ def load(base: Config, path: str | Path) -> Config:
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     if unknown := sorted(set(values) - set(known)):
         raise ValueError(f"{path} has unknown keys {', '.join(unknown)}: the keys are {', '.join(known)}.")
-    if wrong := [key for key, value in values.items() if not _alike(value, known[key])]:
-        raise ValueError(f"{path} gives {wrong[0]} = {values[wrong[0]]!r}: it must be like {known[wrong[0]]!r}.")
+    kinds = get_type_hints(type(base))
+    for key, value in values.items():
+        needed = getattr(type(base), key) != ()  # a list that is not empty by default
+        if not _fits(value, kinds[key]) or (value == () and needed):
+            given = json.dumps(value, default=str)
+            raise ValueError(f"{path} gives {key} = {given}: it must be {_in_words(kinds[key], needed)}.")
     return replace(base, **values)  # type: ignore[type-var]
 
 
-def _alike(value: Any, example: Any) -> bool:
-    """Whether the types agree, also inside of tuples; a whole number may stand for any number."""
-    if isinstance(example, tuple):
-        return isinstance(value, tuple) and len(value) > 0 and all(_alike(one, example[0]) for one in value)
-    return type(value) is type(example) or (isinstance(example, float) and type(value) is int)
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, also inside of tuples; a whole number may stand for any number."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(one, get_args(kind)[0]) for one in value)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _in_words(kind: Any, needed: bool) -> str:
+    if get_origin(kind) is tuple:
+        return f"a list of {'one or more ' if needed else ''}{_IN_WORDS[get_args(kind)[0]]}s"
+    return "true or false" if kind is bool else f"a {_IN_WORDS[kind]}"
 
 
 def as_json(config: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from bagwise.experiments.paper.methods import METHODS, PAPER
@@ -62,8 +63,8 @@ class PaperConfig:
                 raise ValueError(f"{name} must be different whole numbers of at least 1, got {values}.")
         if max(self.sizes) * 2 > self.batch_rows:
             raise ValueError(f"sizes must be at most half of batch_rows ({self.batch_rows}): E[h] needs another bag.")
-        if not self.learning_rates or min(self.learning_rates) <= 0:
-            raise ValueError(f"learning_rates must be positive, got {self.learning_rates}.")
+        if not self.learning_rates or not all(0 < rate < math.inf for rate in self.learning_rates):
+            raise ValueError(f"learning_rates must be positive numbers, got {self.learning_rates}.")
         for name, least in (("repetitions", 1), ("extra_repetitions", 0), ("held_out_repetitions", 0), ("rows", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}.")

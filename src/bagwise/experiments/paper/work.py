@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -50,10 +51,12 @@ def run(
         done = set(folder.read()["key"]) & {run.key for run in runs}
         if progress is not None:
             progress(len(done), len(runs), "starting" if polite else "what other processes left")
-        for unit in workers(delayed(_finish)(unit, str(out), threads, polite) for unit in units(runs, done)):
-            done |= {one.key for one in unit}
-            if unit and progress is not None:
-                progress(len(done), len(runs), f"{config.dataset}, bags of {unit[0].size}")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="A worker stopped")  # joblib replaces those that have grown large
+            for unit in workers(delayed(_finish)(unit, str(out), threads, polite) for unit in units(runs, done)):
+                done |= {one.key for one in unit}
+                if unit and progress is not None:
+                    progress(len(done), len(runs), f"{config.dataset}, bags of {unit[0].size}")
     frame = folder.gather()
     order = {run.key: place for place, run in enumerate(runs)}
     frame = frame[frame["key"].isin(list(order))]
