@@ -73,7 +73,8 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
         lines, labels = panel.get_legend_handles_labels()
         handles |= {label: line for line, label in zip(lines, labels, strict=True) if label not in handles}
     labels = [method.label for method in METHODS.values() if method.label in handles]
-    drawing.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=4, frameon=False)
+    ncols = 4 if len(labels) > 5 else 5
+    drawing.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=ncols, frameon=False)
     rows = "" if config.rows == 0 else f", first {config.rows:,} training rows"
     drawing.suptitle(f"{NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
     return drawing
@@ -101,8 +102,9 @@ def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
 
 def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
     """The accuracy of each method against a column, methods a little apart from each other."""
-    for place, (name, look) in enumerate(_LOOKS.items()):
+    shown = [name for name in _LOOKS if (found["method"] == name).any()]
+    for place, name in enumerate(shown):
         one = found[found["method"] == name].sort_values(x)
-        if len(one):
-            at = one[x] * dodge(place, len(_LOOKS))
-            panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **look.style)
+        at = one[x] * dodge(place, len(shown))
+        style = _LOOKS[name].style
+        panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **style)
