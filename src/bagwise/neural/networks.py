@@ -63,7 +63,7 @@ def cnn(
 class _Pieces(nn.Sequential):
     """Layers that work through a batch in pieces, whose intermediate results stay in the processor's cache."""
 
-    def __init__(self, *layers: nn.Module, rows: int = 256) -> None:
+    def __init__(self, *layers: nn.Module, rows: int = 64) -> None:
         super().__init__(*layers)
         self.rows = rows
 
