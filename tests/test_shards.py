@@ -312,17 +312,6 @@ def test_sizes_are_checked(tmp_path, wrong):
         write_shards(data, features, tmp_path / "shards", **wrong)
 
 
-def test_too_little_memory_says_what_to_do(tmp_path, monkeypatch):
-    data, features = joined(*made_up(SIZES["equal"]))
-
-    def batches(*args: Any) -> Any:
-        raise OSError("Out of Memory Error: failed to pin block of size 256.0 KiB\n\nPossible solutions: …")
-
-    monkeypatch.setattr(gathering, "batches", batches)
-    with pytest.raises(MemoryError, match="give it more"):
-        write_shards(data, features, tmp_path / "shards")
-
-
 # -- boosting ----------------------------------------------------------------------------------------------------------
 
 OPTIONS = TreeOptions(

@@ -272,6 +272,7 @@ def test_files_are_not_for_other_engines(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ({"memory": "lots"}, "memory must be a size such as '2GB', got 'lots'"),
+        ({"memory": "-2GB"}, "memory must be a size such as '2GB', got '-2GB'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"threads": True}, "threads must be a whole number of at least 1, got True"),
         ({"folder": "/no/such/place"}, "folder '/no/such/place' cannot be written to"),
@@ -292,6 +293,25 @@ def test_settings_reach_duckdb_and_its_folder_goes(tmp_path: Path) -> None:
     del duck
     gc.collect()
     assert not Path(folder).exists()
+
+
+def many_texts() -> Any:
+    numbers = ibis.range(0, 500_000).unnest().name("x").as_table()
+    return numbers.select(text=numbers.x.cast("string").concat("." * 50))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda duck: fetch(many_texts().distinct().count().name("n").as_table(), duck),
+        lambda duck: keep(many_texts().distinct(), duck),
+        lambda duck: list(batches(many_texts().order_by("text"), duck)),
+    ],
+    ids=["fetch", "keep", "batches"],
+)
+def test_too_little_memory_says_what_to_do(ask: Any) -> None:
+    with pytest.raises(MemoryError, match=r"memory \(.* MiB/7\.6 MiB\): give it more, such as memory='4GB'\."):
+        ask(connect(memory="8MB", threads=1))
 
 
 def test_rows_are_handed_out_to_the_end_whatever_is_dropped_meanwhile() -> None:

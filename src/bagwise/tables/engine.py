@@ -6,6 +6,7 @@ of tables in memory) is removed when nobody holds it any more.
 
 from __future__ import annotations
 
+import re
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
@@ -37,13 +38,16 @@ def connect(
     """A DuckDB of our own, in memory, which moves to disk what does not fit.
 
     memory: most memory to use, such as "2GB"; None leaves it to DuckDB (most of what the machine has).
-    threads: None for all cores.  folder: for what does not fit into memory; None for the system's temporary folder.
+    threads: None for all cores; fewer need less memory.
+    folder: for what does not fit into memory; None for the system's temporary folder.
     ordered: hand rows out in the order of their file. Without that large results pass without being held.
     """
     import tempfile
 
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}.")
+    if memory is not None and memory.strip().startswith("-"):  # DuckDB would take it for no limit
+        raise ValueError(f"memory must be a size such as '2GB', got {memory!r}.")
     try:
         place = tempfile.TemporaryDirectory(prefix="bagwise-", dir=folder)
     except OSError as error:
@@ -185,11 +189,17 @@ def _plainly() -> Iterator[None]:
     except OSError as error:  # DuckDB's error on its way through Arrow
         if "Out of Memory" not in str(error):
             raise
-        raise MemoryError(f"DuckDB ran out of memory: {one_line(error)}") from error
+        raise _out_of_memory(error) from error
     except duckdb.OutOfMemoryException as error:
-        raise MemoryError(f"DuckDB ran out of memory: {one_line(error)}") from error
+        raise _out_of_memory(error) from error
     except duckdb.Error as error:
         raise ValueError(f"the tables cannot be read: {one_line(error)}") from error
+
+
+def _out_of_memory(error: Exception) -> MemoryError:
+    used = re.search(r"\(([^()]*) used\)", str(error))
+    limit = f" ({used[1]})" if used else ""
+    return MemoryError(f"DuckDB has used up its memory{limit}: give it more, such as memory='4GB'.")
 
 
 def kind_of(type_: Any) -> str:

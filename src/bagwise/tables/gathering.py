@@ -8,7 +8,7 @@ the engine, its threads and the order of the events.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def write_shards(
     place = Path(folder)
     if place.exists():
         raise FileExistsError(f"{place} exists already: name a new folder, or remove it first.")
-    with new_folder(place) as new, _enough_memory():
+    with new_folder(place) as new:
         types = _types(data, features)
         reports = _reports(data)
         pq.write_table(reports, new / REPORTS, write_page_checksum=True)
@@ -254,17 +254,3 @@ def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
         mixed *= np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
         mixed ^= mixed >> np.uint64(29)
     return mixed
-
-
-@contextmanager
-def _enough_memory() -> Iterator[None]:
-    """Say what to do where DuckDB has too little memory even to sort on disk."""
-    try:
-        yield
-    except (MemoryError, OSError) as error:  # Arrow hands on what DuckDB says while rows pass as an OSError
-        if "Out of Memory" not in str(error):
-            raise
-        raise MemoryError(
-            "DuckDB has too little memory to sort the events: give it more (memory), or fewer threads, "
-            "connect(threads=1)."
-        ) from error
