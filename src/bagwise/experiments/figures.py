@@ -148,13 +148,13 @@ def _needs(panel: Axes, one: pd.DataFrame, look: Look, shift: float) -> dict[str
     return handles
 
 
-def dodge(place: int, places: int) -> float:
-    """A factor on k that sets methods side by side, so that equal values stay visible."""
-    return float(1.03 ** (place - (places - 1) / 2))
+def dodge(place: int, places: int, step: float = 1.03) -> float:
+    """A factor on k that sets methods side by side, so that equal values stay visible; `step` from one to the next."""
+    return float(step ** (place - (places - 1) / 2))
 
 
 def size_axis(panel: Axes, sizes: pd.Series) -> None:
-    """A logarithmic axis whose ticks are the bag sizes themselves."""
+    """A logarithmic axis whose ticks are the bag sizes, or epochs, themselves."""
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))
     panel.xaxis.set_minor_locator(NullLocator())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from bagwise._words import number_of
 from bagwise.experiments import figures, paper, samples, store, variance
 from bagwise.experiments.config import load
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, table
@@ -75,8 +76,8 @@ def _train(plan: paper.PaperConfig, out: Path, stem: str, progress: Progress | N
     files = [paper.Folder(out, plan.dataset).gathered, out / f"{stem}.png"]
     store.save_figure(figure(frame, plan), files[1])
     tables = {
-        f"Test accuracy after {epochs} epochs, by bag size; learning rate by {rule}": table(found, epochs, rule)
-        for epochs in plan.epochs
+        f"Test accuracy after {after}, by bag size; learning rate by {rule}": table(found, epochs, rule)
+        for epochs, after in ((one, number_of(one, "epoch")) for one in plan.epochs)
         for rule in (BY_TEST, LABEL_FREE)
     }
     lost = int(frame["diverged"].sum())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import bagwise
+from bagwise._words import number_of
 from bagwise.diagnostics import Diagnosis, Finding
 from bagwise.evaluation import Curve, Estimate
 from bagwise.report import figures, svg
@@ -89,7 +90,7 @@ def sizes(name: str, size: Any) -> tuple[str, Picture | None]:
     """How large the bags are, in a sentence, and as a histogram where they differ."""
     low, high, middle = int(size.min()), int(size.max()), int(np.median(size))
     if low == high:
-        return f"Every bag has {low:,} row{'' if low == 1 else 's'}.", None
+        return f"Every bag has {number_of(low, 'row')}.", None
     told = f"{len(size):,} bags of {low:,} to {high:,} rows, median {middle:,}."
     drawn = svg.inline(lambda: figures.sizes(size), name=name, title="Sizes of bags", description=told)
     quantiles = np.quantile(size, [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1], method="inverted_cdf")

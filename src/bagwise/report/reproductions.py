@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from bagwise._words import number_of
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
 from bagwise.experiments.paper import figure as drawing
@@ -47,9 +48,8 @@ class _Runs:
 
     def __str__(self) -> str:
         preset, mine = PRESETS[self.scale][self.name].repetitions, self.config.repetitions
-        of = f" of {preset}" if mine < preset else ""
         state = "complete" if self.complete else f"{self.planned:,} are planned"
-        repetitions = f"{mine}{of} repetition{'' if mine == 1 and not of else 's'}"
+        repetitions = f"{mine} of {preset} repetitions" if mine < preset else number_of(mine, "repetition")
         return f"{drawing.NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
 
 
@@ -174,14 +174,14 @@ def _dataset(runs: _Runs) -> list[Part]:
         for rule in RULES:
             wide = table(found, epochs, rule)
             if len(wide):
-                title = f"Test accuracy after {epochs} epochs, learning rate by {rule}"
+                title = f"Test accuracy after {number_of(epochs, 'epoch')}, learning rate by {rule}"
                 tables.append(_frame(title, wide, folded=rule == LABEL_FREE))
     return [*told, Pictures(pictures), *tables]
 
 
 def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Picture:
     why = "by test accuracy, as in the paper" if rule == BY_TEST else "by label-free risk, which needs no labels"
-    title = f"Test accuracy against bag size, {epochs} epochs, learning rate {why}"
+    title = f"Test accuracy against bag size, {number_of(epochs, 'epoch')}, learning rate {why}"
     large = part[part["size"] == part["size"].max()].sort_values("accuracy").iloc[-1]
     told = (
         f"{part['method'].nunique()} methods; at the largest bags, k = {int(large['size'])}, "

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bagwise._words import number_of
+
 NUMBER, SIZE, PROPORTION, NOISE = "bag_number", "bag_size", "bag_proportion", "bag_noise_variance"
 """Columns of `BagTable.bags` beside the keys; with classes, the proportions are `bag_proportion_0`, …"""
 
@@ -112,8 +114,3 @@ def is_reserved(name: str) -> bool:
 def proportion_columns(classes: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the columns of proportions."""
     return (PROPORTION,) if classes is None else tuple(f"{PROPORTION}_{number}" for number in range(len(classes)))
-
-
-def number_of(count: int, what: str) -> str:
-    """So many of something, in words."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

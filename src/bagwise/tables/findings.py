@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bagwise.tables.bagged import NOISE, SIZE, Problem, Summary, number_of, proportion_columns
+from bagwise._words import number_of
+from bagwise.tables.bagged import NOISE, SIZE, Problem, Summary, proportion_columns
 from bagwise.tables.engine import execute
 from bagwise.tables.keys import Keys
 from bagwise.tables.lines import PROBLEMS

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise._files import replacing
+from bagwise._words import number_of
 from bagwise.privacy.mechanism import Budget, budget_for
 from bagwise.privacy.releasing import publish, record, warn_of_selection
-from bagwise.tables.bagged import number_of
 from bagwise.tables.checksums import md5
 from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep
 from bagwise.tables.sources import read

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from bagwise._words import number_of
 from bagwise.experiments.bench.methods import METHODS
 from bagwise.experiments.bench.problems import HELD_OUT, TITLES
 
@@ -88,7 +89,7 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
         name: ", ".join(f"{rate:g}" for rate in settings.get(name, ())) for name in ("learning_rates", "outside_rates")
     }
     lines = [
-        f"Each method learns from {partitions} random partition{'s' * (partitions > 1)} of the training rows into "
+        f"Each method learns from {number_of(partitions, 'random partition')} of the training rows into "
         "bags of k rows, of which only the proportions are handed to it, and is measured on the individual labels of "
         f"the test rows{spread} Accuracy is that of the threshold ½. Seconds are "
         f"those of fit and prediction, choices included, one method at a time on {cores} cores.",

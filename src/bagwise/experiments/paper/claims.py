@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from bagwise._words import number_of
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, curves
 from bagwise.experiments.paper.methods import METHODS, PAPER
@@ -72,11 +73,11 @@ def _best_everywhere(every: list[Measured]) -> Claim:
         clearly = lead < -2 * error.reindex(lead.index)
         ahead = int((lead >= 0).sum())
         behind, points = behind + int(clearly.sum()), points + len(lead)
-        worst = lead.idxmin()
+        (worst_at, worst_k), (best_at, best_k) = lead.idxmin(), lead.idxmax()
         parts.append(
             f"{one.name}: highest at {ahead} of {len(lead)} points (k > 1), behind by more than 2 standard errors at "
-            f"{int(clearly.sum())}; worst {_signed(lead.min())} at k = {worst[1]}, {worst[0]} epochs, best "
-            f"{_signed(lead.max())} at k = {lead.idxmax()[1]}, {lead.idxmax()[0]} epochs"
+            f"{int(clearly.sum())}; worst {_signed(lead.min())} at k = {worst_k}, {number_of(worst_at, 'epoch')}, "
+            f"best {_signed(lead.max())} at k = {best_k}, {number_of(best_at, 'epoch')}"
         )
     verdict = AGREES if behind == 0 else IN_PART if behind < points / 4 else DIFFERS
     return Claim(says="Ours is best at every bag size and duration.", measured=_list(parts), verdict=verdict)
@@ -89,7 +90,7 @@ def _fall_off(every: list[Measured]) -> Claim:
         drop = one.accuracy.loc[(longest, sizes[0])] - one.accuracy.loc[(longest, sizes[1])]
         agree &= bool((drop.drop("ours") > drop["ours"] + _FAR).all())
         listed = ", ".join(f"{METHODS[name].label} {_signed(-drop[name])}" for name in PAPER)
-        parts.append(f"{one.name}, {longest} epochs, from k = {sizes[0]} to {sizes[1]}: {listed}")
+        parts.append(f"{one.name}, {number_of(longest, 'epoch')}, from k = {sizes[0]} to {sizes[1]}: {listed}")
     return Claim(
         says="The others are reasonable for small bags and far worse for large ones.",
         measured=_list(parts),
@@ -105,7 +106,8 @@ def _widest_at_few_epochs(every: list[Measured]) -> Claim:
         means = [float(lead.loc[epochs].mean()) for epochs in (few, many)]
         agree.append(means[0] > means[1])
         parts.append(
-            f"{one.name}: mean lead over k > 1 {_signed(means[0])} at {few} epochs, {_signed(means[1])} at {many}"
+            f"{one.name}: mean lead over k > 1 {_signed(means[0])} at {number_of(few, 'epoch')}, "
+            f"{_signed(means[1])} at {many}"
         )
     verdict = AGREES if all(agree) else IN_PART if any(agree) else DIFFERS
     return Claim(says="The lead is widest at few epochs.", measured=_list(parts), verdict=verdict)
@@ -133,7 +135,7 @@ def _above_at_64(one: Measured, level: float) -> Claim:
     above = int((at > level).sum())
     return Claim(
         says=f"On {one.name}, all methods are above {level} at k = 64.",
-        measured=f"{longest} epochs: {listed}",
+        measured=f"{number_of(longest, 'epoch')}: {listed}",
         verdict=AGREES if above == len(PAPER) else IN_PART if above else DIFFERS,
     )
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from bagwise._words import number_of
 from bagwise.experiments.figures import (
     BLACK,
     BLUE,
@@ -40,6 +41,8 @@ _LOOKS = {
     "boosting": Look(BLACK, "*", "-."),
 }
 
+_FEW = 6  # epochs that all have room for a tick
+
 NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
 
 
@@ -55,10 +58,10 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     grid = drawing.subplots(2, columns, squeeze=False)
     for panel, epochs in zip(grid[0], config.epochs, strict=False):
         part = found[(found["rule"] == BY_TEST) & (found["epochs"] == epochs)]
-        draw_accuracies(panel, part, f"{epochs} epochs, learning rate by test accuracy (the paper's rule)")
+        draw_accuracies(panel, part, f"{number_of(epochs, 'epoch')}, learning rate by test accuracy (the paper's rule)")
     longest = max(config.epochs)
     part = found[(found["rule"] == LABEL_FREE) & (found["epochs"] == longest)]
-    draw_accuracies(grid[1, 0], part, f"{longest} epochs, learning rate by label-free risk")
+    draw_accuracies(grid[1, 0], part, f"{number_of(longest, 'epoch')}, learning rate by label-free risk")
     size = min(config.sizes, key=lambda k: abs(k - 64))
     draw_learning(grid[1, 1], learning_curves(frame, config, size), size)
     for panel in (*grid[0, len(config.epochs) :], *grid[1, 2:]):
@@ -93,7 +96,11 @@ def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
     """Accuracy against epochs, from lines of `learning_curves` at one bag size."""
     _draw(panel, found, "epoch")
     panel.set_title(f"learning curves, bags of {size}, learning rate best at the end", fontsize="medium")
-    panel.set(xlabel="epoch", ylabel="test accuracy", xscale="log")
+    panel.set(xlabel="epoch", ylabel="test accuracy")
+    if 0 < found["epoch"].nunique() <= _FEW:
+        size_axis(panel, found["epoch"])
+        return
+    panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
@@ -103,8 +110,9 @@ def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
 def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
     """The accuracy of each method against a column, methods a little apart from each other."""
     shown = [name for name in _LOOKS if (found["method"] == name).any()]
+    step = max(2.0, found[x].max() / found[x].min()) ** 0.005 if shown else 1.0
     for place, name in enumerate(shown):
         one = found[found["method"] == name].sort_values(x)
-        at = one[x] * dodge(place, len(shown))
+        at = one[x] * dodge(place, len(shown), step)
         style = _LOOKS[name].style
         panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **style)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from bagwise._files import replacing
+from bagwise._words import number_of
 from bagwise.experiments import store, variance
 from bagwise.experiments.figures import variance_figure
 from bagwise.experiments.paper.claims import AGREES, IN_PART, VERDICTS, Claim, Measured, claims
@@ -96,18 +97,22 @@ def _section(name: str, frame: pd.DataFrame, config: PaperConfig) -> str:
     found = curves(frame, config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
     lost = int(frame["diverged"].sum())
+    repeated = f"{number_of(config.repetitions, 'repetition')} of the paper's methods"
+    if config.extras:
+        repeated += f", {config.extra_repetitions} of the others"
     parts = [
         f"## {NAMES[name]}",
         "",
-        f"{len(frame):,} trainings on {rows}: {config.repetitions} repetitions of the paper's methods, "
-        f"{config.extra_repetitions} of the others, {len(config.learning_rates)} learning rates; {lost:,} diverged.",
+        f"{len(frame):,} trainings on {rows}: {repeated}, {number_of(len(config.learning_rates), 'learning rate')}; "
+        f"{lost:,} diverged.",
         "",
         f"![test accuracy against bag size](figures/{name}.png)",
         "",
     ]
     for epochs in config.epochs:
         for rule in RULES:
-            parts += [f"{epochs} epochs, learning rate by {rule}:", "", _markdown(table(found, epochs, rule)), ""]
+            title = f"{number_of(epochs, 'epoch')}, learning rate by {rule}:"
+            parts += [title, "", _markdown(table(found, epochs, rule)), ""]
     return "\n".join(parts)
 
 
