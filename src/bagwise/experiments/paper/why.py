@@ -52,7 +52,7 @@ def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
 
 def scaling(results: Path) -> list[str]:
     """Images as published beside images scaled to [0, 1], where both were trained on with everything else equal."""
-    lines = []
+    lines, gaps = [], []
     for name in ("mnist", "cifar10"):
         frame = Folder(results, name).read()
         if frame.empty:
@@ -62,6 +62,8 @@ def scaling(results: Path) -> list[str]:
         wide = long.pivot_table(index=setting, columns="scaled", values="accuracy").dropna().reset_index()
         if {True, False} <= set(wide.columns):
             last = wide[wide["epoch"] == wide["epoch"].max()]
+            best = last.groupby(["rows", "size", "method"]).max()
+            gaps += list(100 * (best[True] - best[False]))
             lines += [
                 f"| {NAMES[name]} | {row['rows']:,} | {row['size']} | {METHODS[row['method']].label} "
                 f"| {row['learning_rate']:g} | {row['epoch']} | {row[False]:.3f} | {row[True]:.3f} |"
@@ -73,7 +75,8 @@ def scaling(results: Path) -> list[str]:
         "## Images scaled to [0, 1], or as published",
         "",
         "The paper mentions no preprocessing of images. Test accuracy with the numbers 0 to 255 as they are, and "
-        "divided by 255:",
+        "divided by 255. At the better learning rate of each, scaling is worth "
+        f"{min(gaps):.1f} to {max(gaps):.1f} points, so it is an option (`scaled` of a config), on by default:",
         "",
         "| | rows | k | method | learning rate | epochs | 0 … 255 | scaled |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
