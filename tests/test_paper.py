@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -128,6 +129,21 @@ def test_a_file_may_name_extras_or_none(tmp_path, base, extras):
     file.write_text('scaled = "yes"\n')
     with pytest.raises(ValueError, match='gives scaled = "yes": it must be true or false'):
         load_config(base, file)
+
+
+def test_workers_that_joblib_replaces_are_no_news(tmp_path, monkeypatch):
+    def parallel(**_):
+        def compute(tasks):
+            warnings.warn("A worker stopped while some jobs were given to the executor.", stacklevel=1)
+            yield from (call(*args, **options) for call, args, options in tasks)
+
+        return compute
+
+    monkeypatch.setattr(work, "Parallel", parallel)
+    few = replace(SMALL, sizes=(8,), methods=(), learning_rates=(1e-2,), held_out_repetitions=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(run(few, tmp_path)["method"]) == ["ridge"]
 
 
 def test_runs_are_stored_and_not_repeated(tmp_path, rows):

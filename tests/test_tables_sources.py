@@ -272,6 +272,7 @@ def test_files_are_not_for_other_engines(tmp_path: Path) -> None:
     ("options", "sentence"),
     [
         ({"memory": "lots"}, "memory must be a size such as '2GB', got 'lots'"),
+        ({"memory": -2}, "memory must be a size such as '2GB', got -2"),
         ({"memory": "-2GB"}, "memory must be a size such as '2GB', got '-2GB'"),
         ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
         ({"threads": True}, "threads must be a whole number of at least 1, got True"),

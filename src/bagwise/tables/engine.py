@@ -46,7 +46,7 @@ def connect(
 
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}.")
-    if memory is not None and memory.strip().startswith("-"):  # DuckDB would take it for no limit
+    if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
         raise ValueError(f"memory must be a size such as '2GB', got {memory!r}.")
     try:
         place = tempfile.TemporaryDirectory(prefix="bagwise-", dir=folder)
