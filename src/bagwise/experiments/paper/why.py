@@ -75,7 +75,7 @@ def scaling(results: Path) -> list[str]:
         "## Images scaled to [0, 1], or as published",
         "",
         "The paper mentions no preprocessing of images. Test accuracy with the numbers 0 to 255 as they are, and "
-        "divided by 255. At the better learning rate of each, scaling is worth "
+        "divided by 255. At the best learning rate of each, scaling is worth "
         f"{min(gaps):.1f} to {max(gaps):.1f} points, so it is an option (`scaled` of a config), on by default:",
         "",
         "| | rows | k | method | learning rate | epochs | 0 … 255 | scaled |",
