@@ -37,7 +37,13 @@ def measured(model: tables.TableModel, frame, y) -> tuple[float, float]:
 def learned(train, *, size: int, epsilon: float | None, seed: int) -> tables.TableModel:
     with tempfile.TemporaryDirectory() as folder:
         held = tables.put_in_bags(
-            train, folder, label="label", size=size, min_size=1, epsilon=epsilon, random_state=seed
+            train,
+            folder,
+            label="label",
+            size=size,
+            min_size=1,
+            epsilon=epsilon,
+            random_state=seed if epsilon is None else None,
         )
         return tables.fit(tables.join(str(held.events), str(held.reports)), MODEL, random_state=seed)
 

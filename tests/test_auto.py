@@ -1,5 +1,6 @@
 """Choosing among families without labels."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,11 +8,14 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
+from bagwise import _deadline
 from bagwise._folds import folds_of
-from bagwise.auto import BagAutoClassifier, default_candidates
+from bagwise.auto import BagAutoClassifier, budget, default_candidates, estimator, search
 from bagwise.auto.trials import Problem, choose, score, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
+from bagwise.boosting.jobs import side_by_side
+from bagwise.boosting.rows import InMemory
 
 TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 40}
 
@@ -161,16 +165,191 @@ def test_the_refit_is_the_candidate_alone():
     np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X))
 
 
-def test_a_spent_budget_leaves_later_candidates_untried():
+class Clock:
+    """Time that passes where candidates say so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        for module in (_deadline, budget, search, estimator):
+            monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+
+class Slow(Constant):
+    """Takes as many seconds as `seconds` says of the rows in bags; may be stopped at any of them."""
+
+    def __init__(self, value=0.5, clock=None, seconds=None):
+        super().__init__(value)
+        self.clock = clock
+        self.seconds = seconds
+
+    def _fit_bags(self, X, bags):
+        for _ in range(round(self.seconds(bags.n_bagged))):
+            self.clock.now += 1
+            _deadline.check_time()
+        self.bags_ = len(bags)
+
+    def __sklearn_clone__(self):
+        return Slow(self.value, self.clock, self.seconds)
+
+
+def slow_fit(monkeypatch, time_budget, **candidates):
+    """A fit of 200 bags of 80 rows each, 5 folds; candidates by what they predict and the seconds of a row."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    slow = {name: Slow(value, clock, lambda n, per=per: per * n) for name, (value, per) in candidates.items()}
+    model = BagAutoClassifier(candidates=slow, time_budget=time_budget, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    return model, clock.now, [line["note"] for line in model.trials_]
+
+
+def test_a_candidate_that_would_take_too_long_is_not_tried(monkeypatch):
+    """One of 1 s a row takes 16,000 s a fit, as fits to few rows show; one after it is quick, and tried."""
+    chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
+    model, seconds, notes = slow_fit(monkeypatch, 20_000, **chosen)
+    assert notes[0] == notes[2] == ""
+    needed, left = (int(number) for number in re.findall(r"about (\d+) s of the (\d+) s left", notes[1])[0])
+    assert needed == pytest.approx(16_000 * (0.8 + 1), rel=0.01)  # a fold of 4/5 of the bags, and the refit
+    assert 17_000 < left < 18_000  # what two small fits have left over
+    assert model.best_name_ == "last"
+    assert model.models_[0].bags_ == 200
+    assert seconds < 3_000
+
+
+def test_to_find_out_how_long_a_candidate_takes_costs_little(monkeypatch):
+    chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
+    model, seconds, notes = slow_fit(monkeypatch, 5_000, **chosen)
+    assert notes[0] == notes[2] == ""
+    assert notes[1].startswith("not tried: it would take too much of the")
+    assert model.best_name_ == "last"
+    assert seconds < 1_400
+
+
+def test_where_time_is_short_a_candidate_is_tried_on_fewer_folds(monkeypatch):
+    """12,800 s a fold, and 16,000 s the last fit: three folds leave the time for it, four would not."""
+    model, seconds, notes = slow_fit(monkeypatch, 60_000, first=(0.5, 0.001), long=(0.3, 1.0))
+    assert notes == ["", "on 3 of 5 folds: the time budget was spent"]
+    assert model.best_name_ == "long"
+    assert model.models_[0].bags_ == 200
+    assert 50_000 < seconds < 60_000
+
+
+def test_a_candidate_is_stopped_inside_its_fit(monkeypatch):
+    """What small fits did not show, since it takes long with all rows only."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    pair = {"first": Slow(0.5, clock, lambda n: 10), "late": Slow(0.3, clock, lambda n: 10 if n < 5000 else 1e6)}
+    model = BagAutoClassifier(candidates=pair, time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    assert model.trials_[1]["note"] == "stopped: the time budget was spent"
+    assert model.best_name_ == "first"
+    assert model.models_[0].bags_ == 200
+    assert clock.now <= 1000  # the refit of the first had its time left
+
+
+@pytest.mark.parametrize(
+    ("seconds", "note", "bags", "taken"),
+    [
+        (641, "on 3 of 5 folds: the time budget was spent", 200, 3 * 128 + 160),
+        (300, "on 1 of 5 folds: the time budget was spent", 200, 128 + 160),
+        (200, "fitted without the bags of one fold: the time budget was spent", 160, 1.1 * 200),
+        (50, "stopped: the time budget was spent", 200, 50 + 160),  # one cheap fit
+    ],
+)
+def test_what_is_there_is_returned_when_time_is_over(monkeypatch, seconds, note, bags, taken):
+    """A fit without a fold takes 128 s, a fit to all bags 160 s."""
+    model, found, notes = slow_fit(monkeypatch, seconds, only=(0.3, 0.01), other=(0.5, 0.01))
+    assert notes[0] == note
+    assert notes[1].startswith("not tried: ")
+    assert model.best_name_ == "only"
+    assert model.models_[0].bags_ == bags
+    assert np.isnan(model.best_risk_) == note.startswith("stopped")
+    assert taken <= found <= taken + 26  # fits that tell the time of the other included
+
+
+def test_cheap_candidates_that_are_not_leave_time_for_the_preferred_one(monkeypatch):
+    """Each has a part of the time: 1 of 5 folds."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    three = {name: Slow(0.3, clock, lambda n: 100 if n > 5000 else 5) for name in ("ridge", "mean map", "boosting")}
+    monkeypatch.setattr(estimator, "default_candidates", lambda: three)
+    model = BagAutoClassifier(time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    folds = [re.findall(r"on (\d) of 5 folds", line["note"]) for line in model.trials_]
+    assert folds == [["1"], ["1"], []]
+    assert model.best_name_ == "boosting"
+    assert clock.now <= 1100
+
+
+class NeedsRows(Constant):
+    """Cannot be fitted to few rows."""
+
+    def _fit_bags(self, X, bags):
+        if bags.n_bagged < 10_000:
+            raise ValueError("these are too few rows.")
+        self.fitted_ = True
+
+
+def test_fits_that_tell_the_time_may_fail(monkeypatch):
+    """They are fits to few rows, which say nothing about one to all."""
+    rng = np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    pair = {"first": Constant(0.5), "second": NeedsRows(0.3)}
+    model = BagAutoClassifier(candidates=pair, time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    assert [line["note"] for line in model.trials_] == ["", ""]
+    assert model.best_name_ == "second"
+
+
+def test_all_fits_side_by_side_know_the_limit():
+    """joblib asks for most of them in threads of its own."""
+    seen = []
+
+    def call(_):
+        with pytest.raises(_deadline.OutOfTimeError):
+            _deadline.check_time()
+        seen.append(1)
+
+    with _deadline.time_limit(0):
+        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000))), 2)
+    assert len(seen) == 20
+
+
+def test_a_candidate_that_fails_does_not_use_up_the_others_time(monkeypatch):
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(1600) < 0.3).astype(int), np.repeat(np.arange(20), 80)
+    pair = {"broken": Broken(), "slow": Slow(0.3, clock, lambda n: 100)}
+    model = BagAutoClassifier(candidates=pair, time_budget=50, random_state=0)
+    model.fit(np.zeros((1600, 1)), bw.aggregate(y, ids), bags=ids)
+    assert [line["note"] for line in model.trials_] == ["failed: it never works.", "stopped: the time budget was spent"]
+    assert model.best_name_ == "slow"
+
+
+@pytest.mark.parametrize("name", ["boosting", "mean map", "ridge", "network, 32"])
+def test_fits_of_all_families_can_be_stopped(name, torch):
     X, y = linear_rows(1600, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
-    seen = []
-    model = BagAutoClassifier(candidates=candidates(), time_budget=1e-6, callback=seen.append, random_state=0)
-    model.fit(X, bw.aggregate(y, ids), bags=ids)
-    assert model.best_name_ == "boosting"
-    assert model.trials_[1]["risk"] is None
-    assert "time budget" in model.trials_[1]["note"]
-    assert [line["candidate"] for line in seen] == ["boosting", "ridge"]
+    candidate = default_candidates()[name]
+    candidate.fit(X, bw.aggregate(y, ids), bags=ids)
+    with pytest.raises(_deadline.OutOfTimeError), _deadline.time_limit(0):
+        candidate.fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+def test_cheap_families_come_first_and_boosting_is_kept(problem, monkeypatch):
+    assert list(default_candidates())[:3] == ["ridge", "mean map", "boosting"]
+    losses = np.random.default_rng(1).random(400)
+    ridge = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    boosting = replace(ridge, losses=losses + 0.001, risk=losses.mean() + 0.001)
+    assert choose({"ridge": ridge, "boosting": boosting}, "boosting") == "ridge"  # clearly better
+    noise = np.tile([0.2, -0.2], 200)
+    boosting = replace(ridge, losses=losses + 0.001 + noise, risk=losses.mean() + 0.001)
+    assert choose({"ridge": ridge, "boosting": boosting}, "boosting") == "boosting"
+    assert choose({"ridge": ridge, "mean map": boosting}, "boosting") == "ridge"
+    # On the folds that both were tried on.
+    short = replace(ridge, losses=losses[:80] - 0.1, risk=(losses[:80] - 0.1).mean())
+    assert choose({"ridge": ridge, "mean map": short}) == "mean map"
 
 
 def test_a_candidate_that_fails_is_noted_and_passed_over():
@@ -272,7 +451,7 @@ def test_wrong_parameters_are_named(parameters, message):
 
 def test_default_candidates_are_of_all_families(torch):
     kinds = {type(candidate).__name__ for candidate in default_candidates().values()}
-    assert kinds == {"BagRidgeClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
+    assert kinds == {"BagRidgeClassifier", "BagMeanMapClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
 
 
 def test_a_constant_does_not_win_by_being_clipped():

@@ -5,7 +5,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
@@ -227,11 +227,40 @@ def test_few_trees_are_stretched():
     ids = bw.random_bags(8000, 4, rng)
     few = bw.BagBoostingClassifier(**{**FAST, "n_estimators": 8}).fit(frame, bw.aggregate(y, ids), bags=ids)
     assert few.stretch_ > 1.2
-    matrix = few._check_features(frame, fitting=False)
-    plain = np.mean([fit.predict(matrix, 8)[:, 0] for fits in few.fits_.values() for fit in fits], axis=0)
-    stretched = few._checked_predict(frame)
-    p = few.fits_["greedy"][0].prior[0]
-    np.testing.assert_allclose(stretched - p, few.stretch_ * (plain - p), rtol=1e-9, atol=1e-12)
+    plain = clone(few).set_params(random_state=0).fit(frame, bw.aggregate(y, ids), bags=ids)
+    plain.stretch_ = 1.0
+    assert few.predict_proba(frame)[:, 1].std() > 1.1 * plain.predict_proba(frame)[:, 1].std()
+
+
+@pytest.mark.parametrize("size", [1, 8, 64])
+def test_probabilities_have_the_mean_of_the_reports_and_are_never_0_or_1(size):
+    """Log-odds trees drift to ½; what was averaged on probabilities and stretched was cut off at 0 and 1."""
+    rng = np.random.default_rng(0)
+    frame, _ = interaction(rng, 8000)
+    chance = 1 / (1 + np.exp(-6 * frame["a"] * frame["b"] + 3))
+    y = (rng.random(8000) < chance).astype(int)
+    ids = bw.random_bags(8000, size, rng)
+    y_bag = bw.aggregate(y, ids)
+    model = bw.BagBoostingClassifier(**FAST).fit(frame, y_bag, bags=ids)
+    h = model.predict_proba(frame)[ids >= 0]
+    assert abs(h[:, 1].mean() - y_bag[ids >= 0].mean()) < 1e-9
+    assert 0 < h.min() < h.max() < 1
+    # Each fit has that mean by itself: else those of one kind would move the mean of all.
+    matrix = model.features_.matrix(frame)[ids >= 0]
+    for kind, fits in model.fits_.items():
+        for fit in fits:
+            z = fit.log_odds(fit.scores(matrix, model.n_estimators_[kind]))
+            assert abs(expit(z).mean() - y_bag[ids >= 0].mean()) < 1e-9
+
+
+def test_classes_have_the_means_of_the_reports():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    y = np.eye(3)[X.argmax(axis=1)]
+    ids = bw.random_bags(3000, 5, rng)
+    model = bw.BagBoostingClassifier(**FAST).fit(X, bw.aggregate(y, ids), bags=ids)
+    np.testing.assert_allclose(model._checked_predict(X).mean(axis=0), y.mean(axis=0), atol=1e-9)
+    assert model.predict_proba(X).min() > 0
 
 
 @pytest.mark.parametrize(
@@ -307,12 +336,14 @@ def test_averaged_fits_are_the_mean_of_single_ones():
     model = bw.BagBoostingClassifier(**(FAST | {"n_fits": 3})).fit(frame, y.astype(int))
     matrix = model.features_.matrix(frame)
     single = [
-        fit.predict(matrix, model.n_estimators_[kind])[:, 0] for kind, fits in model.fits_.items() for fit in fits
+        fit.log_odds(fit.scores(matrix, model.n_estimators_[kind]))[:, 0]
+        for kind, fits in model.fits_.items()
+        for fit in fits
     ]
     assert len(single) == 6
-    p = y.mean()
-    expected = p + model.stretch_ * (np.mean(single, axis=0) - p)
-    np.testing.assert_allclose(model.predict_proba(frame)[:, 1], np.clip(expected, 0, 1), atol=1e-12)
+    start = logit(y.mean())
+    expected = expit(start + model.stretch_ * (np.mean(single, axis=0) - start) + model.offset_)
+    np.testing.assert_allclose(model.predict_proba(frame)[:, 1], expected, atol=1e-9)
     assert np.std(single, axis=0).max() > 0
 
 

@@ -1,6 +1,8 @@
 """The analyst's commands end to end, on small tables; and the data holder's, whose labels must not get out."""
 
+import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -11,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bagwise import saving
-from bagwise.cli import app
+from bagwise.cli import app, common
 from bagwise.cli.analyst import Model
 from bagwise.tables import MODELS
 
@@ -72,6 +74,51 @@ def model(folder, tables):
     result = call("fit", *tables, "--model", "ridge", "--out", folder / "model")
     assert result.exit_code == 0, result.output
     return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def campaigns(folder, labelled):
+    """The same rows in bags that are not random: one per campaign and hour."""
+    truth = pd.read_parquet(labelled)
+    truth["y"] = truth["y"] | (np.random.default_rng(0).permutation(97)[truth["seen"].dt.minute] < 40)
+    truth["slot"] = truth["seen"].dt.minute
+    truth.to_parquet(folder / "slots.parquet")
+    options = ("--by", "slot", "--min-size", 1, "--out", folder / "slots")
+    result = call("bag", folder / "slots.parquet", "--label", "y", *options)
+    assert result.exit_code == 0, result.output
+    return folder / "slots" / "events.parquet", folder / "slots" / "reports.parquet"
+
+
+def test_numbers_of_bags_that_are_not_random_are_withheld(campaigns, model, tmp_path):
+    """An unseen effect of the bag: the model's predictions and features are those of random bags."""
+    options = ("--model", "ridge", "--ignore", "seen", "--out", tmp_path / "fitted", "--hold-out", 0.5)
+    fitted = call("fit", *campaigns, *options)
+    assert fitted.exit_code == 0, fitted.output
+    for words in ("accuracy  –", "AUC       –", "cannot be told from these bags: they are not random (proportions"):
+        assert words in fitted.stdout
+    assert "--even-if-not-random shows them all the same" in fitted.stdout
+    for told in (call("evaluate", tmp_path / "fitted", "--json"), call("evaluate", model, *campaigns, "--json")):
+        found = json.loads(told.stdout)
+        assert [found[name] for name in ("accuracy", "brier", "log_loss", "auc")] == [None] * 4
+        assert found["not_random"][0]["subject"] == "proportions"
+        assert told.stderr == ""
+    auto = call("fit", *campaigns, "--time-budget", 2, "--out", tmp_path / "auto", "--hold-out", 0.5, "--json")
+    assert {trial["risk"] for trial in json.loads(auto.stdout)["trials"]} == {None}  # risks, too
+    page = call("report", "--model", tmp_path / "fitted", "--out", tmp_path / "page.html", "--json")
+    assert json.loads(page.stdout)["standing"] == "unsure"
+    assert "cannot be told from these bags" in json.loads(page.stdout)["verdict"]
+    refused = call("evaluate", tmp_path / "fitted", "--even-if-not-random")
+    assert refused.exit_code == 2
+    assert "were withheld when the model was fitted" in refused.stderr
+    asked = call("evaluate", model, *campaigns, "--even-if-not-random")
+    assert "Do not rely on these numbers" in asked.stdout
+    assert "–\n" not in asked.stdout
+    again = call("fit", *campaigns, *options, "--even-if-not-random", "--force")
+    assert "Do not rely on these numbers" in again.stdout
+    for flag, shown in (((), False), (("--even-if-not-random",), True)):  # who reads them must ask, too
+        told = json.loads(call("evaluate", tmp_path / "fitted", "--json", *flag).stdout)
+        assert (told["accuracy"] is not None) is shown
+    assert "accuracy  –" in call("inspect", tmp_path / "fitted").stdout
 
 
 # -- the data holder ----------------------------------------------------------------------------------------------
@@ -360,3 +407,37 @@ def test_every_model_has_its_option():
 def test_debug_shows_the_traceback(tables, tmp_path):
     result = call("fit", tables[0], "nowhere.parquet", "--out", tmp_path / "model", "--debug")
     assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_progress_is_told_without_a_terminal(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "_PAUSE", 0.02)
+    monkeypatch.setattr(common, "_LONGEST", 10**6)
+    result = call("fit", *tables, "--model", "boosting", "--out", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    lines = result.stderr.splitlines()
+    assert all(re.fullmatch(r"\d+:\d\d \S.*", line) for line in lines)
+    assert any("choosing settings: fit" in line for line in lines)
+    assert all(one != two for one, two in itertools.pairwise(lines))
+
+
+def test_the_default_minds_the_time(tables, tmp_path, monkeypatch):
+    """Without --time-budget, auto has five minutes; with --refit, two fits share them."""
+    seen = []
+
+    def fit(bags, kind, *, time_budget, **_):
+        seen.append((kind, time_budget))
+        raise RuntimeError("seen.")
+
+    monkeypatch.setattr("bagwise.tables.fit", fit)
+    for options in ((), ("--refit",), ("--time-budget", 60), ("--model", "ridge")):
+        call("fit", *tables, "--out", tmp_path / "model", *options)
+    assert seen == [("auto", 300), ("auto", 150), ("auto", 60), ("ridge", None)]
+
+
+def test_auto_returns_within_a_short_budget(tables, tmp_path):
+    result = call("fit", *tables, "--time-budget", 1, "--out", tmp_path / "model", "--json")
+    assert result.exit_code == 0, result.output
+    tried = json.loads(result.stdout)["trials"]
+    assert tried[-1]["risk"] is None
+    assert tried[-1]["note"].startswith(("not tried: ", "stopped: "))
+    assert call("predict", tmp_path / "model", tables[0], "--out", tmp_path / "scored.parquet").exit_code == 0

@@ -1,16 +1,20 @@
 import itertools
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.special import ndtri
-from scipy.stats import binomtest
+from scipy.stats import binomtest, rankdata
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
 import bagwise as bw
-from bagwise.diagnostics import dispersion_test
-from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, risk
+from bagwise._identity import Estimate
+from bagwise.diagnostics import dispersion_test, dispersions
+from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, measure, risk
 
 METRICS = ("brier", "accuracy", "log_loss", "auc")
 
@@ -61,6 +65,11 @@ def equal_bags(size, m):
 def filled(bags, y, noise=0.0):
     """The same bags with the proportions of these labels: what `Bags.from_rows` makes, without its work."""
     return replace(bags, proportion=(bags.sum(y) + noise) / bags.size)
+
+
+def as_it_comes(h, bags, **options):
+    """The estimates that the mathematics speaks of: none withheld, none kept in range."""
+    return measure(h, bags, even_if_not_random=True, **options)
 
 
 def covers(estimate, truth):
@@ -215,7 +224,7 @@ def test_intervals_cover(size, m, truths, seed):
     for _ in range(trials):
         x, y = world(rng, size * m)
         for model in MODELS:
-            results[model].append(evaluate(MODELS[model](x), None, bags=filled(bags, y), n_bins=1))
+            results[model].append(as_it_comes(MODELS[model](x), filled(bags, y), n_bins=1))
     for model, name in itertools.product(MODELS, METRICS):
         truth = truths[model][name]
         estimates = [getattr(result, name) for result in results[model]]
@@ -238,7 +247,7 @@ def test_intervals_of_few_bags_are_as_rough_as_documented(model, m, coverage, tr
     covered = dict.fromkeys(METRICS, 0)
     for _ in range(trials):
         x, y = world(rng, 64 * m)
-        result = evaluate(MODELS[model](x), None, bags=filled(bags, y), n_bins=1)
+        result = as_it_comes(MODELS[model](x), filled(bags, y), n_bins=1)
         for name in METRICS:
             covered[name] += covers(getattr(result, name), truths[model][name])
     for name in METRICS:
@@ -256,7 +265,7 @@ def test_noise_and_unequal_sizes_keep_coverage(model, truths, seed):
     for _ in range(trials):
         x, y = world(rng, len(ids))
         h, bags = MODELS[model](x), filled(empty, y, rng.laplace(scale=2.0, size=200))
-        result = evaluate(h, None, bags=bags, n_bins=1)
+        result = as_it_comes(h, bags, n_bins=1)
         for name in METRICS:
             covered[name] += covers(getattr(result, name), truths[model][name])
         risks.append(risk(h, bags))
@@ -281,7 +290,7 @@ def test_curves_cover(seed):
     covered = dict.fromkeys(["mean prediction", "rate", "false positives", "true positives"], 0.0)
     for _ in range(trials):
         x, y = world(rng, 64 * 250)
-        result = evaluate(MODELS["good"](x), None, bags=filled(bags, y))
+        result = as_it_comes(MODELS["good"](x), filled(bags, y))
         places = np.searchsorted(h, np.r_[-np.inf, result.calibration.at[:-1], np.inf], side="right")
         bins = {name: np.diff(share[places]) for name, share in below.items()}
         above = np.searchsorted(h, result.roc.at[1:-1], side="right")
@@ -388,24 +397,132 @@ def test_every_class_is_looked_at_for_randomness():
     ids = np.arange(1600) // 16
     y = bw.aggregate((rng.random((1600, 1)) < h.cumsum(axis=1)) & (np.arange(3) == 0), ids)
     y[:, 1:] = (1 - y[:, :1]) / 2
-    with pytest.warns(BagsNotRandomWarning, match="the bags are not random"):
-        evaluate(h, None, y, bags=ids)
+    with pytest.warns(BagsNotRandomWarning, match=r"they are not random \(predictions: variation"):
+        assert evaluate(h, None, y, bags=ids).withheld
     hardly = np.argsort(np.argsort(np.arange(1600) + rng.normal(scale=2800, size=1600))) // 16  # grouped
     bags = bw.Bags.from_rows(np.full((1600, 3), 1 / 3), hardly)
-    smallest = min(dispersion_test(column, bags) for column in h.T)
-    assert smallest < 1 / 3
-    assert evaluate(h, None, bags=bags).randomness == pytest.approx(3 * smallest)
+    smallest = np.nanmin([dispersion_test(rankdata(column)[bags.order], bags)[1] for column in h.T])
+    assert smallest < 1 / 4
+    # Two columns of h vary; proportions, all equal, are stranger than that, and both are tested.
+    found = {finding.subject: finding.p_value for finding in dispersions(bags, h=h)}
+    assert found["predictions"] == pytest.approx(2 * 2 * smallest)
 
 
-def test_grouped_bags_are_warned_about_and_random_ones_are_not():
+def test_predictions_that_hardly_vary_are_not_tested():
+    """Five rows that stand out lie in one bag by chance more often than any law of many rows says."""
+    h, ids = np.full(1000, 0.01), np.arange(1000) // 20
+    h[:5] = 0.9
+    found = dispersions(bw.Bags.from_rows(np.full(1000, 0.05), ids), h=h)
+    assert [finding.subject for finding in found] == ["proportions"]
+
+
+# -- bags that are not random -------------------------------------------------------------------------------------
+
+
+def bags_by(formation, rng, size=64, m=100):
+    """Rows of one feature in bags of a formation: the feature, a second one that says nothing, labels, bag ids."""
+    ids = np.repeat(np.arange(m), size)
+    if formation == "rates":  # the feature depends on the label alone, whose rate differs
+        y = (rng.random(size * m) < np.repeat(rng.uniform(0.05, 0.6, m), size)).astype(float)
+        x = rng.normal(size=size * m) + 1.5 * y
+    else:
+        x = rng.normal(size=size * m)
+        x = np.sort(x) if formation == "features" else x
+        unseen = np.repeat(rng.normal(scale=0.3, size=m), size) if formation == "effects" else 0.0
+        y = (rng.random(size * m) < sigmoid(2 * x - 1.2 + unseen)).astype(float)
+    other = np.sort(rng.normal(size=size * m)) if formation == "unread" else rng.normal(size=size * m)
+    return np.stack([x, other], axis=1), y, ids
+
+
+@pytest.mark.parametrize(
+    ("formation", "size", "m"),
+    [("rates", 64, 100), ("features", 64, 100), ("effects", 500, 50), ("unread", 64, 100)],
+)
+def test_numbers_are_withheld_where_bags_are_not_random(formation, size, m, seed):
+    """The unseen effect is the mild one that nothing warned of; "unread" groups by a feature that no model reads."""
+    withheld = 0
+    for trial in range(10):
+        X, y, ids = bags_by(formation, np.random.default_rng([seed, trial]), size, m)
+        h, y_bag = MODELS["good"](X[:, 0]), bw.aggregate(y, ids)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = evaluate(h, X, y_bag, bags=ids)
+        withheld += found.withheld
+        if found.withheld:
+            assert [one.category for one in told] == [BagsNotRandomWarning]
+            assert "even_if_not_random=True" in str(told[0].message)
+            assert found.brier is found.log_loss is found.auc is found.calibration is found.roc is None
+            assert "accuracy  –" in str(found)
+            assert "cannot be told from these bags" in str(found)
+    assert withheld == 10
+    with pytest.warns(BagsNotRandomWarning, match="cannot be told from these bags"):
+        asked = evaluate(h, X, y_bag, bags=ids, even_if_not_random=True)
+    assert asked.accuracy is not None
+    assert asked.not_random
+
+
+def test_random_bags_are_not_withheld(seed):
+    """The tests of proportions, predictions and 20 features together raise the alarm once in a thousand times."""
+    rng, alarms, trials = np.random.default_rng([seed, 9]), 0, 400
+    for _ in range(trials):
+        x, y = world(rng, 1600)
+        ids = np.arange(1600) // 16
+        found = evaluate(MODELS["good"](x), rng.normal(size=(1600, 20)), bw.aggregate(y, ids), bags=ids)
+        alarms += bool(found.not_random)
+        for name in METRICS:
+            estimate = getattr(found, name)
+            assert 0 <= estimate.low <= estimate.value <= estimate.high
+            assert estimate.high <= (np.inf if name == "log_loss" else 1)
+    assert binomtest(alarms, trials, 1e-3, alternative="greater").pvalue > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "leaves"),
+    [
+        (1.54, 0.2, True),  # plainly
+        (1.04, 0.05, False),  # by less than its error
+        (1.004, 0.003, False),  # a nearly perfect model's luck
+        (1.01, 0.002, True),  # no interval that holds a possible value
+        (-0.3, 0.1, True),
+        (0.99, 0.5, False),
+    ],
+)
+def test_what_is_called_impossible(value, error, leaves):
+    estimate = Estimate(value, error, value - 2 * error, value + 2 * error)
+    assert estimate.leaves(0, 1) is leaves
+    kept = estimate.within(0, 1)
+    assert 0 <= kept.low <= kept.value <= kept.high <= 1
+
+
+def test_estimates_beyond_what_is_possible_are_withheld():
+    """Bags that pass for random, whose reports agree with the predictions more than any labels could."""
+    rng = np.random.default_rng(3)
+    h, ids = rng.uniform(0.3, 0.7, 6400), np.arange(6400) // 64
+    bags = bw.Bags.from_rows(bw.aggregate(h, ids), ids)
+    proportion = 0.5 + (bags.proportion - 0.5) * 4.3
+    with pytest.warns(BagsNotRandomWarning, match="its label-free AUC would lie beyond what is possible"):
+        found = evaluate(h, None, bags=replace(bags, proportion=proportion))
+    assert found.withheld
+    assert found.not_random == ()
+    assert found.impossible == ("auc",)
+
+
+def test_features_of_any_kind_are_looked_at():
     rng = np.random.default_rng(0)
-    x, y = world(rng, 6400)
-    h = MODELS["good"](x)
-    grouped = np.argsort(np.argsort(x)) // 64
-    with pytest.warns(BagsNotRandomWarning, match="the bags are not random"):
-        evaluate(h, None, bw.aggregate(y, grouped), bags=grouped)
-    random = bw.random_bags(6400, 64, rng)
-    assert evaluate(h, None, bw.aggregate(y, random), bags=random).randomness > 1e-4
+    x, y = world(rng, 3200)
+    ids = bw.random_bags(3200, 32, rng)
+    y_bag, h = bw.aggregate(y, ids), MODELS["good"](x)
+    gap = np.where(rng.random(3200) < 0.3, np.nan, x)
+    frame = pd.DataFrame({"x": x, "gap": gap, "kind": rng.choice(["a", "b"], 3200)})
+    frame["day"] = pd.to_datetime("2026-01-01") + pd.to_timedelta(rng.integers(0, 90, 3200), "D")
+    frame.loc[0, ["x", "kind", "day"]] = np.inf, None, pd.NaT
+    for X in (frame, frame.to_numpy(), rng.normal(size=(3200, 4, 4)), sparse.csr_array(x[:, None]), x + 1j, {"a": x}):
+        assert not evaluate(h, X, y_bag, bags=ids).withheld
+    by_gap = np.argsort(np.argsort(frame["gap"].isna() + 0.1 * rng.random(3200))) // 32
+    with pytest.warns(BagsNotRandomWarning, match="feature 'gap', missing"):
+        evaluate(h, frame, bw.aggregate(y, by_gap), bags=by_gap)
+    with pytest.raises(ValueError, match="X has 3199 rows but there are predictions for 3200"):
+        evaluate(h, frame[1:], y_bag, bags=ids)
 
 
 def test_constant_predictions_and_certain_predictions_are_finite():

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise import report, saving, tables
 from bagwise.cli import app
+from bagwise.evaluation import Estimate
 from bagwise.experiments import variance
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper import PRESETS, plan
@@ -364,7 +365,24 @@ def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
     assert "Calibration. " not in found.html
     assert any("explain" in remark for remark in found.remarks)
     assert diagnosis(grouped).headline.startswith("The bags are not random: grouped by")
-    assert "Which model is best cannot be told" in comparison([ridge, ridge.parent / "other"], grouped).headline
+    assert "<td>–</td>" in re.sub(r" class=\"\w+\"", "", found.html)
+    assert "Numbers that the bags cannot tell are withheld" in found.html
+    asked = model(ridge, grouped, even_if_not_random=True)
+    assert asked.standing == UNSURE
+    assert "These numbers were asked for although the bags cannot tell" in asked.html
+
+
+def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):
+    grouped = tables.join(*table(grouped=True)[:2])
+    for asked in (False, True):
+        found = comparison([ridge, other], grouped, even_if_not_random=asked)
+        assert found.standing == UNSURE
+        assert "Which model is best cannot be told" in found.headline
+        assert {section.name for section in found.sections}.isdisjoint({"intervals", "paired"})
+        lines = found.sections[0].parts[1].rows
+        assert [line[0] for line in lines] == [*sorted([ridge.name, other.name]), "constant guess"]
+        assert (lines[0][1] == "–") is not asked
+        assert "in alphabetical order" in found.html
 
 
 def test_the_better_model_is_named_first(undrawn, pages, ridge, other):
@@ -464,15 +482,62 @@ def test_bags_of_one_size_fill_bins_evenly():
     ],
 )
 def test_verdicts_follow_the_interval(auc, standing, said):
-    facts = {"bags": 40, "auc": dict(zip(("value", "low", "high"), auc, strict=True))}
-    found = words.standing(facts)
+    facts = {"bags": 40, "auc": between(*auc), "accuracy": between(0.8, 0.78, 0.82), "brier": between(0.13, 0.12, 0.14)}
+    found = words.standing(facts, {"accuracy": 0.7, "brier": 0.21})
     assert found[0] == standing
     assert said in found[1]
 
 
+def between(value, low, high):
+    return {"value": value, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "brier", "standing"),
+    [
+        ((0.8, 0.78, 0.82), (0.2, 0.19, 0.22), GOOD),  # right more often than the constant guess
+        ((0.7, 0.68, 0.72), (0.18, 0.17, 0.19), GOOD),  # its square error is smaller
+        ((0.71, 0.68, 0.74), (0.2, 0.19, 0.22), UNSURE),  # ranks well, and is worth no more than the constant
+        ((0.6, 0.58, 0.62), (0.25, 0.24, 0.26), UNSURE),
+    ],
+)
+def test_the_badge_is_green_only_where_the_model_beats_the_constant(accuracy, brier, standing):
+    facts = {"bags": 40, "accuracy": between(*accuracy), "brier": between(*brier)}
+    guess = {"accuracy": 0.7, "brier": 0.21}
+    gain = {
+        "accuracy": Estimate(accuracy[0] - 0.7, 0.01, accuracy[1] - 0.7, accuracy[2] - 0.7),
+        "brier": Estimate(brier[0] - 0.21, 0.01, brier[1] - 0.21, brier[2] - 0.21),
+    }
+    for paired in (None, gain):
+        found, sentence = words.standing({**facts, "auc": between(0.78, 0.76, 0.80)}, guess, paired)
+        assert found == standing
+        assert ("not clearly better than one guess for all rows" in sentence) is (standing != GOOD)
+    assert words.standing({**facts, "auc": None}, guess)[0] == (POOR if accuracy[2] < 0.7 else standing)
+
+
+def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, folder, joined, monkeypatch):
+    """One is clearly better than the other, and neither is worth anything."""
+    said = {"bad": 0.9, "worse": 0.99}
+
+    def guessing(self, codes):
+        return np.full(len(codes), said[self.summary])
+
+    for name in said:
+        made = replace(tables.fit(joined, "ridge", random_state=0), summary=name)
+        about = tables.about(made, joined, None, summary=joined.summary, seen=joined.summary)
+        saving.save(made, folder / name, about=about)
+    monkeypatch.setattr(tables.TableModel, "predict_codes", guessing)
+    events, reports, _ = table(rows=6400, seed=7)
+    found = comparison([folder / name for name in said], tables.join(events, reports))
+    assert found.headline.startswith("Model bad has the smallest square error of these")
+    assert "not clearly better than one guess for all rows" in found.headline
+    assert found.standing == UNSURE
+
+
 def test_few_bags_are_called_few():
-    assert "rough" in words.cautions({"bags": 12, "randomness": 0.4})[0]
-    assert words.cautions({"bags": 40, "randomness": 0.4}) == []
+    facts = {"not_random": [], "impossible": []}
+    assert "rough" in words.cautions({"bags": 12, **facts})[0]
+    assert words.cautions({"bags": 40, **facts}) == []
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
@@ -520,8 +585,13 @@ def test_facts_that_bagwise_did_not_write_are_refused(undrawn, folder, fitted, j
 
 
 def test_trials_are_shown_as_a_table(undrawn, folder, fitted, joined):
-    lines = [f"  {'ridge <b>':<22}0.1234 [0.1200, 0.1300]", f"  {'network':<22}not tried: out of time"]
-    text = Outline(report.model_page(keep(fitted, joined, folder / "auto", trials=lines))).text
+    trials = [
+        {"candidate": "ridge <b>", "risk": 0.1234, "low": 0.12, "high": 0.13, "note": ""},
+        {"candidate": "trees", "risk": 3.62, "low": 2.9, "high": 4.2, "note": ""},  # no square error is that large
+        {"candidate": "network", "risk": None, "low": None, "high": None, "note": "not tried: out of time"},
+    ]
+    text = Outline(report.model_page(keep(fitted, joined, folder / "auto", trials=trials))).text
+    assert "3.62" not in text
     assert "What was tried" in text
     assert "ridge <b>" in text
     assert "[0.1200, 0.1300]" in text

@@ -359,12 +359,12 @@ def test_trees_over_blocks_are_those_in_memory(sampled, kind):
         parameters = options.for_lightgbm(0, 4, lean=rows.alone) | {"bin_construct_sample_cnt": sampled}
         data = rows.dataset([3], parameters)
         whole = boost(rows, data, bags, options, n_trees=15, seed=1)
-        before = whole.predict(X, 15)
+        before = whole.scores(X, 15)
         whole.release()
-        assert np.array_equal(whole.predict(X, 15), before)
+        assert np.array_equal(whole.scores(X, 15), before)
         fold = [np.arange(0, 120, 2), np.arange(1, 120, 2)]
         part = boost(rows, data, bags.take(fold[0]), options, n_trees=9, seed=2, watch=bags.take(fold[1]), patience=99)
-        fits.append([before, part.predict(X, 9), np.stack(part.deviations)])
+        fits.append([before, part.scores(X, 9), np.stack(part.deviations)])
     for mine, theirs in zip(*fits, strict=True):
         assert np.ptp(mine) > 0.01
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-12)
@@ -377,7 +377,7 @@ def test_leaves_that_move_alike_are_told_apart_over_blocks():
     bags, fits = bw.Bags.singletons(y), []
     for rows in (InMemory(X), Streamed(Pieces(X, [150, 250]))):
         data = rows.dataset([], OPTIONS.for_lightgbm(0, 2))
-        fits.append(boost(rows, data, bags, OPTIONS, n_trees=5, seed=0).predict(X, 5))
+        fits.append(boost(rows, data, bags, OPTIONS, n_trees=5, seed=0).scores(X, 5))
     assert np.array_equal(*fits)
 
 

@@ -293,3 +293,19 @@ def test_made_columns_can_be_said_to_other_engines(engine: str) -> None:
     roles = {"x": Role.number, "c": Role.category, "t": Role.time, "d": Role.hashed, "n": Role.category}
     features = Features(tuple(Column(name, role, levels=("1",), has_hours=name == "t") for name, role in roles.items()))
     assert "events" in ibis.to_sql(table.select(*features.expressions(table)), dialect=engine)
+
+
+def test_text_that_is_different_in_every_row_is_left_out():
+    """Hashed, it would be noise in 256 levels; nearly all different, or asked for, it is hashed."""
+    n = 1000
+    ids = [f"id-{number * 7919 % 10_007}" for number in range(n)]
+    frame = pd.DataFrame({"x": range(n), "id": ids, "near": ["same", *ids[1:-1], "same"], "own": ids, "few": ["a"] * n})
+    frame.loc[5, "id"] = None
+    duck = connect()
+    features = Features.of(read(frame, duck), frame.columns, duck, roles={"own": "hashed"})
+    roles = {column.name: (column.role.value, column.note) for column in features.columns}
+    assert roles["id"] == ("ignored", "every row has a value of its own")
+    assert roles["near"] == roles["own"] == ("hashed", "")
+    assert roles["few"] == ("category", "")
+    small = read(frame[:50], duck)  # few values are levels, whatever they are
+    assert Features.of(small, ["id"], duck).columns[0].role == "category"

@@ -289,11 +289,12 @@ def test_settings_reach_duckdb_and_its_folder_goes(tmp_path: Path) -> None:
     query = "SELECT current_setting('memory_limit'), current_setting('threads'), current_setting('temp_directory')"
     memory, threads, folder = duck.con.execute(query).fetchone()
     assert (memory, threads) == ("95.3 MiB", 1)
-    assert Path(folder).parent == tmp_path
-    assert Path(folder).exists()
+    place = Path(folder).parent
+    assert place.parent == tmp_path
+    assert place.exists()
     del duck
     gc.collect()
-    assert not Path(folder).exists()
+    assert not place.exists()
 
 
 def many_texts() -> Any:

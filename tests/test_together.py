@@ -273,8 +273,37 @@ def test_checkpoints_of_another_training_are_refused(shards, tmp_path):
     run = tmp_path / "kept" / "run.json"
     for damaged in ("[]", "{", run.read_text().replace('"rate": 0.01', '"rate": 0.02')):
         run.write_text(damaged)
-        with pytest.raises(ValueError, match=r"run\.json is damaged: remove .*kept to begin anew"):
+        with pytest.raises(ValueError, match=r"run\.json is damaged, or was written .* remove that file"):
             alone(shards, Together(lanes=5, checkpoints=checkpoints))
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("letter.txt", False), (".notes", False), ("step-1200", True), ("step-00001200", True), ("train", True)],
+)
+def test_checkpoints_share_their_folder_with_nothing(shards, tmp_path, name, folder):
+    kept = tmp_path / "kept"
+    (kept / name).mkdir(parents=True) if folder else kept.mkdir()
+    file = kept / name / "weights.bin" if folder else kept / name
+    file.write_text("mine")
+    with pytest.raises(FileExistsError, match=rf"kept holds '{name}', which is no checkpoint: name another folder"):
+        alone(shards, Together(lanes=5, checkpoints=Checkpoints(kept)))
+    Checkpoints(kept).remove()
+    assert file.read_text() == "mine"
+
+
+def test_removing_checkpoints_leaves_what_came_meanwhile(shards, tmp_path):
+    kept = tmp_path / "kept"
+    checkpoints = Checkpoints(kept, every=4)
+    with pytest.raises(StoppedError):
+        alone(shards, Together(lanes=5, checkpoints=checkpoints, tell=stopping_at(9)))
+    (kept / f".new-{'0' * 32}").mkdir()  # of a process that was killed
+    (kept / "letter.txt").write_text("mine")
+    checkpoints.remove()
+    assert [path.name for path in kept.iterdir()] == ["letter.txt"]
+    (kept / "letter.txt").unlink()
+    checkpoints.remove()
+    assert not kept.exists()
 
 
 def test_a_training_that_took_no_step_leaves_its_place_to_another(shards, undisturbed, tmp_path):
@@ -403,6 +432,17 @@ def test_commands_gather_and_train(tables, tmp_path):
     assert trained.exit_code == 0, trained.output
     assert "held-out bags (" in trained.stdout
     assert not (tmp_path / "model-checkpoints").exists()
+    for place in ("papers", "shards"):  # neither a folder of the user's nor the input is taken for checkpoints
+        (tmp_path / "papers").mkdir(exist_ok=True)
+        (tmp_path / "papers" / "letter.txt").write_text("mine")
+        refused = call(
+            "train", tmp_path / "shards", *options[:-1], tmp_path / "other", "--checkpoints", tmp_path / place
+        )
+        assert refused.exit_code == 1
+        assert "which is no checkpoint: name another folder (--checkpoints)" in refused.stderr
+        assert not (tmp_path / "other").exists()
+    assert (tmp_path / "papers" / "letter.txt").read_text() == "mine"
+    assert (tmp_path / "shards" / "train").is_dir()
     model = saving.load(tmp_path / "model")
     assert [layer.out_features for layer in model.estimator.module_[1] if hasattr(layer, "out_features")] == [8, 8, 1]
     scored = call("predict", tmp_path / "model", paths[0], "--out", tmp_path / "scored.parquet")
@@ -411,6 +451,10 @@ def test_commands_gather_and_train(tables, tmp_path):
         (("train", tmp_path, "--out", tmp_path / "other"), "is no folder that bagwise gather wrote: gather events"),
         (("train", tmp_path / "shards", "--out", tmp_path, "--force"), "is no saved model: only a saved model"),
         (("train", tmp_path / "shards", "--out", tmp_path / "other", "--hidden", "many"), "--hidden must be whole"),
+        (
+            ("train", tmp_path / "shards", "--out", tmp_path / "o", "--checkpoints", tmp_path / "o"),
+            "--checkpoints lies",
+        ),
         (("fit", *paths, "--engine", "torchrun"), "--engine torchrun trains networks"),
     ):
         result = call(*arguments)
@@ -467,8 +511,10 @@ def test_who_ends_the_command_ends_its_processes(tmp_path, monkeypatch, name):
             os.kill(os.getpid(), getattr(signal, name))
 
     before = signal.getsignal(signal.SIGTERM)
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
     with pytest.raises(KeyboardInterrupt):
         command._torchrun([], 2, tmp_path, meanwhile)
+    signal.signal(signal.SIGINT, heard)
     assert signal.getsignal(signal.SIGTERM) is before
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
+from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.validation import METRICS, BagKFold, label_free_scorer
 
 
@@ -166,6 +167,20 @@ def test_real_labels_classes_and_noise_have_a_risk(data):
     plain = scorer(regressor, X, bw.aggregate(real, ids), bags=ids)
     declared = scorer(regressor, X, bw.aggregate(real, ids), bags=ids, noise_variance=8.0)
     assert declared - plain == pytest.approx(1.0, rel=0.01)
+
+
+def test_scores_of_bags_that_are_not_random_rank_nothing():
+    """Rates that differ: an accuracy of several hundred percent would win any search."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(60), 50)
+    y = (rng.random(3000) < np.repeat(rng.uniform(0, 0.6, 60), 50)).astype(int)
+    X = rng.normal(size=(3000, 2)) + y[:, None]
+    y_bag = bw.aggregate(y, ids)
+    model = bw.BagRidgeClassifier().fit(X, y_bag, bags=ids)
+    for metric in ("accuracy", "auc", "neg_brier"):
+        with pytest.warns(BagsNotRandomWarning):
+            assert np.isnan(label_free_scorer(metric)(model, X, y_bag, bags=ids))
+    assert np.isfinite(label_free_scorer("neg_risk")(model, X, y_bag, bags=ids))
 
 
 def test_two_columns_are_one_label(data, model):

@@ -16,14 +16,17 @@ from bagwise.segment import per_bag
 
 Floats = NDArray[Any]
 
+_PLAINLY, _ROUNDING = 0.02, 1e-9
+
 
 @dataclass(frozen=True)
 class Estimate:
     """A number estimated from bags, with its standard error and confidence interval.
 
     For random bags the Brier score, accuracy, log loss, `risk` and `label_linear` are unbiased; the AUC and points of
-    curves are ratios of unbiased estimates, whose bias is of the order of their variance. Nothing is clipped: with few
-    or large bags, values outside the possible range can occur.
+    curves are ratios of unbiased estimates, whose bias is of the order of their variance. With few or large bags they
+    can lie outside the possible range; `evaluate` keeps them and their intervals inside, which brings them no farther
+    from the truth.
     """
 
     value: float
@@ -33,6 +36,20 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+    def leaves(self, least: float, most: float) -> bool:
+        """Whether the interval lies outside of a range, or the value plainly: by more than its standard error and 0.02.
+
+        A model that is nearly perfect may come out a little better than that by chance.
+        """
+        beyond = max(least - self.value, self.value - most)
+        outside = self.high < least - _ROUNDING or self.low > most + _ROUNDING
+        return outside or beyond > max(self.standard_error, _PLAINLY)
+
+    def within(self, least: float, most: float) -> Estimate:
+        """The same, value and interval kept in a range."""
+        value, low, high = (min(max(one, least), most) for one in (self.value, self.low, self.high))
+        return Estimate(value, self.standard_error, low, high)
 
 
 class Problem:

@@ -7,6 +7,8 @@ random partitions are known, and a gamma distribution with those two moments giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,12 @@ _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below wh
 _ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
 _ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
 _NAMED = 10  # findings, and columns that are not testable, that str names
+_LEAST_SHOWN = 1e-99  # p-value
+_CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
+_ENOUGH_BAGS = 100
+
+NOT_RANDOM = 1e-3
+"""p-value of `dispersions` under which bags are not taken for random ones."""
 
 Floats = NDArray[Any]
 
@@ -43,6 +51,10 @@ class Finding:
     subject: str
     ratio: float
     p_value: float
+
+    def __str__(self) -> str:
+        p_value = f"p = {self.p_value:.2g}" if self.p_value >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
+        return f"{self.subject}: variation {self.ratio:.3g} times that of random bags ({p_value})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +96,7 @@ class Diagnosis:
         lines = [
             f"verdict: {self.verdict}",
             f"{self.n_bags:,} bags of {sizes}; {self.n_rows:,} rows in bags, {self.n_outside:,} in none",
-            *(
-                f"  {f.subject}: variation {f.ratio:.3g} times that of random bags (p = {f.p_value:.2g})"
-                for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]
-            ),
+            *(f"  {f}" for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]),
             *([f"not testable: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"] if names else []),
             str(self.leaks),
             f"advice: {self.advice}",
@@ -158,21 +167,83 @@ def diagnose(
     )
 
 
+def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+    """How much bags differ in their proportions, their mean predictions and in each feature, beside random bags.
+
+    The p-values count all tests together: for random bags the least of them is below a level at most that often.
+
+    bags: of the rows, in table order.  h: (n,) or (n, classes) predictions.  features: as `feature_dispersions` tells.
+
+    >>> ids = np.arange(4000) // 40
+    >>> bags = Bags.from_rows((ids % 2).astype(float), ids)
+    >>> [round(finding.ratio, 1) for finding in dispersions(bags, h=np.full(4000, 0.5)) if finding.p_value < NOT_RANDOM]
+    [40.4]
+    """
+    columns = h[bags.order].reshape(bags.n_bagged, -1).T
+    predictions = _worst("predictions", [result for one in columns for result in _results(_scores(one, "h"), bags)])
+    found = (_proportion_test(bags), predictions, *features)
+    families = 3.0 if features else 2.0
+    return tuple(_times(finding, families) for finding in found if not np.isnan(finding.p_value))
+
+
+def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
+    """How much bags differ in each feature; the p-values count all features. Where X is large, some bags and some
+    features serve.
+
+    X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
+    is passed over; whether numbers are missing is compared by itself.
+    """
+    if sparse.issparse(X):
+        return []
+    if not hasattr(X, "columns") and not hasattr(X, "to_pandas"):
+        X = segment.to_numpy(X)
+        if X.ndim == 0:  # no table at all, but what a model reads
+            return []
+        X = X.reshape(len(X), -1)  # an image is as wide as it has points
+    n, columns = _columns(X)
+    if n != bags.n_rows:
+        raise ValueError(f"X has {n} rows but there are predictions for {bags.n_rows}: pass the same rows.")
+    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // _CELLS), len(bags) // _ENOUGH_BAGS))
+    some = bags if bag_step == 1 else bags.take(np.arange(0, len(bags), bag_step))
+    column_step, found = max(1, -(-some.n_bagged * len(columns) // _CELLS)), []
+    for name, values in columns[::column_step]:
+        for part, filled in without_gaps(name, values[some.order]):
+            with suppress(ValueError):  # complex numbers
+                found.append(_worst(part, _results(_scores(filled, part), some)))
+    return [_times(finding, float(len(found))) for finding in found]
+
+
+def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
+    """A column as columns without missing values or infinite numbers: whether one is missing may be grouped, too.
+
+    >>> without_gaps("age", np.array([30.0, np.nan, 40.0]))
+    [('age, missing', array([False,  True, False])), ('age', array([30., 35., 40.]))]
+    """
+    import pandas as pd
+
+    missing = np.asarray(pd.isna(values))
+    if missing.all():
+        return [(name, missing)]
+    if values.dtype.kind == "f":
+        whole = np.nan_to_num(values, nan=float(np.nanmedian(values)))
+    else:
+        whole = np.where(missing, values[~missing][:1], values) if missing.any() else values
+    return [(f"{name}, missing", missing), (name, whole)] if missing.any() else [(name, whole)]
+
+
 # -- the test -----------------------------------------------------------------------------------------------------
 
 
-def dispersion_test(values: ArrayLike, bags: Bags) -> float:
-    """Two-sided p-value of the hypothesis that bags are a random partition of rows with these values (n,), table order.
+def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
+    """Between-bag variation of values (n,), in bag order, over that of a random partition, and its two-sided p-value.
 
-    1 where nothing speaks against it because bags could not differ: equal values, or one row per bag.
+    NaN where bags could not differ: equal values, or one row per bag.
 
     >>> ids = np.arange(400) // 4
-    >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids)) < 1e-9)
+    >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids))[1] < 1e-9)
     True
     """
-    rows = np.asarray(values, dtype=float)[bags.order]
-    p_value = _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))[1]
-    return 1.0 if np.isnan(p_value) else p_value
+    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))
 
 
 def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
@@ -314,12 +385,12 @@ def _scores(values: NDArray[Any], name: str) -> list[tuple[Floats, float]]:
 
 def _feature_test(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
     """Do bags differ in this feature?"""
-    results = [
-        _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))
-        for rows, unusual in scores
-        if _testable(unusual, len(bags))
-    ]
-    return _times(_worst(name, results), float(n_features))
+    return _times(_worst(name, _results(scores, bags)), float(n_features))
+
+
+def _results(scores: list[tuple[Floats, float]], bags: Bags) -> list[tuple[float, float]]:
+    """Ratios and p-values of the scores that can be tested."""
+    return [dispersion_test(rows, bags) for rows, unusual in scores if _testable(unusual, len(bags))]
 
 
 def _feature_drift(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:

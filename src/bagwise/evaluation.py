@@ -10,11 +10,16 @@ all of the form E[a + y g]. Noise on the counts has mean zero and is independent
 it; the intervals widen.
 
 With one row per bag every estimate equals the ordinary one from individual labels.
+
+Where bags are not random the identity says nothing: its numbers may be off by any amount, and beyond what is possible.
+So `evaluate` looks at the spread of proportions, predictions and features between bags, and at what comes out, and
+withholds the numbers where either tells that bags are not random.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,14 +29,15 @@ from numpy.typing import ArrayLike
 from bagwise import segment
 from bagwise._identity import Estimate, Floats, Problem, half_width, standard_error, with_interval
 from bagwise.bags import Bags, as_bags
-from bagwise.diagnostics import dispersion_test
+from bagwise.diagnostics import NOT_RANDOM, Finding, dispersions, feature_dispersions
 from bagwise.losses.label_linear import log_probabilities
 
-_SUSPICIOUS = 1e-6  # p-value under which evaluate warns that bags do not look random
+_MEASURES = ("accuracy", "brier", "log_loss", "auc")
+_SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 
 
 class BagsNotRandomWarning(UserWarning):
-    """The bags differ more in the model's predictions than random bags would: label-free estimates may be biased."""
+    """The bags are not random: label-free estimates are withheld, or biased where they were asked for all the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +58,27 @@ class Curve:
     y_low: Floats
     y_high: Floats
 
+    def within(self, least: float, most: float) -> Curve:
+        """Points and intervals kept in a range."""
+        names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
+        return replace(self, **{name: np.clip(getattr(self, name), least, most) for name in names})
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Label-free evaluation of a model on bags.
 
-    brier, accuracy, log_loss: of single rows (for several classes, Brier is summed over them).
-    auc, calibration, roc: for two classes only, otherwise None.
+    brier, accuracy, log_loss: of single rows (for several classes, Brier is summed over them); None if withheld.
+    auc, calibration, roc: for two classes only, otherwise None; None if withheld.
     n_bags, n_rows: what was used.  level: of the intervals.
-    randomness: p-value of the hypothesis that the bags are random as far as the model's predictions tell, the smallest
-        over classes times their number; 1 where predictions are constant.
+    randomness: p-value of the hypothesis that the bags are random, by proportions, predictions and features.
+    not_random: what speaks against it, where that is below 0.001, the least likely first.
+    impossible: measures that came out beyond what is possible, by more than their error (see `Estimate.leaves`).
     """
 
-    brier: Estimate
-    accuracy: Estimate
-    log_loss: Estimate
+    brier: Estimate | None
+    accuracy: Estimate | None
+    log_loss: Estimate | None
     auc: Estimate | None
     calibration: Curve | None
     roc: Curve | None
@@ -74,11 +86,44 @@ class Evaluation:
     n_rows: int
     level: float
     randomness: float
+    not_random: tuple[Finding, ...] = ()
+    impossible: tuple[str, ...] = ()
+
+    @property
+    def withheld(self) -> bool:
+        """Whether there are no numbers, since they would say nothing."""
+        return self.accuracy is None
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the numbers say nothing, in a sentence; None where nothing speaks against them."""
+        return doubt(self.not_random, self.impossible)
 
     def __str__(self) -> str:
-        names = ("accuracy", "brier", "log_loss", "auc")
-        lines = [f"{name:<10}{estimate}" for name in names if (estimate := getattr(self, name)) is not None]
-        return "\n".join([f"from {self.n_bags} bags, {self.level:.0%} intervals", *lines])
+        head = f"from {self.n_bags} bags, {self.level:.0%} intervals"
+        estimates = {name: getattr(self, name) for name in _MEASURES}
+        if self.withheld:
+            lines = [f"{name:<10}–" for name in estimates]
+        else:
+            lines = [f"{name:<10}{estimate}" for name, estimate in estimates.items() if estimate is not None]
+        return "\n".join([head, *lines, *([self.doubt] if self.doubt else [])])
+
+
+def doubt(not_random: Sequence[Finding], impossible: Sequence[str]) -> str | None:
+    """The sentence on what an evaluation cannot tell, and why; None where it can.
+
+    >>> doubt([Finding("proportions", 12.3, 1e-20)], [])
+    'How good this model is cannot be told from these bags: they are not random (proportions: variation 12.3 times
+    that of random bags (p = 1e-20)), so that its label-free numbers are biased, maybe grossly.'
+    """
+    if not_random:
+        why = f"they are not random ({not_random[0]}), so that its label-free numbers are biased, maybe grossly"
+    elif impossible:
+        named = " and ".join(_SAID.get(name, name) for name in impossible)
+        why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
+    else:
+        return None
+    return f"How good this model is cannot be told from these bags: {why}."
 
 
 def evaluate(
@@ -90,18 +135,24 @@ def evaluate(
     noise_variance: ArrayLike | None = None,
     level: float = 0.95,
     n_bins: int = 10,
+    even_if_not_random: bool = False,
 ) -> Evaluation:
     """Brier score, accuracy, log loss, AUC, calibration and ROC curve of single rows, from bags alone.
 
     model: a fitted classifier with `predict_proba` whose classes are 0, 1, …; or its predictions: (n,) probabilities of
         class 1, or (n, classes).
-    X: (n, features) held-out rows; None where predictions are given.
+    X: (n, features) held-out rows. Where predictions are given, they serve to see whether bags are random; None for no
+        such look.
     y, bags, noise_variance: as in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and
-        must not have been used to fit the model; a `BagsNotRandomWarning` is given where they are plainly not random.
+        must not have been used to fit the model. Where they are plainly not random, because proportions, predictions or
+        features vary between them as they hardly would by chance (p < 0.001) or because an estimate lies beyond what is
+        possible by more than its error, all numbers are None and a `BagsNotRandomWarning` says why.
         At least 3 bags are needed, and below about 30 intervals are rough: of those of 95%, with bags of 64, we saw
         92, 93 and 95% cover with 5, 10 and 30 bags for a good model, 75, 83 and 91% for one worse than chance.
     level: of the confidence intervals.
     n_bins: bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
+    even_if_not_random: give the numbers all the same, as they come: unbiased if the bags are random, neither withheld
+        nor kept in the possible range.
 
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
@@ -112,37 +163,68 @@ def evaluate(
     >>> print(result.accuracy)
     0.7716 [0.7452, 0.7980]
     """
-    if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
-        raise ValueError(f"n_bins must be a whole number of at least 1, got {n_bins!r}.")
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
     given.check_proportions()
-    problem = _problem(h, given, level)
-    given = problem.bags
-    columns = h if h.ndim == 2 else h[:, None]
-    randomness = min(1.0, columns.shape[1] * min(dispersion_test(column, given) for column in columns.T))
-    if randomness < _SUSPICIOUS:
-        warnings.warn(
-            f"the bags are not random (p = {randomness:.1g}): their mean predictions vary otherwise than chance "
-            "allows, so label-free estimates may be biased; bagwise.diagnose says more.",
-            BagsNotRandomWarning,
-            stacklevel=2,
-        )
-    binary = h.ndim == 1
-    bins = _Bins(problem, n_bins) if binary else None
+    features = [] if X is None else feature_dispersions(X, given)
+    result = measure(h, given, features=features, level=level, n_bins=n_bins, even_if_not_random=even_if_not_random)
+    warn_of_doubt(result)
+    return result
+
+
+def warn_of_doubt(found: Evaluation, *, stacklevel: int = 3) -> None:
+    """Say why numbers are withheld, or not to be relied on."""
+    if found.doubt is not None:
+        way = " Pass even_if_not_random=True to see them all the same." if found.withheld else ""
+        warnings.warn(f"{found.doubt}{way}", BagsNotRandomWarning, stacklevel=stacklevel)
+
+
+def measure(
+    h: Floats,
+    bags: Bags,
+    *,
+    features: Sequence[Finding] = (),
+    level: float = 0.95,
+    n_bins: int = 10,
+    even_if_not_random: bool = False,
+) -> Evaluation:
+    """The same from predictions and bags, without a warning.
+
+    h: (n,) or (n, classes), as `predicted` gives them.  features: how much the bags differ in each feature (see
+    `diagnostics.feature_dispersions`).
+    """
+    if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
+        raise ValueError(f"n_bins must be a whole number of at least 1, got {n_bins!r}.")
+    problem = _problem(h, bags, level)
     found = {name: with_interval(*parts, level) for name, parts in _measures(problem).items()}
+    spread = sorted(dispersions(problem.bags, h=h, features=features), key=lambda one: one.p_value)
+    not_random = tuple(one for one in spread if one.p_value < NOT_RANDOM)
+    impossible = tuple(name for name in _MEASURES if name in found and found[name].leaves(*possible(name, h.ndim)))
+    bins = _Bins(problem, n_bins) if h.ndim == 1 else None
+    curves = {} if bins is None else {"calibration": bins.calibration(), "roc": bins.roc()}
+    if not even_if_not_random:
+        known = not (not_random or impossible)
+        found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items()} if known else {}
+        curves = {name: one and one.within(0.0, 1.0) for name, one in curves.items()} if known else {}
     return Evaluation(
-        brier=found["brier"],
-        accuracy=found["accuracy"],
-        log_loss=found["log_loss"],
+        brier=found.get("brier"),
+        accuracy=found.get("accuracy"),
+        log_loss=found.get("log_loss"),
         auc=found.get("auc"),
-        calibration=bins.calibration() if bins else None,
-        roc=bins.roc() if bins else None,
-        n_bags=len(given),
-        n_rows=given.n_bagged,
+        calibration=curves.get("calibration"),
+        roc=curves.get("roc"),
+        n_bags=problem.m,
+        n_rows=problem.n,
         level=level,
-        randomness=randomness,
+        randomness=spread[0].p_value if spread else 1.0,
+        not_random=not_random,
+        impossible=impossible,
     )
+
+
+def possible(name: str, ndim: int = 1) -> tuple[float, float]:
+    """The least and the largest value of a measure; ndim: of the predictions, 2 for several classes."""
+    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
 
 
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:

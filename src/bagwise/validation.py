@@ -103,7 +103,7 @@ def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
     - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
       classes; for real labels too, and the one to use where bags are grouped by features;
     - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
-      and random bags.
+      and random bags; where proportions or predictions tell that they are not random, scores are NaN.
 
     With one row per bag, `y` being individual labels, scores are the usual ones.
 
@@ -155,9 +155,11 @@ class LabelFreeScorer(BaseEstimator):
             raise ValueError(f"the scorer got no bags: {_HOW}")
         if self.metric == "neg_risk":
             return -_risk(estimator, X, y, bags, noise_variance)
-        estimate = getattr(
-            evaluate(estimator, X, y, bags=bags, noise_variance=noise_variance), self.metric.removeprefix("neg_")
-        )
+        h = predicted(estimator, X)  # whether features differ between bags need not be asked of every fold
+        found = evaluate(h, None, y, bags=bags, noise_variance=noise_variance, even_if_not_random=True)
+        if found.not_random:
+            return float("nan")
+        estimate = getattr(found, self.metric.removeprefix("neg_"))
         if estimate is None:
             raise ValueError(f"{self.metric} needs two classes, and bags that report some of both.")
         return -estimate.value if self.metric.startswith("neg_") else estimate.value

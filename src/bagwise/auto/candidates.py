@@ -15,21 +15,25 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.features import Encoding
-from bagwise.linear import BagRidgeClassifier
+from bagwise.linear import BagMeanMapClassifier, BagRidgeClassifier
 
 Floats = NDArray[np.floating]
 
+PREFERRED = "boosting"
+"""The default candidate that is best on most tables: kept unless another is clearly better."""
+
 
 def default_candidates() -> dict[str, BagClassifier]:
-    """Candidates by name, one of each family first: boosting, which is best on most tables, ridge, where torch is
-    installed a network; then others of these families, with few and many leaves, and with more layers.
+    """Candidates by name, one of each family first, the cheap ones before the others: ridge, the mean map, boosting,
+    where torch is installed a network; then others of these families, with few and many leaves, and with more layers.
 
-    >>> list(default_candidates())[:2]
-    ['boosting', 'ridge']
+    >>> list(default_candidates())[:3]
+    ['ridge', 'mean map', 'boosting']
     """
     candidates: dict[str, BagClassifier] = {
-        "boosting": BagBoostingClassifier(),
         "ridge": BagRidgeClassifier(),
+        "mean map": BagMeanMapClassifier(),
+        PREFERRED: BagBoostingClassifier(),
     }
     others: dict[str, BagClassifier] = {
         "boosting, 3 leaves": BagBoostingClassifier(num_leaves=3),
@@ -55,6 +59,10 @@ class Views:
     def of(cls, codes: Floats, categorical: Sequence[int], encoding: Encoding) -> Views:
         """Both views of one table."""
         return cls(codes, encoding(codes), list(categorical))
+
+    def take(self, rows: NDArray[np.integer]) -> Views:
+        """Some rows."""
+        return Views(self.codes[rows], self.numbers[rows], self.categorical)
 
     def of_model(self, model: Any) -> Floats:
         """The view that `model` reads."""

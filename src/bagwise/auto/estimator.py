@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from bagwise._checks import check_level, check_whole
 from bagwise._folds import ENOUGH, folds_of
 from bagwise._rng import RandomState, generator
-from bagwise.auto.candidates import Views, default_candidates, probabilities
-from bagwise.auto.trials import Problem, Trial, choose, measure, stack_weights, weighted
+from bagwise.auto.budget import Budget
+from bagwise.auto.candidates import PREFERRED, Views, default_candidates, probabilities
+from bagwise.auto.search import SPENT, Search
+from bagwise.auto.trials import Problem, Trial, choose, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.features import Encoding, TableFeatures
@@ -28,11 +30,14 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
-    candidates: classifiers by name; None takes `default_candidates()`. They are tried in the order given, and the first
-        is kept unless another's risk is clearly lower: by two standard errors of the difference.
+    candidates: classifiers by name, which are tried in the order given. The first is kept unless another's risk is
+        clearly lower: by two standard errors of the difference. None takes `default_candidates()`, cheap families
+        first, of which boosting is kept unless another is clearly better.
     stack: predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
-    time_budget: seconds. No candidate is begun that would leave no time to refit the best so far, judged by what it
-        took; what is running is finished, and the first is always tried.
+    time_budget: seconds. Before a candidate is tried, two fits to few of the rows tell about how long it takes; it is
+        passed over where that is too long, held out on fewer folds where time is short, and stopped inside a fit where
+        time is over all the same. The best is refitted, until 1.1 times the budget are over; then its fit without the
+        first fold is kept. Without a single trial, the first candidate is fitted.
     cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
         `held_out_bags` bags.
     max_levels: most columns for the levels of a category, where a candidate needs numbers.
@@ -43,8 +48,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         the one that the candidate alone would be with it.
 
     trials_: one dict per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where
-        it was not tried), seconds, weight in the final model, note (why it was not tried or failed).
-    best_name_: the line of `trials_` that was chosen.  best_risk_: its risk.
+        it was not tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
+    best_name_: the line of `trials_` that was chosen.  best_risk_: its risk, NaN where there was no time for a trial.
     models_, weights_: the refitted models and their weights; one model unless a mean of several was chosen.
 
     >>> import bagwise as bw
@@ -104,42 +109,47 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             last = int(self.random_state)
 
         self.trials_: list[dict[str, Any]] = []
-        tried: dict[str, Trial] = {}
+        search = Search(views, problem, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
         for name, candidate in candidates.items():
-            if tried and self._spent(start, len(folds), tried):
-                self._record(name, note="not tried: the time budget was spent")
-                continue
             began = time.monotonic()
-            try:
-                trial = measure(candidate, views, problem, seeds)
-            except Exception as error:  # of whatever kind: the others may still do
-                self._record(name, seconds=time.monotonic() - began, note=f"failed: {error}")
-                continue
-            tried[name] = trial
-            self._record(name, trial=trial, seconds=time.monotonic() - began)
-        fitted: dict[str, BagClassifier] = {}
-        while True:
-            if not tried:
-                raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
-            weight_of = self._choose(tried, problem)
-            missing = next((name for name in weight_of if name not in fitted), None)
-            if missing is None:
-                break
-            try:
-                fitted[missing] = views.fit(candidates[missing], bags, last)
-            except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
-                del tried[missing]
-                next(line for line in self.trials_ if line["candidate"] == missing)["note"] = f"failed: {error}"
-        if self.best_name_ not in tried:
+            trial, note = search.attempt(name, candidate)
+            self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
+        tried, fitted = search.tried, dict[str, BagClassifier]()
+        untried = search.untried(candidates, last) if not tried and search.budget.left <= 0 else None
+        if untried is not None:
+            self.best_name_, fitted[untried[0]] = untried
+            self.best_risk_, weight_of = np.nan, {self.best_name_: 1.0}
+        else:
+            weight_of = self._refit(search, candidates, fitted, last)
+        if tried and self.best_name_ not in tried:
             self._record(self.best_name_, trial=self._mean_trial(weight_of, tried, problem))
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [fitted[name] for name in weight_of]
 
+    def _refit(
+        self, search: Search, candidates: Mapping[str, BagClassifier], fitted: dict[str, BagClassifier], seed: int
+    ) -> dict[str, float]:
+        """Fit what was chosen to all bags, into `fitted`; the weights of the candidates in the final model."""
+        while True:
+            if not search.tried:
+                raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
+            weight_of = self._choose(search.tried, search.problem)
+            missing = next((name for name in weight_of if name not in fitted), None)
+            if missing is None:
+                return weight_of
+            try:
+                fitted[missing], whole = search.refit(missing, candidates[missing], seed)
+                if not whole:
+                    self._note(missing, f"fitted without the bags of one fold: {SPENT}")
+            except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
+                del search.tried[missing]
+                self._note(missing, f"failed: {error}")
+
     def _choose(self, tried: Mapping[str, Trial], problem: Problem) -> dict[str, float]:
         """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
-        self.best_name_ = choose(tried)
+        self.best_name_ = choose(tried, self._preferred)
         self.best_risk_ = tried[self.best_name_].risk
         if not self.stack:
             return {self.best_name_: 1.0}
@@ -153,14 +163,13 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     def _mean_trial(self, weight_of: Mapping[str, float], tried: Mapping[str, Trial], problem: Problem) -> Trial:
         return weighted([tried[name] for name in weight_of], np.array(list(weight_of.values())), problem)
 
-    def _spent(self, start: float, n_folds: int, tried: Mapping[str, Trial]) -> bool:
-        """Whether the budget leaves no time to refit the best so far, or one fit of each if they are to be stacked."""
-        if self.time_budget is None:
-            return False
-        seconds = {line["candidate"]: line["seconds"] / n_folds for line in self.trials_}
-        best = choose(tried)
-        refit = sum(seconds[name] for name in tried) if self.stack else seconds[best]
-        return time.monotonic() - start + refit >= self.time_budget
+    @property
+    def _preferred(self) -> str | None:
+        """The candidate to keep unless another is clearly better; None for the first."""
+        return PREFERRED if self.candidates is None else None
+
+    def _note(self, name: str, note: str) -> None:
+        next(line for line in self.trials_ if line["candidate"] == name)["note"] = note
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
         line: dict[str, Any] = {"candidate": name, "risk": None, "low": None, "high": None}

@@ -7,7 +7,7 @@ are many; where they are few, more folds are held out in turn and their bags tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +40,8 @@ class Problem:
 class Trial:
     """What a candidate said about held-out bags, and what that scored.
 
-    sums: of h over each held-out bag, (m, outputs) per fold.  means: E[h] of the bags fitted to, (outputs,) per fold.
+    sums: of h over each held-out bag, (m, outputs) per fold, of the first folds where time was short.
+    means: E[h] of the bags fitted to, (outputs,) per fold.
     losses: label-free clipped loss of each held-out bag.  risk: their mean.  low, high: its interval.
     Sums and means are linear in h: those of a weighted mean of models are the weighted means of theirs.
     """
@@ -53,23 +54,29 @@ class Trial:
     high: float
 
 
-def measure(candidate: BagClassifier, views: Views, problem: Problem, seeds: Sequence[int]) -> Trial:
-    """Fit the candidate without each fold in turn, and score it there."""
-    sums, means = [], []
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A candidate without one fold: the model, its sums over each bag held out, its mean over the bags fitted to."""
+
+    model: BagClassifier
+    sums: Floats
+    mean: Floats
+
+
+def parts_of(candidate: BagClassifier, views: Views, problem: Problem, seeds: Sequence[int]) -> Iterator[Part]:
+    """Fit the candidate without each fold in turn."""
     for fold, seed in zip(problem.folds, seeds, strict=True):
         train, held_out = problem.bags.take(fold.train), problem.bags.take(fold.held_out)
         model = views.fit(candidate, train, seed)
         h = probabilities(model, views.of_model(model), train.proportion.ndim == 2)
         h = h.reshape(len(h), -1)
-        sums.append(held_out.sum(h[held_out.order]))
-        means.append(h[train.order].mean(axis=0))
-    return score(sums, means, problem)
+        yield Part(model, held_out.sum(h[held_out.order]), h[train.order].mean(axis=0))
 
 
 def score(sums: list[Floats], means: list[Floats], problem: Problem) -> Trial:
     """The risk of predictions with these sums and means: mean clipped loss of the held-out bags, classes added up."""
     parts = []
-    for fold, total, mean in zip(problem.folds, sums, means, strict=True):
+    for fold, total, mean in zip(problem.folds, sums, means, strict=False):  # time may have been short for the last
         held_out, p = problem.bags.take(fold.held_out), np.atleast_1d(prior(problem.bags.take(fold.train)))
         loss = _clipped_losses(total, held_out, p, mean, problem.regret).sum(axis=1)
         parts.append(loss - held_out.noise_per_row * total.shape[1])
@@ -90,19 +97,21 @@ def _clipped_losses(sums: Floats, bags: Bags, p: Floats, mean: Floats, regret: f
     return debiased_square_of_sums(sums, size, bags.outputs, prior=p, mean=mean, clip=clip)
 
 
-def choose(trials: Mapping[str, Trial]) -> str:
-    """The name of the first trial, unless another's risk is clearly lower: by two standard errors of the difference.
+def choose(trials: Mapping[str, Trial], preferred: str | None = None) -> str:
+    """The name of the preferred trial, by default the first, unless another's risk is clearly lower: by two standard
+    errors of the difference.
 
-    With few bags the least risk is a matter of chance, the more so the more trials there are; then the order says what
-    is to be expected beforehand.
+    With few bags the least risk is a matter of chance, the more so the more trials there are; then it counts what is to
+    be expected beforehand.
     """
-    first = next(iter(trials))
+    first = next(iter(trials)) if preferred is None or preferred not in trials else preferred
 
     def gain(name: str) -> Floats:
-        return trials[first].losses - trials[name].losses
+        both = min(len(trials[first].losses), len(trials[name].losses))  # folds come in the same order
+        return trials[first].losses[:both] - trials[name].losses[:both]
 
     better = [name for name in trials if gain(name).mean() > 2 * gain(name).std(ddof=1) / np.sqrt(len(gain(name))) > 0]
-    return min(better, key=lambda name: trials[name].risk, default=first)
+    return max(better, key=lambda name: float(gain(name).mean()), default=first)
 
 
 def weighted(trials: Sequence[Trial], weights: Floats, problem: Problem) -> Trial:

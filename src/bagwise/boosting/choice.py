@@ -3,7 +3,8 @@ r"""Number of trees, penalty and stretch, chosen by bags that fits did not see.
 Shrunken steps and penalties keep predictions too close to p as long as trees are few. Held-out bags show by how much:
 the stretch s of least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on the deviations :math:`\Sigma(h - E[h])/\sqrt{k_j}`
 makes :math:`p + s(h - p)` right on average. So fewer trees suffice, which overfit less. Lengths and penalties are
-chosen for each kind of fit by itself; the last stretch is that of their mean.
+chosen for each kind of fit by itself; the last stretch is that of their mean, and classifiers apply it to log odds,
+where it leads to no probability beyond 0 or 1.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.choice import Choice, choose, join, mean_path
 from bagwise.boosting.jobs import Job, Result, Table, side_by_side
-from bagwise.boosting.links import IDENTITY, LOGIT
+from bagwise.boosting.links import IDENTITY, LOGIT, centring, prediction_of, score_of
 from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
 from bagwise.boosting.trees import TreeOptions
 from bagwise.features import TableFeatures
@@ -25,6 +25,7 @@ from bagwise.features import TableFeatures
 Floats = NDArray[np.floating]
 
 KINDS = ("greedy", "random")
+_SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
 class _BoostingFit(TableFeatures):
@@ -105,6 +106,7 @@ class _BoostingFit(TableFeatures):
         fits = iter(self._side_by_side([job.fit for job in jobs], table.rows, stage="final"))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
         self._classes = table.bags.proportion.ndim == 2
+        self._centre()
 
     def _choose(self, table: Table, penalties: Sequence[float], *, seed: int) -> dict[str, Choice]:
         """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
@@ -146,11 +148,29 @@ class _BoostingFit(TableFeatures):
         known = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
         return {kind: known[kind] for kind in self.kinds}
 
+    def _centre(self) -> None:
+        """Make the mean prediction of the training rows p: that of each fit, then that of their stretched mean."""
+        fits = [fit for fits in self.fits_.values() for fit in fits]
+        if isinstance(self, BagClassifier):
+            self.offset_ = np.zeros_like(fits[0].prior)
+            self.offset_ = centring(self._stretched([fit.centre() for fit in fits]), fits[0].prior)
+        for fit in fits:
+            fit.trained = None
+
+    def _stretched(self, log_odds: Sequence[Floats]) -> Floats:
+        """(n, outputs) the mean of the fits' log odds, stretched away from that of p, and centred."""
+        start = score_of(next(iter(self.fits_.values()))[0].prior, LOGIT)
+        return start + self.stretch_ * (np.mean(log_odds, axis=0) - start) + self.offset_
+
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
-        p = fits[0][0].prior
-        h = np.mean([fit.predict(X, n_trees, self.n_jobs) for fit, n_trees in fits], axis=0)
-        h = p + self.stretch_ * (h - p)
+        scores = [fit.scores(X, n_trees, self.n_jobs) for fit, n_trees in fits]
+        if isinstance(self, BagClassifier):
+            z = self._stretched([fit.log_odds(score) for (fit, _), score in zip(fits, scores, strict=True)])
+            h = prediction_of(np.clip(z, -_SUREST, _SUREST), LOGIT)
+        else:
+            p = fits[0][0].prior
+            h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
 
     def _options(self, bags: Bags) -> TreeOptions:
@@ -221,6 +241,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free
         risk by number of trees, and `risk_` that of the kinds' mean; NaN where there are fewer than 4 bags.
     stretch_: by what predictions are drawn away from p, as held-out bags ask for (see `boosting.choice`).
+    offset_: what is added to the stretched log odds so that the mean prediction of the training rows is p.
 
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)

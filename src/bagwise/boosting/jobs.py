@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -77,8 +78,10 @@ def side_by_side(
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
     at_once = 1 if rows.alone else min(threads, len(calls))
     run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
+    # Each in a copy of this thread's context, where the limit of time is known: made now, as joblib's own threads ask.
+    tasks = [joblib.delayed(copy_context().run)(call, threads // at_once) for call in calls]
     results = []
-    for result in run(joblib.delayed(call)(threads // at_once) for call in calls):
+    for result in run(tasks):
         results.append(result)
         if told is not None:
             told(len(results))

@@ -1,4 +1,8 @@
-"""Scales on which trees add up: probabilities as they are, or log odds."""
+r"""Scales on which trees add up: probabilities as they are, or log odds.
+
+Fits of both kinds meet on log odds, where each is shifted so that its mean over the rows it was fitted to is p: trees
+that add up as log odds have a step of Gauss and Newton behind each value, under which the mean wanders off.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import optimize, special
 
 Floats = NDArray[Any]
 
 IDENTITY, LOGIT = "identity", "logit"
 
 _MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
+_LEAST = 0.05  # of p: trees that add up as probabilities go below 0, and say nothing of how far below p a row is
 
 
 def score_of(h: Floats, link: str) -> Floats:
@@ -40,3 +45,32 @@ def slope_of(h: Floats, link: str) -> Floats | None:
     array([0.25])
     """
     return None if link == IDENTITY else h * (1 - h)
+
+
+def log_odds_of(h: Floats, prior: Floats) -> Floats:
+    """Log odds of predictions (n, outputs) that may lie outside of [0, 1]: kept above p/20, and below 1 − (1 − p)/20.
+
+    >>> log_odds_of(np.array([[0.5], [-0.2]]), np.array([0.2])).round(2)
+    array([[ 0. ],
+           [-4.6]])
+    """
+    p = np.clip(prior, _MARGIN, 1 - _MARGIN)
+    return special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p)))
+
+
+def centring(score: Floats, prior: Floats) -> Floats:
+    """(outputs,) what to add to log odds (n, outputs) so that their predictions have the means `prior`.
+
+    >>> centring(np.array([[-1.0], [1.0]]), np.array([0.5]))
+    array([0.])
+    """
+    wanted = np.clip(prior, _MARGIN, 1 - _MARGIN)
+
+    def of(column: Floats, p: float) -> float:
+        low, high = float(special.logit(p) - column.max()), float(special.logit(p) - column.min())
+        if high - low < 1e-12:
+            return low
+        # With the one all predictions are at most p, with the other at least p.
+        return float(optimize.brentq(lambda shift: special.expit(column + shift).mean() - p, low - 1e-9, high + 1e-9))
+
+    return np.array([of(column, float(p)) for column, p in zip(score.T, wanted, strict=True)])

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import means
+from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
-from bagwise.boosting.links import IDENTITY, prediction_of, score_of, slope_of
+from bagwise.boosting.links import IDENTITY, LOGIT, centring, log_odds_of, prediction_of, score_of, slope_of
 from bagwise.boosting.rows import Rows
 from bagwise.losses import residual
 
@@ -22,6 +23,7 @@ Floats = NDArray[np.floating]
 
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _STRETCH = 2**20  # rows to look at together
+_ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
 
@@ -75,22 +77,38 @@ class Boosted:
 
     prior: (outputs,) what the predictions start from.  boosters: one per output.  link: the scale of the trees.
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
+    trained: (rows, outputs) scores of rows that it was fitted to, None once they have served to centre it.
+    offset: (outputs,) what is added to its log odds.
     """
 
     prior: Floats
     boosters: list[lgb.Booster]
     link: str
     deviations: list[Floats] = field(default_factory=list)
+    trained: Floats | None = None
+    offset: Floats = field(default_factory=lambda: np.zeros(1))
 
-    def predict(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Floats:
-        """(n, outputs) predictions after `n_trees` trees, by `n_jobs` threads."""
+    def scores(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Floats:
+        """(n, outputs) sums of the first `n_trees` trees, by `n_jobs` threads, on the scale of the trees."""
+        start = score_of(self.prior, self.link)
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
-            return np.tile(self.prior, (len(X), 1))
+            return np.tile(start, (len(X), 1))
         threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
         trees = [
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
-        return prediction_of(score_of(self.prior, self.link) + np.stack(trees, axis=1), self.link)
+        return start + np.stack(trees, axis=1)
+
+    def log_odds(self, scores: Floats) -> Floats:
+        """Scores as log odds, centred."""
+        return (scores if self.link == LOGIT else log_odds_of(scores, self.prior)) + self.offset
+
+    def centre(self) -> Floats:
+        """Shift the log odds so that the mean prediction of the rows it was fitted to is p; the log odds of those."""
+        assert self.trained is not None
+        self.offset = centring(self.log_odds(self.trained), self.prior)
+        trained, self.trained = self.log_odds(self.trained), None
+        return trained
 
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
@@ -117,12 +135,14 @@ def boost(
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], options.link)
     if not varies(rows):
+        model.trained = score_of(prior, options.link)[None]  # as every row has it
         return model
     growth = _Growth(rows, data, bags, watch, prior, options, seed)
     model.boosters = growth.boosters
     best, best_gap, barren = 0, np.inf, 0
     target = np.empty(0) if watch is None else targets(watch, prior)
     for tree in range(n_trees):
+        check_time()
         grown = [growth.add_tree(output) for output in range(len(prior))]
         barren = 0 if any(grown) else barren + 1
         if barren == _BARREN:
@@ -135,6 +155,8 @@ def boost(
             best, best_gap = tree, gap
         if tree - best >= patience:
             break
+    every = -(-len(growth.scores) // _ENOUGH_ROWS)
+    model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
     return model
 
 

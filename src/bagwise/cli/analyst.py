@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Force, Json, Misuse, Seed, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.common import (
+    Debug,
+    EvenIfNotRandom,
+    Force,
+    Json,
+    Misuse,
+    Seed,
+    answer,
+    check_free,
+    one_sentence_errors,
+    show_progress,
+    told_below,
+)
 from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
 
 
@@ -33,6 +43,7 @@ class Model(StrEnum):
     sgd = "sgd"
 
 
+_SECONDS = 300.0  # that auto may take
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
 
 
@@ -58,7 +69,9 @@ def bag(
         float | None,
         typer.Option(help="Withhold reports whose noised count is below this, which biases what is learned."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="To deal the same bags again; secret if not given.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
+    ] = None,
     memory: Memory = None,
     force: Force = False,
     as_json: Json = False,
@@ -67,6 +80,11 @@ def bag(
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
     if size is None and by is None:
         raise Misuse("say how bags are made: pass --size, --by, or both.")
+    if seed is not None and epsilon is not None:
+        raise Misuse(
+            "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
+            "may tell the labels that noise is to protect; leave it out."
+        )
     with show_progress() as progress, source_of(table) as source:
         from bagwise import tables
 
@@ -119,7 +137,8 @@ def fit(
     joined: Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model, typer.Option(help="auto tries boosting, ridge and, with torch, networks; held-out bags decide.")
+        Model,
+        typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
     ] = Model.auto,
     hold_out: Annotated[
         float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
@@ -135,7 +154,10 @@ def fit(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes of --engine torchrun; 2 if not given.")
     ] = None,
-    time_budget: Annotated[float | None, typer.Option(min=1, help="Seconds that auto may take.")] = None,
+    time_budget: Annotated[
+        float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
+    ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -158,23 +180,22 @@ def fit(
         from bagwise import tables
 
         columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
+        seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
 
         def learn(bags: Any) -> Any:
             if engine is Engine.torchrun:
                 from bagwise.cli.together import fit_in_processes
 
                 return fit_in_processes(bags, processes or 2, progress, seed=seed, **columns)
-            return tables.fit(
-                bags, model.value, time_budget=time_budget, random_state=seed, progress=progress, **columns
-            )
+            return tables.fit(bags, model.value, time_budget=seconds, random_state=seed, progress=progress, **columns)
 
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         fitted = learn(train)
         evaluation = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            with _told_below(as_json):
-                evaluation = tables.evaluate(fitted, held_out)
+            with told_below():
+                evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
@@ -182,7 +203,7 @@ def fit(
             fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
         )
         saving.save(fitted, out, about=about, force=force)
-    answer(as_json, about, *description(about), f"Written: {out}")
+    answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -193,6 +214,7 @@ def evaluate(
     level: Annotated[
         float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -200,11 +222,19 @@ def evaluate(
     from bagwise import saving
 
     if joined is None:
+        from bagwise import tables
+
         stored = saving.inspect(folder).about.get("evaluation")
         if stored is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
         if level is not None and abs(level - stored["level"]) > 1e-9:
             raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
+        if even_if_not_random and stored["accuracy"] is None:
+            raise Misuse(
+                "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
+                "fit it with --even-if-not-random."
+            )
+        stored = stored if even_if_not_random else tables.withhold(stored)
         answer(as_json, stored, *_measured(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
@@ -217,8 +247,9 @@ def evaluate(
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        with _told_below(as_json):
-            found = tables.evaluation_facts(tables.evaluate(_load(folder), data, level=level or 0.95))
+        with told_below():
+            measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
+        found = tables.evaluation_facts(measured)
     answer(as_json, found, *_measured(found))
 
 
@@ -289,17 +320,6 @@ def _load(folder: Path) -> Any:
     return model
 
 
-@contextmanager
-def _told_below(as_json: bool) -> Iterator[None]:
-    """No warning of bags that are not random: the answer says it, unless it is for machines."""
-    from bagwise.evaluation import BagsNotRandomWarning
-
-    with warnings.catch_warnings():
-        if not as_json:
-            warnings.simplefilter("ignore", BagsNotRandomWarning)
-        yield
-
-
 # -- answers ------------------------------------------------------------------------------------------------------
 
 
@@ -311,8 +331,10 @@ def _facts(value: Any) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(value), default=str))
 
 
-def description(about: dict[str, Any]) -> list[str]:
+def description(about: dict[str, Any], *, even_if_not_random: bool = False) -> list[str]:
     """A model in words."""
+    from bagwise import tables
+
     used = [column for column in about["columns"] if column["role"] != "ignored"]
     ignored = [column for column in about["columns"] if column["role"] == "ignored"]
     roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
@@ -322,9 +344,14 @@ def description(about: dict[str, Any]) -> list[str]:
             "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
         )
     if about.get("trials"):
-        lines += ["", "Tried on held-out bags (label-free risk, lower is better):", *about["trials"]]
-    if about["evaluation"] is not None:
-        lines += ["", *_measured(about["evaluation"], "held-out ")]
+        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
+        for trial in about["trials"]:
+            risk = " ".join(tables.risk_of(trial, about, even_if_not_random=even_if_not_random)).strip()
+            told = [part for part in (risk if trial["risk"] is not None else "", trial["note"]) if part]
+            lines.append(f"  {trial['candidate']:<22}{'; '.join(told)}")
+    found = about["evaluation"]
+    if found is not None:
+        lines += ["", *_measured(found if even_if_not_random else tables.withhold(found), "held-out ")]
         if about["refitted"]:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
@@ -333,14 +360,20 @@ def description(about: dict[str, Any]) -> list[str]:
 
 
 def _measured(found: dict[str, Any], which: str = "") -> list[str]:
+    from bagwise import tables
+
     lines = [
         f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
         "intervals:"
     ]
     for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        if found.get(name) is not None:
-            value = found[name]
+        value = found[name]
+        if value is not None:
             lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
-    if found["randomness"] < 1e-6:
-        lines.append("  The bags are not random: do not rely on these numbers; see bagwise diagnose.")
+        elif found["accuracy"] is None:
+            lines.append(f"  {label:<10}–")
+    if (why := tables.doubt_of(found)) is not None:
+        shown = found["accuracy"] is not None
+        way = "Do not rely on these numbers" if shown else "--even-if-not-random shows them all the same"
+        lines.append(f"  {why} {way}; bagwise diagnose says more.")
     return lines

@@ -5,12 +5,17 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import math
+import os
 import re
+import signal
 import sys
 import tempfile
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,14 +23,69 @@ import typer
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
+from bagwise._files import remove_leftovers
+
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+EvenIfNotRandom = Annotated[
+    bool, typer.Option("--even-if-not-random", help="Show numbers all the same where bags are not random: biased ones.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+
+_CLEANING = 5.0  # seconds in which a second signal does not cut cleaning up short
+_PAUSE, _LONGEST = 5.0, 12  # seconds between lines of progress at least; as many pauses between equal ones
 
 
 class Misuse(typer.BadParameter):
     """A command that was used wrongly, whatever the data: exit code 2."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal other than Ctrl-C's asks this process to end.  number: which one."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Being ended or hung up is like Ctrl-C: an exception, so that nothing is left running or lying about.
+
+    Not under torchrun, which ends its processes itself, and where they were told to go on (nohup).
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread() and "TORCHELASTIC_RUN_ID" not in os.environ:
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                before[number] = signal.SIG_DFL
+
+    asked = [-math.inf]
+
+    def stop(number: int, _: Any) -> None:
+        if time.monotonic() < asked[0] + _CLEANING:  # cleaning up goes on
+            return
+        asked[0] = time.monotonic()
+        raise Stopped(number)
+
+    try:
+        for number in before:
+            signal.signal(number, stop)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The signal that an error is due to: libraries that hear of one in their own code make other errors of it."""
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, KeyboardInterrupt):
+        seen = seen.__cause__ or seen.__context__
+    return seen
 
 
 class Commands(TyperGroup):
@@ -34,7 +94,9 @@ class Commands(TyperGroup):
     def main(self, args: Any = None, *others: Any, **options: Any) -> Any:
         """Run the command that the arguments name; exit with 2 where they are wrong."""
         try:
-            code = super().main(args, *others, **{**options, "standalone_mode": False})
+            with stopped_by_signals():
+                remove_leftovers()
+                code = super().main(args, *others, **{**options, "standalone_mode": False})
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
@@ -69,19 +131,26 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
                 command(debug=debug, **options)
         except (Misuse, typer.Exit):
             raise
-        except KeyboardInterrupt:
-            typer.echo("Stopped; no file was left half-written.", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:
+            raise _stopped(stop) from None
         except BrokenPipeError:  # the reader of our output has had enough
             sys.stderr.close()
             raise typer.Exit(1) from None
         except Exception as error:
+            if (cause := _stop_behind(error)) is not None:
+                raise _stopped(cause) from None
             if debug:
                 raise
             typer.echo(f"Error: {_in_options(sentence(error), command)}", err=True)
             raise typer.Exit(1) from None
 
     return run
+
+
+def _stopped(stop: KeyboardInterrupt) -> typer.Exit:
+    with suppress(OSError):  # the terminal may be gone
+        typer.echo("Stopped; no file was left half-written.", err=True)
+    return typer.Exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT))
 
 
 def _show_warning(command: Callable[..., None], message: Any, *_: Any, **__: Any) -> None:
@@ -112,12 +181,29 @@ def sentence(error: Exception) -> str:
 
 
 @contextmanager
+def told_below() -> Iterator[None]:
+    """No warning of bags that are not random: the answer says it."""
+    from bagwise.evaluation import BagsNotRandomWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BagsNotRandomWarning)
+        yield
+
+
+@contextmanager
 def show_progress() -> Iterator[Callable[..., None]]:
-    """A progress bar on stderr, if that is a terminal; call it with steps done, steps in all and what comes now."""
+    """Progress on stderr: a bar on a terminal, a line now and then elsewhere.
+
+    What is handed over is to be called with steps done, steps in all and what comes now.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        with _lines() as progress:
+            yield progress
+        return
     columns = (
         BarColumn(),
         TimeElapsedColumn(),
@@ -125,13 +211,38 @@ def show_progress() -> Iterator[Callable[..., None]]:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def progress(done: int, total: int | None, text: str = "") -> None:
             bar.update(task, completed=done, total=total, description=text or f"{done} of {total}")
 
         yield progress
+
+
+@contextmanager
+def _lines() -> Iterator[Callable[..., None]]:
+    """What is going on, in a line every few seconds, for logs."""
+    now, over, start = ["starting"], threading.Event(), time.monotonic()
+
+    def progress(done: int, total: int | None, text: str = "") -> None:
+        now[0] = text or f"{done} of {total}"
+
+    def tell() -> None:
+        said, pauses = "", 0
+        while not over.wait(_PAUSE):
+            pauses += 1
+            if now[0] != said or pauses >= _LONGEST:
+                seconds, said, pauses = int(time.monotonic() - start), now[0], 0
+                typer.echo(f"{seconds // 60}:{seconds % 60:02d} {said}", err=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield progress
+    finally:
+        over.set()
+        teller.join()
 
 
 def show(*parts: Any) -> None:

@@ -6,15 +6,14 @@ import functools
 import inspect
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bagwise._files import TemporaryFolder
 from bagwise.cli.common import Misuse
 
 _LAST = ("force", "as_json", "debug")  # in every command
@@ -129,11 +128,11 @@ def source_of(path: str) -> Iterator[str]:
     if path != "-":
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="bagwise-") as folder:
+    with TemporaryFolder() as folder:
         start = sys.stdin.buffer.read(4)
         if not start:
             raise ValueError("standard input is empty: pipe a CSV or Parquet table into it.")
-        file = Path(folder) / ("input.parquet" if start == b"PAR1" else "input.csv")
+        file = folder / ("input.parquet" if start == b"PAR1" else "input.csv")
         with file.open("wb") as target:
             target.write(start)
             shutil.copyfileobj(sys.stdin.buffer, target)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Force, Json, Misuse, answer, check_free, one_sentence_errors, show_progress
+from bagwise.cli.common import (
+    Debug,
+    EvenIfNotRandom,
+    Force,
+    Json,
+    Misuse,
+    answer,
+    check_free,
+    one_sentence_errors,
+    show_progress,
+)
 from bagwise.cli.options import Joined, with_tables
 
 if TYPE_CHECKING:
@@ -30,6 +40,7 @@ def report(
     results: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
     ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
     out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("report.html"),
     force: Force = False,
     as_json: Json = False,
@@ -55,11 +66,11 @@ def report(
 
             page = reproduction(results, command=command)
         elif joined is None:
-            page = _page(folders, None, command)
+            page = _page(folders, None, command, even_if_not_random)
         else:
             with joined(progress) as data:
                 progress(1, 2, "looking at the bags")
-                page = _page(folders, data, command)
+                page = _page(folders, data, command, even_if_not_random)
         html = page.html
         write(html, out, force=force)
     facts = {
@@ -73,7 +84,7 @@ def report(
     answer(as_json, facts, page.headline, *(f"  {remark}" for remark in page.remarks), f"Written: {out}")
 
 
-def _page(folders: list[Path], data: Any, command: str) -> Page:
+def _page(folders: list[Path], data: Any, command: str, even_if_not_random: bool) -> Page:
     from bagwise.report.comparisons import comparison
     from bagwise.report.diagnoses import diagnosis
     from bagwise.report.models import model
@@ -81,8 +92,8 @@ def _page(folders: list[Path], data: Any, command: str) -> Page:
     if not folders:
         return diagnosis(data, command=command)
     if len(folders) == 1:
-        return model(folders[0], data, command=command)
-    return comparison(folders, data, command=command)
+        return model(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+    return comparison(folders, data, command=command, even_if_not_random=even_if_not_random)
 
 
 def _command(context: typer.Context) -> str:
@@ -94,6 +105,9 @@ def _command(context: typer.Context) -> str:
         if name in _NOT_SHOWN or source is None or source.name != "COMMANDLINE":
             continue
         value = context.params[name]
+        if value is True:
+            words.append(parameter.opts[0])
+            continue
         for one in value if isinstance(value, (list, tuple)) else [value]:
             text = str(one.value if isinstance(one, Enum) else one)
             words += [text] if parameter.param_type_name == "argument" else [parameter.opts[0], text]

@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise._files import new_folder, replacing
+from bagwise._files import TemporaryFolder, new_folder, replacing
 from bagwise.cli.analyst import description, roles_of
 from bagwise.cli.common import (
     Debug,
+    EvenIfNotRandom,
     Force,
     Json,
     Misuse,
@@ -32,6 +29,8 @@ from bagwise.cli.common import (
     one_sentence_errors,
     sentence,
     show_progress,
+    stopped_by_signals,
+    told_below,
 )
 from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
 
@@ -97,6 +96,7 @@ def train(
         Path | None, typer.Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
+    even_if_not_random: EvenIfNotRandom = False,
     seed: Seed = 0,
     force: Force = False,
     as_json: Json = False,
@@ -110,6 +110,8 @@ def train(
     place = checkpoints or out.with_name(f"{out.name}-checkpoints")
     with _of_all() as progress, _one_voice(tell, place):
         check_free(out, force=force)
+        if place.resolve().is_relative_to(out.resolve()):
+            raise Misuse(f"--checkpoints lies in {out}, which the model takes: name another folder.")
         from bagwise import saving, tables
         from bagwise.neural import BagNeuralClassifier
         from bagwise.neural.checkpoints import Checkpoints
@@ -128,9 +130,8 @@ def train(
             random_state=seed,
         )
         with joined() as ranks:
-            together = Together(
-                ranks, lanes, Checkpoints(place, every), _teller(progress, tell) if ranks.leads else None
-            )
+            kept = Checkpoints(place, every)
+            together = Together(ranks, lanes, kept, _teller(progress, tell) if ranks.leads else None)
             encoding = tables.fit_network(bags, estimator, together=together)
             about = None
             if ranks.leads:
@@ -138,13 +139,15 @@ def train(
                 evaluation = None
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
-                    evaluation = tables.evaluate_shards(model, tables.Shards.open(shards / _HELD_OUT))
+                    held_out = tables.Shards.open(shards / _HELD_OUT)
+                    with told_below():
+                        evaluation = tables.evaluate_shards(model, held_out, even_if_not_random=even_if_not_random)
                 about = tables.about(model, bags, evaluation, summary=recipe.summary, seen=recipe.seen)
                 saving.save(model, out, about=about, force=force)
-                shutil.rmtree(place, ignore_errors=True)
+                kept.remove()
             ranks.share(None)  # all stay until the model is written: machines that are done would close the meeting
     if about is not None:
-        answer(as_json, about, *description(about), f"Written: {out}")
+        answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
 
 
 def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int, **options: Any) -> Any:
@@ -156,8 +159,7 @@ def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int
     from bagwise import saving, tables
 
     features = tables.features_of(data, **options)
-    with tempfile.TemporaryDirectory(prefix="bagwise-") as name:
-        folder = Path(name)
+    with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
         blocks = max(_BLOCKS, 2 * processes)
         tables.write_shards(data, features, folder / "shards" / _TRAIN, least_blocks=blocks)
@@ -177,7 +179,7 @@ def _torchrun(arguments: list[str], processes: int, folder: Path, meanwhile: Cal
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*launcher, f"--max-restarts={_RESTARTS}", "-m", "bagwise", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with (folder / "said.txt").open("wb") as said, _interrupted_by_any_signal():
+    with (folder / "said.txt").open("wb") as said, stopped_by_signals():
         running = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True
         )
@@ -203,22 +205,6 @@ def _why(said: str) -> str:
     code, name = ends[-1]
     memory = "; perhaps memory ran out: start fewer processes" if name == "SIGKILL" else ""
     return f"a process was ended by {name or f'exit code {code}'}, after {_RESTARTS} restarts, too{memory}."
-
-
-@contextmanager
-def _interrupted_by_any_signal() -> Iterator[None]:
-    """Being ended or hung up is like Ctrl-C: an exception, so that nothing is left running or lying about."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-                before[number] = signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _of_all() -> AbstractContextManager[Progress]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
+from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
 
@@ -82,6 +83,7 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
         target = np.column_stack([operator, prior])[first:]
 
         def loss(parameters: Floats) -> tuple[float, Floats]:
+            check_time()
             w = parameters.reshape(target.shape)
             scores = np.pad(X @ w[:, :-1].T + w[:, -1], ((0, 0), (first, 0)))
             h = softmax(scores, axis=1)[:, first:]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
+from bagwise._deadline import check_time
 from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
@@ -54,6 +55,7 @@ def solve_ridge(
             train = whole - part
             held_out = part.about(train.mean_x, train.mean_y)
             for row, scaling in zip(risks, scalings, strict=True):
+                check_time()
                 row += held_out.risk(_Path(train, scaling, variance).coef(alphas)) * part.bags / whole.bags
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])

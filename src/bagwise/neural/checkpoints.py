@@ -14,6 +14,7 @@ import re
 import shutil
 import uuid
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from bagwise.neural.training import Training
 
 _RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
+_BEGUN = re.compile(r"\.new-[0-9a-f]{32}|\.run-[0-9a-f]{32}\.json")  # by a process that was killed
 _KEPT = 2
 
 
@@ -66,7 +68,10 @@ class Checkpoints:
         except (AttributeError, ValueError, KeyError, TypeError):
             sound = False
         if not sound:
-            raise ValueError(f"{path} is damaged: remove {self.folder} to begin anew.")
+            raise ValueError(
+                f"{path} is damaged, or was written by something else: name another folder (checkpoints), or remove "
+                "that file to begin anew."
+            )
         if not differs:
             return settings
         if not self._stored():
@@ -85,16 +90,42 @@ class Checkpoints:
             temporary.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
     def check_place(self) -> None:
-        """Raise where no checkpoint could be written; better now than when there is something to lose."""
-        trial = self.folder / f".new-{uuid.uuid4().hex}"
+        """Raise where no checkpoint could be written, or something else lies; better now than when there is something
+        to lose."""
+        others = sorted(path.name for path in self._inside() if not self._is_ours(path))
+        if others:
+            raise FileExistsError(
+                f"{self.folder} holds {others[0]!r}, which is no checkpoint: name another folder (checkpoints)."
+            )
+        trial, is_new = self.folder / f".new-{uuid.uuid4().hex}", not self.folder.exists()
         try:
             trial.mkdir(parents=True)
             trial.rmdir()
-            if not any(self.folder.iterdir()):
+            if is_new:
                 self.folder.rmdir()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise OSError(f"no checkpoints can be written to {self.folder} ({reason}): name another folder.") from error
+
+    def remove(self) -> None:
+        """Remove what was written here, and the folder if nothing else is in it."""
+        for path in sorted(self._inside(), key=lambda path: path.name == _RUN):  # last what tells whose the others are
+            if self._is_ours(path):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something that came while training went on
+            self.folder.rmdir()
+
+    def _inside(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether something in the folder is of the kind that is written there: by its name and what it holds."""
+        if path.is_symlink():
+            return False
+        if not path.is_dir():
+            return path.name == _RUN or _BEGUN.fullmatch(path.name) is not None
+        named = _BEGUN.fullmatch(path.name) or (_NAME.fullmatch(path.name) and (self.folder / _RUN).is_file())
+        return bool(named) and {one.name for one in path.iterdir()} <= {_STATE, _PROGRESS}
 
     def save(self, training: Training, place: Place) -> None:
         """Write the state of training."""
@@ -110,14 +141,16 @@ class Checkpoints:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-            shutil.rmtree(final, ignore_errors=True)  # a damaged one of an earlier run
+            if final.exists() and self._is_ours(final):
+                shutil.rmtree(final, ignore_errors=True)  # a damaged one of an earlier run
             os.rename(new, final)
         finally:
             shutil.rmtree(new, ignore_errors=True)
         for old in self._stored()[_KEPT:]:
             shutil.rmtree(old, ignore_errors=True)
-        for left in self.folder.glob(".new-*"):  # by a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for left in self._inside():
+            if _BEGUN.fullmatch(left.name) and left.is_dir() and self._is_ours(left):
+                shutil.rmtree(left, ignore_errors=True)
 
     def last(self) -> bytes:
         """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
@@ -135,7 +168,7 @@ class Checkpoints:
 
     def _stored(self) -> list[Path]:
         """The checkpoints, last first."""
-        found = [path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)]
+        found = [path for path in self._inside() if _NAME.fullmatch(path.name) and self._is_ours(path)]
         return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
 
 

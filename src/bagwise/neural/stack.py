@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.losses import by_name
 from bagwise.means import Mean, Means
@@ -90,6 +91,7 @@ class Stack:
         self.weights.begin_epoch()
         losses, counts = [], []
         for batches in zip(*(member.deal(self.rows) for member in self.leaders), strict=True):
+            check_time()
             self.gathered.deal(batches)
             mine = [batches[number] for number in self.batch_of]
             logits = self.weights.logits(self.gathered).requires_grad_()

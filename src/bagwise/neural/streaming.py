@@ -55,8 +55,8 @@ def fit_streamed(
     model.history_ = []
     settings = None
     if checkpoints is not None and ranks.leads:
-        settings = checkpoints.decided(task)
         checkpoints.check_place()
+        settings = checkpoints.decided(task)
     if settings is None and ranks.leads:
         settings = _settle(model, *sample(), n_rows)
         if checkpoints is not None:

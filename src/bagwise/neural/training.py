@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.losses import by_name
 from bagwise.means import MEANS, Means
@@ -66,6 +67,7 @@ class Training:
         losses, sizes = [], []
         with self._own_noise(device):
             for x, bags in batches:
+                check_time()
                 losses.append(self.step(x, bags))
                 sizes.append(len(bags))
                 del x  # its memory serves the next batch

@@ -27,18 +27,30 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> str:
     return diagnosis(data, command=command).html
 
 
-def model_page(folder: str | Path, data: BagTable | None = None, *, command: str | None = None) -> str:
+def model_page(
+    folder: str | Path, data: BagTable | None = None, *, command: str | None = None, even_if_not_random: bool = False
+) -> str:
     """HTML on a fitted model: how good it is without labels, what drives it, how it was made.
 
     folder: as `bagwise fit` wrote it.  data: events and reports to judge it by. Of those that it was fitted to, only
     the bags held out are used; of others, all. Without tables, the page tells what the model's file does.
+    even_if_not_random: show biased numbers where bags are not random, with a warning, instead of none.
     """
-    return model(folder, data, command=command).html
+    return model(folder, data, command=command, even_if_not_random=even_if_not_random).html
 
 
-def comparison_page(folders: Sequence[str | Path], data: BagTable | None = None, *, command: str | None = None) -> str:
-    """HTML on several models, judged by the same bags, which none of them was fitted to; paired differences."""
-    return comparison(folders, data, command=command).html
+def comparison_page(
+    folders: Sequence[str | Path],
+    data: BagTable | None = None,
+    *,
+    command: str | None = None,
+    even_if_not_random: bool = False,
+) -> str:
+    """HTML on several models, judged by the same bags, which none of them was fitted to; paired differences.
+
+    even_if_not_random: show biased numbers where bags are not random; which model is best is told in no case then.
+    """
+    return comparison(folders, data, command=command, even_if_not_random=even_if_not_random).html
 
 
 def reproduction_page(results: str | Path, *, command: str | None = None) -> str:

@@ -12,11 +12,12 @@ from bagwise.report import figures, parts, svg, words
 from bagwise.report.measuring import LEVEL, Measured, measure
 from bagwise.report.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.report.stored import HIGHER_IS_BETTER, MEASURES, Stored, constant_guess, last
-from bagwise.tables import MODELS, BagTable, diagnose
+from bagwise.tables import MODELS, BagTable, diagnose, doubt_of
+from bagwise.tables.judging import spread
 
 _NOT_RANDOM = (
-    "Which model is best cannot be told from these bags: they are not random, so that all label-free numbers here are "
-    "biased, maybe grossly."
+    "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
+    "would be biased, maybe grossly."
 )
 
 
@@ -30,30 +31,40 @@ class _Entry:
     measured: Measured | None
 
 
-def comparison(folders: Sequence[str | Path], data: BagTable | None = None, *, command: str | None = None) -> Page:
+def comparison(
+    folders: Sequence[str | Path],
+    data: BagTable | None = None,
+    *,
+    command: str | None = None,
+    even_if_not_random: bool = False,
+) -> Page:
     """The page as data; see `bagwise.report.comparison_page`."""
     twice = [str(one) for place, one in enumerate(folders) if one in folders[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
-    stored = [Stored.of(folder) for folder in folders]
-    entries = _from_files(stored) if data is None else _measured(stored, data)
-    entries = sorted(entries, key=lambda one: (one.facts["brier"]["value"], one.label))
+    stored = [Stored.of(folder, even_if_not_random=even_if_not_random) for folder in folders]
+    entries = _from_files(stored) if data is None else _measured(stored, data, even_if_not_random)
+    doubtful = [one.facts for one in entries if doubt_of(one.facts) is not None]
+    order = (lambda one: one.label) if doubtful else (lambda one: (one.facts["brier"]["value"], one.label))
+    entries = sorted(entries, key=order)
     same = data is not None or _same_bags(stored)
     found = None if data is None else diagnose(data)
-    worst = min((one.facts for one in entries), key=lambda facts: facts["randomness"])
-    standing, headline = _verdict(entries, same) if words.is_random(worst) else (UNSURE, _NOT_RANDOM)
+    standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(entries, same)
+    if standing == GOOD and found is not None and not found.random:
+        standing = UNSURE
     guess = _guess(entries)
     sections = [
         Section("measures", "How good are they?", [Text(_where(entries, data, same)), _table(entries, guess)]),
-        Section("intervals", "Intervals", [Pictures(_pictures(entries, guess))]),
-        *_paired(entries),
+        *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(entries, guess))])]),
+        *([] if doubtful else _paired(entries)),
         Section("models", "The models", [_models(entries)]),
         parts.again(command, [], _versions(entries), _fits(entries)),
     ]
     bags, rows = entries[0].facts["bags"], entries[0].facts["rows"]
     where = f"the same {bags:,} bags, {rows:,} rows" if same else "different bags"
     subject = f"{len(entries)} models on {where}, without labels."
-    return Page("Comparison of models", subject, standing, headline, words.cautions(worst, found), sections)
+    cautions = words.cautions((doubtful or [entries[0].facts])[0], found)
+    return Page("Comparison of models", subject, standing, headline, cautions, sections)
 
 
 # -- measuring ----------------------------------------------------------------------------------------------------
@@ -76,16 +87,20 @@ def _from_files(stored: Sequence[Stored]) -> list[_Entry]:
     return found
 
 
-def _measured(stored: Sequence[Stored], data: BagTable) -> list[_Entry]:
+def _measured(stored: Sequence[Stored], data: BagTable, even_if_not_random: bool) -> list[_Entry]:
     """All models on the bags that none of them was fitted to."""
     unseen = {one.folder: one.unseen(data) for one in stored}
     taken = [folder for folder, bags in unseen.items() if not bags]
     if taken:
         raise ValueError(f"{taken[0]} was fitted to all bags of these tables: pass events and reports of other bags.")
     bags = last(data, min(unseen.values()))
-    found = []
+    found, spreads = [], dict[Any, Any]()
     for label, one in zip(_labels(stored), stored, strict=True):
-        measured = measure(one.load(), bags, one.about["prior"])
+        fitted = one.load()
+        if fitted.features.columns not in spreads:
+            spreads[fitted.features.columns] = spread(bags, fitted.features)
+        features = spreads[fitted.features.columns]
+        measured = measure(fitted, bags, one.about["prior"], features, even_if_not_random=even_if_not_random)
         found.append(_Entry(label, one, measured.facts, measured))
     return found
 
@@ -99,14 +114,15 @@ def _same_bags(stored: Sequence[Stored]) -> bool:
 def _gain(one: _Entry, other: _Entry) -> dict[str, Estimate]:
     assert one.measured is not None
     assert other.measured is not None
-    return differences(one.measured.h, other.measured.h, one.measured.bags, level=LEVEL)
+    found = differences(one.measured.h, other.measured.h, one.measured.bags, level=LEVEL)
+    return {name: gain if name == "log_loss" else gain.within(-1.0, 1.0) for name, gain in found.items()}
 
 
 def _guess(entries: Sequence[_Entry]) -> Mapping[str, float]:
     first = entries[0].measured
     if first is None:
         return constant_guess(entries[0].stored.about["prior"])
-    return {name: one.value for name in MEASURES if (one := getattr(first.guess, name)) is not None}
+    return {name: one.value for name, one in first.guess.items()}
 
 
 # -- words --------------------------------------------------------------------------------------------------------
@@ -126,6 +142,11 @@ def _verdict(entries: Sequence[_Entry], same: bool) -> tuple[str, str]:
             "pass events and reports."
         )
     alike = [one.label for one in others if _gain(best, one)["brier"].high >= 0]
+    if not alike and not words.beats(best.measured.gain):
+        return UNSURE, (
+            f"Model {best.label} has the smallest square error of these ({shown}), but it is not clearly better than "
+            "one guess for all rows."
+        )
     if not alike:
         return GOOD, f"Model {best.label} is best: its square error is clearly the smallest ({shown})."
     return UNSURE, (
@@ -144,11 +165,14 @@ def _where(entries: Sequence[_Entry], data: BagTable | None, same: bool) -> str:
         return f"The numbers are those of the models' files, measured on {again}."
     held = entries[0].facts["bags"] < data.summary.bags
     which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
-    return f"Measured on {which}, the smallest square error first."
+    order = (
+        "in alphabetical order" if any(doubt_of(one.facts) for one in entries) else "the smallest square error first"
+    )
+    return f"Measured on {which}, {order}."
 
 
 def _table(entries: Sequence[_Entry], guess: Mapping[str, float]) -> Table:
-    names = [name for name in MEASURES if entries[0].facts.get(name) is not None]
+    names = [name for name in MEASURES if entries[0].facts[name] is not None or name in guess]
     rows = [
         [one.label, *(words.interval(one.facts[name], 4) if one.facts.get(name) else "–" for name in names)]
         for one in entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagwise import evaluation
 from bagwise.bags import Bags
+from bagwise.diagnostics import Finding
 from bagwise.report.funnel import Funnel
 from bagwise.tables import BagTable, TableModel, evaluation_facts
 from bagwise.tables.judging import numbered, predictions, reported
@@ -45,14 +46,14 @@ class Reports:
 class Measured:
     """A model on bags that it was not fitted to.
 
-    h: (n,) or (n, classes) predictions.  bags: of these rows.  guess: the same of one prediction for all rows, the mean
-    label of the bags that the model was fitted to.  gain: the model less the guess, paired.
+    h: (n,) or (n, classes) predictions.  bags: of these rows.  guess: the measures of one prediction for all rows, the
+    mean label of the bags that the model was fitted to.  gain: the model less the guess, paired.
     """
 
     h: NDArray[Any]
     bags: Bags
     found: evaluation.Evaluation
-    guess: evaluation.Evaluation
+    guess: dict[str, evaluation.Estimate]
     gain: dict[str, evaluation.Estimate]
 
     @property
@@ -76,15 +77,30 @@ class Measured:
         return Funnel(size, self.bags.sum_table(h) / size, reported, noise, float((h * (1 - h)).mean()))
 
 
-def measure(model: TableModel, data: BagTable, prior: list[float]) -> Measured:
-    """Judge a model by bags that it was not fitted to; prior: the constant guess."""
+def measure(
+    model: TableModel,
+    data: BagTable,
+    prior: list[float],
+    features: Sequence[Finding],
+    *,
+    even_if_not_random: bool = False,
+) -> Measured:
+    """Judge a model by bags that it was not fitted to.
+
+    prior: the constant guess.  features: how much the bags differ in each (see `tables.judging.spread`).
+    """
     h, bags = predict(model, data)
     constant = np.full(len(h), prior[0]) if h.ndim == 1 else np.tile(np.asarray(prior) / sum(prior), (len(h), 1))
     constant = np.clip(constant, 0, 1)  # noise may have put it elsewhere
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", evaluation.BagsNotRandomWarning)  # the page says so
-        found, guess = (evaluation.evaluate(one, None, bags=bags, level=LEVEL) for one in (h, constant))
-    return Measured(h, bags, found, guess, evaluation.differences(h, constant, bags, level=LEVEL))
+    found = evaluation.measure(h, bags, features=features, level=LEVEL, even_if_not_random=even_if_not_random)
+    # A constant's numbers are right whatever the bags: they need no more than the mean label.
+    measured = evaluation.measure(constant, bags, level=LEVEL, even_if_not_random=True)
+    guess, gain = {}, {}
+    for name, one in evaluation.differences(h, constant, bags, level=LEVEL).items():
+        least, most = evaluation.possible(name, h.ndim)
+        guess[name] = getattr(measured, name).within(least, most)
+        gain[name] = one.within(least - guess[name].value, most - guess[name].value)
+    return Measured(h, bags, found, guess, gain)
 
 
 def predict(model: TableModel, data: BagTable) -> tuple[NDArray[Any], Bags]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,35 @@ from bagwise.diagnostics import Diagnosis
 from bagwise.evaluation import Estimate
 from bagwise.report import parts, words
 from bagwise.report.measuring import Measured, Reports, measure
-from bagwise.report.page import UNSURE, Bullets, Code, Page, Part, Pictures, Section, Table, Text
+from bagwise.report.page import GOOD, UNSURE, Bullets, Code, Page, Part, Pictures, Section, Table, Text
 from bagwise.report.stored import HIGHER_IS_BETTER, MEASURES, Stored, constant_guess, last
-from bagwise.tables import MODELS, BagTable, TableModel, diagnose
+from bagwise.tables import MODELS, BagTable, TableModel, diagnose, doubt_of, risk_of
+from bagwise.tables.judging import spread
 
-_TRIAL = re.compile(r"(.*?)\s*(-?\d+\.\d{4}) \[(-?\d+\.\d{4}), (-?\d+\.\d{4})\]")
 _AGREE = 1e-6  # measured again, numbers differ by rounding alone
+_BIASED = (
+    "These numbers were asked for although the bags cannot tell (--even-if-not-random): they are biased, maybe "
+    "grossly. Calibration and ROC curve are left out."
+)
+_WITHHELD = "Numbers that the bags cannot tell are withheld; --even-if-not-random shows what would come out."
+_WITHHELD_AT_FIT = (
+    "Numbers that the bags cannot tell were withheld when the model was fitted: pass events and reports, and they are "
+    "measured again."
+)
 
 
-def model(folder: str | Path, data: BagTable | None = None, *, command: str | None = None) -> Page:
+def model(
+    folder: str | Path, data: BagTable | None = None, *, command: str | None = None, even_if_not_random: bool = False
+) -> Page:
     """The page as data; see `bagwise.report.model_page`."""
-    stored = Stored.of(folder)
+    stored = Stored.of(folder, even_if_not_random=even_if_not_random)
     bags = 0 if data is None else stored.unseen(data)
     fitted = None if data is None else stored.load()
     measured = None
     if data is not None and fitted is not None and bags:
-        measured = measure(fitted, last(data, bags), stored.about["prior"])
+        judges = last(data, bags)
+        features = spread(judges, fitted.features)
+        measured = measure(fitted, judges, stored.about["prior"], features, even_if_not_random=even_if_not_random)
     found = None if data is None or fitted is None else diagnose(data, fitted.features)
     facts = stored.evaluation if measured is None else measured.facts
     standing, headline, remarks = _verdict(stored, measured, found)
@@ -58,15 +70,18 @@ def _verdict(stored: Stored, measured: Measured | None, found: Diagnosis | None)
             "Nobody knows yet how good this model is: no bags were held out when it was fitted.",
             ["Pass events and reports of bags that it was not fitted to, and this page will tell."],
         )
-    remarks = words.cautions(facts, found)
-    if words.is_random(facts):
-        standing, headline = words.standing(facts, None if measured is None else measured.gain)
+    remarks, doubt = words.cautions(facts, found), doubt_of(facts)
+    if doubt is not None:
+        standing, headline = UNSURE, doubt
     else:
-        standing, headline = UNSURE, words.not_random(facts)
+        guess = constant_guess(stored.about["prior"])
+        standing, headline = words.standing(facts, guess, None if measured is None else measured.gain)
+        if standing == GOOD and found is not None and not found.random:
+            standing = UNSURE
     if measured is not None:
         funnel = measured.funnel()
-        if words.is_random(facts):
-            remarks += words.gains(measured.gain, measured.guess.brier.value)
+        if doubt is None:
+            remarks += words.gains(measured.gain, constant_guess(stored.about["prior"])["brier"])
             if measured.found.calibration is not None:
                 remarks.append(words.off_level(*measured.level()) or words.calibrated(measured.found.calibration))
         else:
@@ -93,17 +108,11 @@ def _measures(stored: Stored, measured: Measured | None, data: BagTable | None, 
         guess: Mapping[str, Any] = constant_guess(stored.about["prior"])
         gain: Mapping[str, Estimate] = {}
     else:
-        guess = {name: getattr(measured.guess, name) for name in MEASURES}
-        gain = measured.gain
-    random = words.is_random(facts)
+        guess, gain = measured.guess, measured.gain
+    random = doubt_of(facts) is None
     if not random:
-        found.append(
-            Text(
-                "The bags are not random: bags differ in their mean prediction otherwise than chance allows. These "
-                "numbers are biased, maybe grossly; calibration and ROC curve are left out.",
-                warning=True,
-            )
-        )
+        withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
+        found.append(Text(withheld if facts["accuracy"] is None else _BIASED, warning=True))
     found.append(measure_table(facts, guess, gain if random else {}))
     if measured is None:
         if data is None:
@@ -135,28 +144,29 @@ def _where(stored: Stored, measured: Measured | None, data: BagTable | None, bag
     if bags == data.summary.bags:
         return "Measured on all bags of the tables given, which are not those that the model was fitted to."
     stated, now = stored.evaluation, measured.facts
-    agree = stated is not None and all(
-        (stated[name] is None and now[name] is None)
-        or (
-            stated[name] is not None
-            and now[name] is not None
-            and abs(stated[name]["value"] - now[name]["value"]) < _AGREE
-        )
-        for name in MEASURES
-    )
-    again = "the same numbers as in its file" if agree else "but the file of the model tells other numbers"
+    again = "but the file of the model tells other numbers"
+    if stated is not None and stated["accuracy"] is None and now["accuracy"] is None:
+        again = "as in its file, there are no numbers"
+    elif stated is not None and all(_agree(stated[name], now[name]) for name in MEASURES):
+        again = "the same numbers as in its file"
     return f"Measured once more on the bags that were held out when the model was fitted: {again}."
+
+
+def _agree(one: Mapping[str, float] | None, other: Mapping[str, float] | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one["value"] - other["value"]) < _AGREE
 
 
 def measure_table(facts: Mapping[str, Any], guess: Mapping[str, Any], gain: Mapping[str, Estimate]) -> Table:
     """The measures of a model beside those of the constant guess."""
     rows = []
     for name, label in MEASURES.items():
-        if facts.get(name) is None:
+        if facts[name] is None and facts["accuracy"] is not None:
             continue
         constant = guess.get(name)
         shown = "–" if constant is None else f"{constant.value if isinstance(constant, Estimate) else constant:.4f}"
-        row = [label, words.interval(facts[name], 4), shown]
+        row = [label, "–" if facts[name] is None else words.interval(facts[name], 4), shown]
         if gain:
             row += [words.interval(gain[name], 4, signed=True), _reading(name, gain[name])]
         rows.append(row)
@@ -194,18 +204,17 @@ def _diagnosis(found: Diagnosis) -> list[Part]:
 
 
 def _trials(stored: Stored) -> list[Section]:
-    lines = [str(line) for line in stored.about["trials"]]
-    if not lines:
+    trials = stored.about["trials"]
+    if not trials:
         return []
-    found = [(match, line) for line in lines for match in [_TRIAL.fullmatch(line.strip())]]
-    rows = [
-        [match[1], match[2], f"[{match[3]}, {match[4]}]"] if match else [line[:24].strip(), "–", line[24:].strip()]
-        for match, line in found
-    ]
+    rows = []
+    for trial in trials:
+        risk, interval = risk_of(trial, stored.about, even_if_not_random=stored.even_if_not_random)
+        rows.append([trial["candidate"], risk, interval, trial["note"]])
     told = Text(
         f"{stored.about['estimator']}: candidates judged by the label-free risk of bags held out, lower is better."
     )
-    table = Table("Candidates", ["candidate", "risk", "interval"], rows, "lrr")
+    table = Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")
     return [Section("trials", "What was tried", [told, table])]
 
 

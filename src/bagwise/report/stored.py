@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bagwise import saving
-from bagwise.tables import BagTable, TableModel, split, was_seen
+from bagwise.tables import BagTable, TableModel, doubt_of, split, was_seen, withhold
 
 MEASURES = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 """Label-free measures of a model, by name."""
@@ -21,22 +21,24 @@ class Stored:
     """A model's folder.
 
     name: of the folder.  about: the facts, as `tables.about` made them.  versions: of the libraries that saved it.
+    even_if_not_random: whether numbers are shown that bags cannot tell, if the file has them.
     """
 
     folder: Path
     name: str
     about: dict[str, Any]
     versions: Mapping[str, str]
+    even_if_not_random: bool = False
 
     @classmethod
-    def of(cls, folder: str | Path) -> Stored:
+    def of(cls, folder: str | Path, *, even_if_not_random: bool = False) -> Stored:
         """The facts of a folder that `bagwise fit` or `bagwise train` wrote."""
         place = Path(folder)
         found = saving.inspect(place)
         if "columns" not in found.about:
             raise ValueError(f"{place} holds a model saved from Python, which reads arrays: report on it there.")
         _check(place, found.about)
-        return cls(place, place.name or str(place), found.about, found.versions)
+        return cls(place, place.name or str(place), found.about, found.versions, even_if_not_random)
 
     def load(self) -> TableModel:
         """The model itself."""
@@ -48,7 +50,8 @@ class Stored:
     @property
     def evaluation(self) -> dict[str, Any] | None:
         """What was measured on bags held out when it was fitted."""
-        return self.about["evaluation"]
+        found = self.about["evaluation"]
+        return found if found is None or self.even_if_not_random else withhold(found)
 
     def unseen(self, data: BagTable) -> int:
         """How many bags of these tables it was not fitted to: they have the highest numbers (see `tables.split`)."""
@@ -65,7 +68,8 @@ def last(data: BagTable, bags: int) -> BagTable:
 
 
 def constant_guess(prior: list[float]) -> dict[str, float]:
-    """The measures of one prediction for all rows, where `prior` is right."""
+    """The measures of one prediction for all rows, where `prior` is right; noise may have put it beyond 0 or 1."""
+    prior = [min(max(one, 0.0), 1.0) for one in prior]
     p = [prior[0], 1 - prior[0]] if len(prior) == 1 else prior
     found = {
         "accuracy": max(p),
@@ -84,11 +88,14 @@ def _check(place: Path, about: dict[str, Any]) -> None:
         sound &= all(isinstance(about[name], str) for name in ("model", "estimator", "tables"))
         sound &= all(math.isfinite(float(value)) for value in (*about["sensitivity"].values(), *about["prior"]))
         sound &= all({"name", "role", "levels", "note"} <= column.keys() for column in about["columns"])
+        sound &= all(_is_trial(trial) for trial in about["trials"])
         sound &= isinstance(about["refitted"], bool) and int(about["bags"]) >= 0 and int(about["rows"]) >= 0
         measured = about["evaluation"]
         if measured is not None:
             sound &= int(measured["bags"]) > 0 and int(measured["rows"]) > 0
             figures = [measured["level"], measured["randomness"]]
+            doubt_of(measured)
+            sound &= (measured["accuracy"] is None) == (measured["brier"] is None) == (measured["log_loss"] is None)
             for name in MEASURES:
                 if measured[name] is not None:
                     figures += [measured[name][part] for part in ("value", "low", "high")]
@@ -97,3 +104,10 @@ def _check(place: Path, about: dict[str, Any]) -> None:
         sound = False
     if not sound:
         raise ValueError(f"{place} tells facts that bagwise did not write: fit the model again.")
+
+
+def _is_trial(trial: Any) -> bool:
+    figures = [trial[name] for name in ("risk", "low", "high")]
+    texts = (trial["candidate"], trial["note"])
+    finite = figures == [None] * 3 or all(math.isfinite(float(one)) for one in figures)
+    return finite and all(isinstance(one, str) for one in texts)

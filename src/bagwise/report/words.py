@@ -7,11 +7,11 @@ from typing import Any
 
 from bagwise.evaluation import Curve, Estimate
 from bagwise.report.page import GOOD, POOR, UNSURE
+from bagwise.tables import doubt_of
 
 _FEW = 30  # bags below which intervals are rough
 _WIDE = 0.2  # an AUC's interval that is wider says little about how well a model ranks
 _FAR = 4.0  # standard errors by which a mean prediction is plainly off
-_NOT_RANDOM = 1e-6  # as in evaluate's warning
 
 
 def interval(found: Mapping[str, float] | Estimate, digits: int = 2, *, signed: bool = False) -> str:
@@ -31,16 +31,26 @@ def _parts(found: Mapping[str, float] | Estimate) -> tuple[float, float, float]:
     return found["value"], found["low"], found["high"]
 
 
-def standing(facts: Mapping[str, Any], gain: Mapping[str, Estimate] | None = None) -> tuple[str, str]:
+def standing(
+    facts: Mapping[str, Any], guess: Mapping[str, float], gain: Mapping[str, Estimate] | None = None
+) -> tuple[str, str]:
     """How good a model is, in a word and a sentence, from the figures of its evaluation.
 
-    gain: over the constant guess, paired.
+    guess: accuracy and Brier score of the constant guess.  gain: over it, paired; None where only intervals are known.
+    The word is a good one only if accuracy or Brier score are clearly better than the constant guess's.
     """
     bags = f"{facts['bags']:,} bags"
+    if gain is None:
+        accuracy, brier = _parts(facts["accuracy"]), _parts(facts["brier"])
+        better = accuracy[1] > guess["accuracy"] or brier[2] < guess["brier"]
+        worse = accuracy[2] < guess["accuracy"]
+    else:
+        better, worse = beats(gain), gain["accuracy"].high < 0
+    clearly = GOOD if better else UNSURE
+    than = "" if better else ", but it is not clearly better than one guess for all rows"
     if facts.get("auc") is None:
-        more = None if gain is None else gain["accuracy"]
-        clearly = UNSURE if more is None else GOOD if more.low > 0 else POOR if more.high < 0 else UNSURE
-        return clearly, f"This model is right on a share of {interval(facts['accuracy'])} of the rows."
+        right = f"This model is right on a share of {interval(facts['accuracy'])} of the rows{than}."
+        return POOR if worse and not better else clearly, right
     value, low, high = _parts(facts["auc"])
     shown = f"AUC {interval(facts['auc'])}"
     if low <= 0.5 <= high:
@@ -52,7 +62,12 @@ def standing(facts: Mapping[str, Any], gain: Mapping[str, Estimate] | None = Non
     how = "very well" if value >= 0.9 else "well" if value >= 0.75 else "fairly well" if value >= 0.65 else ""
     if not how:
         return UNSURE, f"This model ranks rows a little better than chance ({shown})."
-    return GOOD, f"This model ranks rows {how} ({shown})."
+    return clearly, f"This model ranks rows {how} ({shown}){than}."
+
+
+def beats(gain: Mapping[str, Estimate]) -> bool:
+    """Whether accuracy or Brier score is clearly better than the constant guess's; gain: over it, paired."""
+    return gain["accuracy"].low > 0 or gain["brier"].high < 0
 
 
 def gains(gain: Mapping[str, Estimate], guess: float) -> list[str]:
@@ -106,33 +121,14 @@ def off_level(predicted: float, reported: float, error: float) -> str | None:
     return f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
 
 
-def is_random(facts: Mapping[str, Any]) -> bool:
-    """Whether nothing speaks plainly against random bags, so that label-free numbers can be trusted."""
-    return facts["randomness"] >= _NOT_RANDOM
-
-
 def cautions(facts: Mapping[str, Any], diagnosis: Any = None) -> list[str]:
     """Why the numbers may mislead."""
     found = []
-    if is_random(facts) and diagnosis is not None and not diagnosis.random:
+    if doubt_of(dict(facts)) is None and diagnosis is not None and not diagnosis.random:
         found.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
     if facts["bags"] < _FEW:
         found.append(f"With {facts['bags']} bags the intervals themselves are rough: {_FEW} or more are better.")
     return found
-
-
-def not_random(facts: Mapping[str, Any]) -> str:
-    """The verdict where bags are not random: numbers are biased, often beyond what is possible."""
-    impossible = [
-        f"{name} {facts[key]['value']:.2f}".replace("-", "−")
-        for key, name, most in (("auc", "AUC", 1.0), ("brier", "Brier score", 2.0), ("accuracy", "accuracy", 1.0))
-        if facts.get(key) is not None and not 0 <= facts[key]["value"] <= most
-    ]
-    beyond = f", some of them beyond what is possible ({', '.join(impossible)})" if impossible else ""
-    return (
-        f"How good this model is cannot be told from these bags: they are not random, so that its label-free numbers "
-        f"are biased{beyond}."
-    )
 
 
 def explained(share: float) -> str:

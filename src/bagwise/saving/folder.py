@@ -20,7 +20,7 @@ from typing import Any
 from bagwise.saving.about import facts
 from bagwise.saving.kinds import short
 
-FORMAT = 2
+FORMAT = 3
 _MODEL = "model.json"
 _FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files

@@ -8,7 +8,7 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 from bagwise.tables import holding, moments
 from bagwise.tables.bagged import BagTable, Problem, Summary
 from bagwise.tables.engine import connect
-from bagwise.tables.facts import about, evaluation_facts, was_seen
+from bagwise.tables.facts import about, doubt_of, evaluation_facts, risk_of, was_seen, withhold
 from bagwise.tables.gathering import write_shards
 from bagwise.tables.holding import put_in_bags
 from bagwise.tables.joining import join
@@ -30,6 +30,7 @@ __all__ = [
     "about",
     "connect",
     "diagnose",
+    "doubt_of",
     "evaluate",
     "evaluate_shards",
     "evaluation_facts",
@@ -41,9 +42,11 @@ __all__ = [
     "moments",
     "put_in_bags",
     "read",
+    "risk_of",
     "sensitivity",
     "split",
     "was_seen",
+    "withhold",
     "write_scores",
     "write_shards",
 ]

@@ -17,6 +17,8 @@ import duckdb
 import ibis
 import pyarrow as pa
 
+from bagwise._files import TemporaryFolder
+
 
 class _Stream:
     """Rows that an engine is handing out.  late: what is to be removed afterwards.  ended: another query came first.
@@ -42,17 +44,15 @@ def connect(
     folder: for what does not fit into memory; None for the system's temporary folder.
     ordered: hand rows out in the order of their file. Without that large results pass without being held.
     """
-    import tempfile
-
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}.")
     if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
         raise ValueError(f"memory must be a size such as '2GB', got {memory!r}.")
     try:
-        place = tempfile.TemporaryDirectory(prefix="bagwise-", dir=folder)
+        place = TemporaryFolder(folder)
     except OSError as error:
         raise ValueError(f"folder {folder!r} cannot be written to ({error.strerror}): name another one.") from error
-    settings: dict[str, Any] = {"temp_directory": place.name}
+    settings: dict[str, Any] = {"temp_directory": str(place.path / "spilled")}
     if memory is not None:
         settings["memory_limit"] = memory
     if threads is not None:
@@ -190,6 +190,10 @@ def _plainly() -> Iterator[None]:
         if "Out of Memory" not in str(error):
             raise
         raise _out_of_memory(error) from error
+    except RuntimeError as error:  # DuckDB's word for Ctrl-C
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     except duckdb.OutOfMemoryException as error:
         raise _out_of_memory(error) from error
     except duckdb.Error as error:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from bagwise.evaluation import Evaluation
+from bagwise.diagnostics import Finding
+from bagwise.evaluation import Evaluation, doubt
 from bagwise.tables.bagged import BagTable, Summary
 from bagwise.tables.judging import sensitivity
 from bagwise.tables.model import TableModel
 from bagwise.tables.shards import Shards
 
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")
+_FINDINGS = 10  # that a model's file tells of
 
 
 def about(
@@ -42,7 +45,7 @@ def about(
         "rows": summary.used_rows,
         "prior": list(summary.prior),
         "columns": columns,
-        "trials": _trials(model.estimator),
+        "trials": _trials(model.estimator, known=evaluation is None or not evaluation.withheld),
         "evaluation": None if evaluation is None else evaluation_facts(evaluation),
         "refitted": refitted and evaluation is not None,
         "sensitivity": sensitivity(model, data),
@@ -63,6 +66,8 @@ def evaluation_facts(found: Evaluation) -> dict[str, Any]:
     """The figures of an evaluation."""
     figures: dict[str, Any] = {"bags": found.n_bags, "rows": found.n_rows, "level": found.level}
     figures["randomness"] = float(found.randomness)
+    figures["not_random"] = [asdict(finding) for finding in found.not_random[:_FINDINGS]]
+    figures["impossible"] = list(found.impossible)
     for name in _MEASURES:
         estimate = getattr(found, name)
         figures[name] = (
@@ -77,15 +82,40 @@ def evaluation_facts(found: Evaluation) -> dict[str, Any]:
     return figures
 
 
+def doubt_of(facts: dict[str, Any]) -> str | None:
+    """Why the figures of an evaluation say nothing, in a sentence; None where nothing speaks against them."""
+    return doubt([Finding(**finding) for finding in facts["not_random"]], facts["impossible"])
+
+
+def withhold(facts: dict[str, Any]) -> dict[str, Any]:
+    """The figures of an evaluation without those that say nothing."""
+    return facts if doubt_of(facts) is None else {**facts, **dict.fromkeys(_MEASURES)}
+
+
+def risk_of(trial: dict[str, Any], about: dict[str, Any], *, even_if_not_random: bool = False) -> tuple[str, str]:
+    """The risk of a trial and its interval in digits; – where there is none, or where the bags cannot tell it.
+
+    trial: one of those that `about` tells of.
+    """
+    evaluation, most = about["evaluation"], 1 if about["classes"] is None else 2
+    if trial["risk"] is None:
+        return "–", ""
+    known = (evaluation is None or doubt_of(evaluation) is None) and 0 <= trial["risk"] <= most
+    if not (known or even_if_not_random):
+        return "–", "withheld"
+    return f"{trial['risk']:.4f}", f"[{trial['low']:.4f}, {trial['high']:.4f}]"
+
+
 def _estimator(estimator: Any) -> str:
     best = getattr(estimator, "best_name_", None)
     return type(estimator).__name__ + (f", which chose {best}" if best else "")
 
 
-def _trials(estimator: Any) -> list[str]:
-    """Lines on what was tried, where several candidates were."""
-    return [
-        f"  {line['candidate']:<22}"
-        + (f"{line['risk']:.4f} [{line['low']:.4f}, {line['high']:.4f}]" if line["risk"] is not None else line["note"])
-        for line in getattr(estimator, "trials_", [])
-    ]
+def _trials(estimator: Any, *, known: bool) -> list[dict[str, Any]]:
+    """What was tried, where several candidates were; no risk where there was no trial, or bags cannot tell it."""
+    told = ("candidate", "risk", "low", "high", "note")
+    trials = [{name: line[name] for name in told} for line in getattr(estimator, "trials_", [])]
+    if known:
+        return trials
+    withheld = {"risk": None, "low": None, "high": None}
+    return [{**trial, **withheld, "note": trial["note"] or "tried; its risk is withheld"} for trial in trials]

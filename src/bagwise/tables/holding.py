@@ -17,6 +17,7 @@ from bagwise._files import replacing
 from bagwise._words import number_of
 from bagwise.privacy.mechanism import Budget, budget_for
 from bagwise.privacy.releasing import publish, record, warn_of_selection
+from bagwise.tables.bagged import is_reserved
 from bagwise.tables.checksums import md5
 from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep
 from bagwise.tables.sources import read
@@ -84,8 +85,9 @@ def put_in_bags(
     classes: the labels that may occur; by default those that do, which with noise must not show.
     epsilon, delta, threshold: as in `bagwise.privacy.release`: counts with noise, and columns that say what was spent.
         Exact counts are then in no file.
-    random_state: a number deals the same bags to the same file again, and lets anyone who knows it undo the shuffling
-        of the rows; None draws a secret one. Noise is always secret.
+    random_state: a number deals the same bags to the same file again, and lets anyone who tries numbers until the
+        result is the same undo the shuffling of the rows, which gives labels away where their order tells them; so none
+        goes with noise. None draws a secret one. Noise is always secret.
     """
     if size is None and not by:
         raise ValueError("say how bags are made: by their size, by columns to group by, or both.")
@@ -95,6 +97,11 @@ def put_in_bags(
         raise ValueError(f"min_size must be at least 1, got {min_size}.")
     if epsilon is None and (delta is not None or threshold is not None):
         raise ValueError(f"{'threshold' if delta is None else 'delta'} belongs to noised counts: give epsilon, too.")
+    if epsilon is not None and random_state is not None:
+        raise ValueError(
+            "random_state does not go with epsilon: whoever tries numbers finds it, and with it the order of the rows, "
+            "which may tell the labels that noise is to protect; leave it out."
+        )
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
         raise ValueError("classes must be two labels or more, each named once, and go without positive.")
     # Before the work: what is wrong with the budget, and that OpenDP is there.
@@ -137,9 +144,12 @@ def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None, 
     for name in (label, *by):
         if name not in table.columns:
             raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
+    reserved = [name for name in table.columns if is_reserved(name)]
+    if reserved:
+        raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
     if label in by:
         raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
-    taken = [name for name in (*((BAG,) if size is not None else ()),) if name in table.columns]
+    taken = [name for name in table.columns if size is not None and name.lower() == BAG]
     if taken:
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
     clash = [name for name in by if name.lower() in {*_SAID, *(_SAID_OF_NOISE if noised else ())}]

@@ -66,10 +66,24 @@ def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
     return replace(data, bags=bags, summary=summary)
 
 
-def evaluate(model: TableModel, data: BagTable, *, level: float = 0.95) -> evaluation.Evaluation:
-    """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on."""
+def evaluate(
+    model: TableModel, data: BagTable, *, level: float = 0.95, even_if_not_random: bool = False
+) -> evaluation.Evaluation:
+    """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
+
+    level, even_if_not_random: as in `bagwise.evaluate`.
+    """
     number, h = predictions(model, data)
-    return evaluation.evaluate(h, None, bags=numbered(data, number), level=level)
+    bags, features = numbered(data, number), spread(data, model.features)
+    found = evaluation.measure(h, bags, features=features, level=level, even_if_not_random=even_if_not_random)
+    evaluation.warn_of_doubt(found)
+    return found
+
+
+def spread(data: BagTable, features: Features) -> list[diagnostics.Finding]:
+    """How much bags differ in each feature, beside random bags; 200,000 rows at most are read, of some bags."""
+    frame, number = _some_rows(data, features)
+    return diagnostics.feature_dispersions(frame, numbered(data, number))
 
 
 def predictions(model: TableModel, data: BagTable) -> tuple[NDArray[np.integer], NDArray[np.floating]]:
@@ -91,31 +105,14 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
 
     200,000 rows at most are read, of some bags; leaks are those of all bags.
     """
-    import pandas as pd
-
     features = features or Features.of(data.events, data.features, data.connection)
     most = _bags_of(data, _SAMPLE)
-    rows = data.rows().filter(ibis._[NUMBER] < most)
     order = data.bags.filter(data.bags[NUMBER] < most)
     order = order.select(NUMBER, place=ibis.row_number().over(order_by=[order[key] for key in data.keys]))
     place = fetch(order, data.connection)
     rank = np.empty(len(place), dtype=np.int64)
     rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
-    table = fetch(features.select(rows, NUMBER), data.connection)
-    matrix = features.matrix(table)
-    columns: dict[str, Any] = {}
-    for made, values in zip(features.made, matrix.T, strict=True):
-        missing = np.isnan(values)
-        if made.levels is not None:
-            codes = np.where(missing, -1, values).astype(int)
-            columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
-            continue
-        if missing.any():  # whether a value is missing may be grouped, too
-            columns[f"{made.name}, missing"] = missing
-            values = np.where(missing, 0.0 if missing.all() else np.median(values[~missing]), values)
-        columns[made.name] = values
-    frame = pd.DataFrame(columns)
-    number = table.column(NUMBER).to_numpy()
+    frame, number = _some_rows(data, features)
     bags = numbered(data, number)
     proportion = np.asarray(bags.proportion)[bags.code]
     noise = None if bags.noise_variance is None else np.asarray(bags.noise_variance)[bags.code]
@@ -123,10 +120,37 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     return replace(found, leaks=leaks(*reported(data)))
 
 
-def evaluate_shards(model: TableModel, shards: Shards, *, level: float = 0.95) -> evaluation.Evaluation:
+def _some_rows(data: BagTable, features: Features) -> tuple[Any, NDArray[np.integer]]:
+    """The features of the rows of some bags, and the number of each row's bag."""
+    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SAMPLE))
+    table = fetch(features.select(rows, NUMBER), data.connection)
+    return _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
+
+
+def _frame(features: Features, matrix: NDArray[np.floating]) -> Any:
+    """Numbers and codes as a data frame of numbers, whether they are missing, and categories."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {}
+    for made, values in zip(features.made, matrix.T, strict=True):
+        if made.levels is None:
+            columns |= dict(diagnostics.without_gaps(made.name, values))
+        else:
+            codes = np.where(np.isnan(values), -1, values).astype(int)
+            columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
+    return pd.DataFrame(columns)
+
+
+def evaluate_shards(
+    model: TableModel, shards: Shards, *, level: float = 0.95, even_if_not_random: bool = False
+) -> evaluation.Evaluation:
     """The same on bags that were gathered."""
     h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
-    return evaluation.evaluate(h, None, bags=shards.bags, level=level)
+    codes, some = shards.sample(_SAMPLE)
+    features = diagnostics.feature_dispersions(_frame(model.features, codes), some)
+    found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
+    evaluation.warn_of_doubt(found)
+    return found
 
 
 def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:

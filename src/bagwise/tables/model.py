@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from bagwise._files import TemporaryFolder
 from bagwise._rng import RandomState
 from bagwise.base import BagClassifier
 from bagwise.boosting import BagBoostingClassifier
@@ -124,9 +124,11 @@ def fit(
     model: one of "auto", "boosting", "network", "ridge", "sgd", or an estimator with settings of your own. Ridge is
         fitted inside the engine; for the others, rows are gathered on disk, bag by bag (see `write_shards`), from where
         boosting and networks also learn what does not fit into memory.
-    roles, max_levels: see `roles.infer`.  time_budget: seconds that "auto" may take.
+    roles, max_levels: see `roles.infer`.
+    time_budget: seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
     random_state: for everything that is drawn.  progress: called with steps done, steps in all and what comes now.
     """
+    began = time.monotonic()
     estimator = _estimator(model, random_state) if isinstance(model, str) else clone(model)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
@@ -134,12 +136,12 @@ def fit(
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
     encoding: Encoding | None = None
-    with telling(estimator, tell, time_budget):
+    with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
         if isinstance(estimator, BagRidgeClassifier) and width(features) <= WIDEST:
             encoding = fit_ridge(data, features, estimator)
         else:
-            encoding = _fit_rows(data, features, estimator)
+            encoding = _fit_rows(data, features, estimator, None if time_budget is None else began + time_budget)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, str(data.summary))
 
 
@@ -148,10 +150,13 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
     return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
 
 
-def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | None:
-    """Fit to rows that are gathered on disk first; the encoding of their columns, None where codes are read."""
-    with tempfile.TemporaryDirectory(prefix="bagwise-") as place:
-        shards = write_shards(data, features, Path(place) / "shards")
+def _fit_rows(data: BagTable, features: Features, estimator: Any, end: float | None) -> Encoding | None:
+    """Fit to rows that are gathered on disk first; the encoding of their columns, None where codes are read.
+
+    end: when an estimator that minds the time should be done.
+    """
+    with TemporaryFolder() as place:
+        shards = write_shards(data, features, place / "shards")
         if isinstance(estimator, BagBoostingClassifier):
             fit_boosting(shards, estimator)
             return None
@@ -164,6 +169,8 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any) -> Encoding | 
                 f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
             )
         X, bags = shards.sample(shards.n_rows)
+    if end is not None and hasattr(estimator, "time_budget"):
+        estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
     if hasattr(estimator, "categorical_features"):  # trees read codes
         estimator.set_params(categorical_features=features.categorical).fit(X, bags=bags)
         return None

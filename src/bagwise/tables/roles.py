@@ -24,6 +24,8 @@ from bagwise.tables.reports import as_number, as_whole
 MAX_LEVELS = 64
 _SURELY_MORE = 4
 """Times the limit that an estimated number of values must reach to be believed; below, values are counted."""
+_NEARLY_ALL = 0.8
+"""Share of the rows that an estimated number of values must reach for every row to have a value of its own."""
 BUCKETS = tuple(f"{number:02x}" for number in range(256))
 """Levels of a hashed column: the first two digits of its MD5 sum."""
 
@@ -149,7 +151,10 @@ def infer(
         elif role is Role.category:
             many = name in distinct and distinct[name] > _SURELY_MORE * max_levels
             most = None if name in given else max_levels
-            columns.append(Column(name, Role.hashed) if many else _category(table, name, most, connection))
+            column = Column(name, Role.hashed) if many else _category(table, name, most, connection)
+            if column.role is Role.hashed and name in distinct and _is_unique(table, name, distinct[name], connection):
+                column = Column(name, Role.ignored, note="every row has a value of its own")
+            columns.append(column)
         else:
             columns.append(Column(name, role))
     return tuple(columns)
@@ -182,6 +187,15 @@ def _distinct(table: Any, names: Sequence[str], connection: Any) -> dict[str, in
     figures = {f"n_{number}": table[name].approx_nunique() for number, name in enumerate(names)}
     found = execute(table.agg(**figures), connection)
     return {name: found[f"n_{number}"] for number, name in enumerate(names)}
+
+
+def _is_unique(table: Any, name: str, about: int, connection: Any) -> bool:
+    """Whether nearly every row has a value, and none has another's; `about` so many are there, which is looked at
+    first."""
+    found = execute(table.agg(rows=table.count(), held=table[name].count()), connection)
+    if min(about, found["held"]) < _NEARLY_ALL * found["rows"]:
+        return False
+    return execute(table.agg(n=table[name].nunique()), connection)["n"] == found["held"]
 
 
 def _origins(table: Any, names: Sequence[str], connection: Any) -> dict[str, float]:

@@ -11,19 +11,16 @@ Tell = Callable[[int, int | None, str], None]
 
 
 @contextmanager
-def telling(estimator: Any, tell: Tell, time_budget: float | None) -> Iterator[None]:
-    """While this lasts, the estimator tells of every step; where it tries candidates, it minds the time."""
-    own = estimator.get_params(deep=False)
-    given: dict[str, Any] = {}
-    if "callback" in own and own["callback"] is None:
-        given["callback"] = lambda line: tell(*_step(estimator, line))
-    if "time_budget" in own and time_budget is not None:
-        given["time_budget"] = time_budget
-    estimator.set_params(**given)
+def telling(estimator: Any, tell: Tell) -> Iterator[None]:
+    """While this lasts, the estimator tells of every step."""
+    silent = estimator.get_params(deep=False).get("callback", tell) is None
+    if silent:
+        estimator.set_params(callback=lambda line: tell(*_step(estimator, line)))
     try:
         yield
     finally:
-        estimator.set_params(**{name: own[name] for name in given if name == "callback"})
+        if silent:
+            estimator.set_params(callback=None)
 
 
 def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str]:
@@ -31,8 +28,10 @@ def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str
     if "candidate" in line:
         from bagwise.auto import default_candidates
 
-        total = len(estimator.candidates or default_candidates())
-        return len(estimator.trials_), total, f"tried {line['candidate']}"
+        names = list(estimator.candidates or default_candidates())
+        done = len(estimator.trials_)
+        comes = f"trying {names[done]}" if done < len(names) else "fitting to all bags"
+        return done, len(names), f"{comes} ({line['candidate']}: {line['note'] or 'tried'})"
     chooses = line["stage"] == "choice"
     what = "choosing settings" if chooses else "fitting to all bags"
     if "fits" in line:

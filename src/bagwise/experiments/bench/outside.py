@@ -11,12 +11,12 @@ import sysconfig
 import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pooch  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from bagwise._files import TemporaryFolder
 from bagwise.experiments.bench.problems import Prediction, Problem
 
 REQUIREMENTS = ("llp-learn==1.6", "tqdm==4.67.1")
@@ -74,8 +74,8 @@ def _predict(
 ) -> tuple[NDArray[np.floating], float]:
     """h of the test rows, followed where bags are held out by h of the training rows, and the seconds it took."""
     bags = problem.parts[0] if held_out else problem.bags
-    with TemporaryDirectory() as folder:
-        task, result = Path(folder) / "task.npz", Path(folder) / "result.npz"
+    with TemporaryFolder() as folder:
+        task, result = folder / "task.npz", folder / "result.npz"
         np.savez(
             task,
             model=model,
