@@ -370,6 +370,7 @@ def test_a_kill_loses_only_what_is_under_way(tmp_path, undisturbed):
     pd.testing.assert_frame_equal(rows_of(tmp_path), undisturbed)
 
 
+@pytest.mark.slow  # in one process below
 def test_two_processes_share_a_folder(tmp_path, undisturbed):
     processes = [start(tmp_path), start(tmp_path)]
     for process in processes:

@@ -127,12 +127,12 @@ def test_one_class_only_is_refused():
         tables.fit(tables.join(events, reports.assign(count=0)), "ridge")
 
 
-@pytest.mark.parametrize("name", ["s0", "n0", "fold", "k", "f0"])
-def test_keys_may_have_any_name(name):
+def test_keys_may_have_any_name():
     events, reports = made_up(600)
     plain = tables.fit(tables.join(events, reports), "ridge").estimator
-    renamed = [table.rename(columns={"bag": name}) for table in (events, reports)]
-    np.testing.assert_allclose(tables.fit(tables.join(*renamed), "ridge").estimator.coef_, plain.coef_, rtol=1e-9)
+    for name in ("s0", "n0", "fold", "k", "f0"):
+        renamed = [table.rename(columns={"bag": name}) for table in (events, reports)]
+        np.testing.assert_allclose(tables.fit(tables.join(*renamed), "ridge").estimator.coef_, plain.coef_, rtol=1e-9)
 
 
 def test_names_of_ours_are_refused():
