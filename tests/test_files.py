@@ -1,4 +1,4 @@
-"""Temporary folders: gone with their process, however it ends."""
+"""Temporary folders, gone with their process however it ends, and files that are whole or not there at all."""
 
 import os
 import signal
@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bagwise._files import TemporaryFolder, remove_leftovers
-from bagwise.cli import common
+from bagwise import _signals
+from bagwise._files import TemporaryFolder, remove_leftovers, replacing
+from bagwise.saving import folder as model_folder
+from bagwise.tables import engine
 
 HOLDER = "import sys, time; from bagwise._files import TemporaryFolder\nfolder = TemporaryFolder(sys.argv[1])\n"
 HOLDER += "(folder.path / 'labels.csv').write_text('1'); print(folder.path, flush=True); time.sleep(60)"
@@ -89,22 +91,98 @@ def test_a_disk_without_locks_will_do(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_that_got_lost_can_be_sent_again(monkeypatch):
-    """Python swallows what is raised while it collects garbage."""
-    monkeypatch.setattr(common, "_CLEANING", 0.0)
+class Garbage:
+    """What is raised while this is collected gets lost."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def default_signals():
+    """As in a program that nobody has told anything, whatever whoever runs the tests ignores."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_that_got_lost_comes_again(default_signals, monkeypatch):
+    monkeypatch.setattr(_signals, "_AGAIN", 0.05)
     heard = []
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with common.stopped_by_signals():
-            for _ in range(2):
-                with pytest.raises(common.Stopped):
-                    signal.raise_signal(signal.SIGTERM)
-                heard.append(1)
-            monkeypatch.setattr(common, "_CLEANING", 60.0)
-            signal.raise_signal(signal.SIGTERM)  # while cleaning up goes on, nothing
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert heard == [1, 1]
+
+    def go_on():
+        with _signals.stopped_by_signals() as signals:
+            Garbage()
+            heard.extend(signals)
+            time.sleep(60)
+
+    with pytest.raises(_signals.Stopped) as stopped:
+        go_on()
+    assert heard == [signal.SIGTERM]  # and nobody minded
+    assert stopped.value.number == signal.SIGTERM
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_two_files_are_replaced_together(default_signals, tmp_path, monkeypatch):
+    paths = [tmp_path / "events", tmp_path / "reports"]
+    whole = os.replace
+
+    def stopped_after(source, target):
+        whole(source, target)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(os, "replace", stopped_after)
+    with pytest.raises(_signals.Stopped), _signals.stopped_by_signals(), replacing(*paths) as new:
+        [path.write_text("new") for path in new]
+    assert {path.name for path in tmp_path.iterdir()} == {"events", "reports"}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("after", ["old", "m"])
+def test_a_model_that_is_being_replaced_is_never_lost(default_signals, tmp_path, monkeypatch, name, after):
+    """A signal comes when the old one has been moved away, or when the new one has come."""
+    place, whole = tmp_path / "m", os.rename
+    model_folder.write(place, {"kind": "old"}, {}, force=False)
+
+    def stopped_after(source, target):
+        whole(source, target)
+        if str(target).endswith(after):
+            monkeypatch.setattr(os, "rename", whole)
+            signal.raise_signal(getattr(signal, name))
+
+    monkeypatch.setattr(os, "rename", stopped_after)
+    with pytest.raises(_signals.Stopped), _signals.stopped_by_signals():
+        model_folder.write(place, {"kind": "new"}, {}, force=True)
+    assert model_folder.read(place)[0]["kind"] == ("old" if after == "old" else "new")
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_query_ends_before_what_it_made_is_removed():
+    """DuckDB goes on with a query that Python was stopped in, and whoever asks next waits for it."""
+    asked = []
+
+    class Duck:
+        name = "duckdb"
+
+        def __init__(self):
+            self.con = self
+
+        def create_table(self, *_, **__):
+            raise RuntimeError("Query interrupted") from KeyboardInterrupt()
+
+        def interrupt(self):
+            asked.append("interrupt")
+
+        def execute(self, query):
+            asked.append(query.split()[0])
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.keep(None, Duck())
+    assert asked == ["interrupt", "DROP"]
 
 
 def wait_for(found, running, seconds=60):
@@ -147,3 +225,53 @@ def test_labels_do_not_stay_on_disk_when_a_command_is_stopped(tmp_path, name, wh
     assert said.decode().strip() == "Stopped; no file was left half-written."
     assert list(temporary.iterdir()) == []
     assert not out.exists() or list(out.iterdir()) == []
+
+
+AGAIN = """
+import bagwise._files as files, bagwise.cli as cli, signal, sys
+first, second = (getattr(signal, name) for name in sys.argv[1:3])
+whole = files._remove_all
+def remove(folder):
+    signal.raise_signal(second)
+    whole(folder)
+def stopped(*_, **__):
+    files._remove_all = remove
+    signal.raise_signal(first)
+import bagwise.tables.holding as holding
+holding.classes_of = stopped
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["bagwise", "bag", "-", "--label", "label", "--size", "8", "--out", sys.argv[3]]
+cli.run()
+"""
+
+
+@pytest.mark.parametrize(("first", "second"), [("SIGTERM", "SIGINT"), ("SIGINT", "SIGINT"), ("SIGINT", "SIGTERM")])
+def test_a_second_signal_does_not_cut_cleaning_up_short(tmp_path, first, second):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN, first, second, tmp_path / "out"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        input=b"a,label\n" + b"1,1\n2,0\n" * 100,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode in {128 + getattr(signal, name) for name in (first, second)}, done.stderr
+    assert list(temporary.iterdir()) == []
+
+
+EARLY = """
+import bagwise.cli as cli, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+cli.Commands.get_command = lambda *_: signal.raise_signal(signal.SIGTERM)
+sys.argv = ["bagwise", "diagnose"]
+cli.run()
+"""
+
+
+def test_a_signal_before_the_command_begins_has_its_own_exit_code():
+    done = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert done.stderr.strip() == "Stopped; no file was left half-written."

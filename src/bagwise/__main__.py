@@ -1,5 +1,5 @@
 """`python -m bagwise` is `bagwise`."""
 
-from bagwise.cli import app
+from bagwise.cli import run
 
-app(prog_name="bagwise")
+run()

@@ -19,12 +19,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from bagwise._signals import uninterrupted
+
 try:
     import fcntl
 except ImportError:  # Windows has no such locks: what a killed process left stays there
     fcntl = None  # type: ignore[assignment]
 
 _TEMPORARY, _LOCK = re.compile(r"bagwise-[a-z0-9_]{8}"), "in-use"
+_own: dict[Path, int] = {}  # temporary folders that are still there, and the process that made them
 
 
 @contextmanager
@@ -36,8 +39,9 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
         for path in places:
             path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
-        for new, path in zip(aside, places, strict=True):
-            os.replace(new, path)
+        with uninterrupted():  # all of them or none
+            for new, path in zip(aside, places, strict=True):
+                os.replace(new, path)
     finally:
         for new in aside:
             new.unlink(missing_ok=True)
@@ -68,14 +72,16 @@ class TemporaryFolder:
     def __init__(self, within: str | os.PathLike[str] | None = None) -> None:
         base = Path(tempfile.gettempdir() if within is None else within).absolute()
         remove_leftovers(base)
-        unlocked = Path(tempfile.mkdtemp(prefix=".bagwise-", dir=base))  # a name that no other process looks for
-        lock = (unlocked / _LOCK).open("w")
-        lock.write("\n".join(_machine()))
-        lock.flush()
-        _is_free(lock)
-        self.path = base / unlocked.name.removeprefix(".")
-        os.rename(unlocked, self.path)
-        self._remove = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+        with uninterrupted():
+            unlocked = Path(tempfile.mkdtemp(prefix=".bagwise-", dir=base))  # a name that no other process looks for
+            lock = (unlocked / _LOCK).open("w")
+            lock.write("\n".join(_machine()))
+            lock.flush()
+            _is_free(lock)
+            self.path = base / unlocked.name.removeprefix(".")
+            os.rename(unlocked, self.path)
+            _own[self.path] = os.getpid()
+            self._remove = weakref.finalize(self, _remove, self.path, lock)
 
     def cleanup(self) -> None:
         """Remove it now."""
@@ -86,6 +92,13 @@ class TemporaryFolder:
 
     def __exit__(self, *_: object) -> None:
         self.cleanup()
+
+
+def remove_own() -> None:
+    """Remove the temporary folders of this process, which is about to end."""
+    with uninterrupted():
+        for folder in list(_own):
+            _remove(folder)
 
 
 def remove_leftovers(base: str | os.PathLike[str] | None = None) -> None:
@@ -127,9 +140,12 @@ def _machine() -> tuple[str, ...]:
         return (socket.gethostname(),)
 
 
-def _remove(folder: Path, lock: IO[str], process: int) -> None:
-    if os.getpid() == process:  # not in a copy that was forked
-        _remove_all(folder)
+def _remove(folder: Path, lock: IO[str] | None = None) -> None:
+    if _own.get(folder) == os.getpid():  # not in a copy that was forked
+        with uninterrupted():
+            _remove_all(folder)
+            del _own[folder]
+    if lock is not None:
         lock.close()
 
 

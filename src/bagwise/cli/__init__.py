@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import signal
+import sys
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 
 import bagwise
+from bagwise._files import remove_leftovers, remove_own
+from bagwise._signals import Stopped, stopped_by_signals
 from bagwise.cli import analyst, planning, reporting, research, together
-from bagwise.cli.common import Commands
+from bagwise.cli.common import Commands, told_of
 
 app = typer.Typer(
     cls=Commands,
@@ -46,3 +51,22 @@ for _command in (together.gather, together.train):
     app.command(rich_help_panel=_MANY)(_command)
 for _command in (research.reproduce, research.reproduction, research.bench):
     app.command(rich_help_panel=_PAPER)(_command)
+
+
+def run() -> NoReturn:
+    """The program `bagwise`: however it ends, nothing of it is left in temporary folders."""
+    code: int | str | None = 0
+    with stopped_by_signals() as heard:
+        try:
+            remove_leftovers()
+            app(prog_name="bagwise")
+        except SystemExit as end:
+            code = end.code
+        except KeyboardInterrupt as stop:
+            code = told_of(stop)
+        finally:
+            with suppress(KeyboardInterrupt):  # the end has come anyway
+                remove_own()
+    if code == 128 + signal.SIGINT and heard and heard[-1] != signal.SIGINT:
+        code = told_of(Stopped(heard[-1]))  # before a command began, Typer takes all of them for Ctrl-C
+    sys.exit(code)

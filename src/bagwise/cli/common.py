@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import math
-import os
 import re
 import signal
 import sys
@@ -23,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
-from bagwise._files import remove_leftovers
+from bagwise._signals import Stopped
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -34,50 +32,11 @@ EvenIfNotRandom = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
 
-_CLEANING = 5.0  # seconds in which a second signal does not cut cleaning up short
 _PAUSE, _LONGEST = 5.0, 12  # seconds between lines of progress at least; as many pauses between equal ones
 
 
 class Misuse(typer.BadParameter):
     """A command that was used wrongly, whatever the data: exit code 2."""
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal other than Ctrl-C's asks this process to end.  number: which one."""
-
-    def __init__(self, number: int = signal.SIGINT) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Being ended or hung up is like Ctrl-C: an exception, so that nothing is left running or lying about.
-
-    Not under torchrun, which ends its processes itself, and where they were told to go on (nohup).
-    """
-    before = {}
-    if threading.current_thread() is threading.main_thread() and "TORCHELASTIC_RUN_ID" not in os.environ:
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-                before[number] = signal.SIG_DFL
-
-    asked = [-math.inf]
-
-    def stop(number: int, _: Any) -> None:
-        if time.monotonic() < asked[0] + _CLEANING:  # cleaning up goes on
-            return
-        asked[0] = time.monotonic()
-        raise Stopped(number)
-
-    try:
-        for number in before:
-            signal.signal(number, stop)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _stop_behind(error: BaseException) -> KeyboardInterrupt | None:
@@ -94,9 +53,7 @@ class Commands(TyperGroup):
     def main(self, args: Any = None, *others: Any, **options: Any) -> Any:
         """Run the command that the arguments name; exit with 2 where they are wrong."""
         try:
-            with stopped_by_signals():
-                remove_leftovers()
-                code = super().main(args, *others, **{**options, "standalone_mode": False})
+            code = super().main(args, *others, **{**options, "standalone_mode": False})
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
@@ -132,13 +89,13 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
         except (Misuse, typer.Exit):
             raise
         except KeyboardInterrupt as stop:
-            raise _stopped(stop) from None
+            raise typer.Exit(told_of(stop)) from None
         except BrokenPipeError:  # the reader of our output has had enough
             sys.stderr.close()
             raise typer.Exit(1) from None
         except Exception as error:
             if (cause := _stop_behind(error)) is not None:
-                raise _stopped(cause) from None
+                raise typer.Exit(told_of(cause)) from None
             if debug:
                 raise
             typer.echo(f"Error: {_in_options(sentence(error), command)}", err=True)
@@ -147,10 +104,11 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _stopped(stop: KeyboardInterrupt) -> typer.Exit:
+def told_of(stop: KeyboardInterrupt) -> int:
+    """The exit code of a command that was stopped, which is told."""
     with suppress(OSError):  # the terminal may be gone
         typer.echo("Stopped; no file was left half-written.", err=True)
-    return typer.Exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT))
+    return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
 
 
 def _show_warning(command: Callable[..., None], message: Any, *_: Any, **__: Any) -> None:

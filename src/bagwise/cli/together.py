@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from bagwise._files import TemporaryFolder, new_folder, replacing
+from bagwise._signals import stopped_by_signals, uninterrupted
 from bagwise.cli.analyst import description, roles_of
 from bagwise.cli.common import (
     Debug,
@@ -29,13 +30,13 @@ from bagwise.cli.common import (
     one_sentence_errors,
     sentence,
     show_progress,
-    stopped_by_signals,
     told_below,
 )
 from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
 
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _RESTARTS = 3
+_ENDING = 60.0  # seconds in which torchrun ends its processes
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
 _WITNESS, _LOST = 5.0, 30.0  # seconds in which torchrun ends a process that has nothing to add, or knows no more
 
@@ -188,9 +189,14 @@ def _torchrun(arguments: list[str], processes: int, folder: Path, meanwhile: Cal
                 meanwhile()
                 time.sleep(0.2)
         finally:
-            if running.poll() is None:
-                running.terminate()
-                running.wait()
+            with uninterrupted():
+                if running.poll() is None:
+                    running.terminate()
+                    try:
+                        running.wait(_ENDING)
+                    except subprocess.TimeoutExpired:
+                        running.kill()
+                        running.wait()
     if running.returncode:
         meanwhile()
         raise RuntimeError(_why((folder / "said.txt").read_text(encoding="utf-8", errors="replace")))

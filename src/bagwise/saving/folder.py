@@ -75,14 +75,10 @@ def _aside(folder: Path, *, force: bool) -> Iterator[Path]:
         yield new
         if force and folder.exists():
             os.rename(folder, old)
-            try:
-                os.rename(new, folder)
-            except OSError:
-                os.rename(old, folder)
-                raise
-        else:
-            os.rename(new, folder)
+        os.rename(new, folder)
     finally:
+        if old.exists() and not folder.exists():  # an error or a signal came between the two
+            os.rename(old, folder)
         for leftover in (new, old):
             shutil.rmtree(leftover, ignore_errors=True)
 

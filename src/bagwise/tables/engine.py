@@ -11,6 +11,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -89,7 +90,7 @@ def connection_of(*tables: Any) -> Any:
 def fetch(expression: Any, connection: Any) -> pa.Table:
     """The whole result, in memory."""
     _end_stream(connection)
-    with _plainly():
+    with _plainly(), _stopping(connection):
         return connection.to_pyarrow(expression)
 
 
@@ -112,12 +113,19 @@ def keep(expression: Any, connection: Any) -> Any:
         duck.execute(f'DROP TABLE IF EXISTS temp."{name}"')
 
     try:
-        with _plainly():
+        with _plainly(), _stopping(connection):
             table = connection.create_table(name, expression, temp=True)
     except BaseException:
         _remove(weakref.ref(connection), drop)  # it is made before its rows come
         raise
     return released(table, connection, drop)
+
+
+def write_parquet(expression: Any, path: Path, connection: Any) -> None:
+    """The result as a file."""
+    _end_stream(connection)
+    with _stopping(connection):
+        connection.to_parquet(expression, str(path))
 
 
 def batches(expression: Any, connection: Any, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
@@ -128,7 +136,7 @@ def batches(expression: Any, connection: Any, rows: int = 65_536) -> Iterator[pa
     _end_stream(connection)
     stream = _streams[id(connection)] = _Stream()
     try:
-        with _plainly():
+        with _plainly(), _stopping(connection):
             connection._run_pre_execute_hooks(expression)
             query = connection.con.execute(connection.compile(expression))
             # Ibis calls this by a name that DuckDB gives up.
@@ -190,14 +198,24 @@ def _plainly() -> Iterator[None]:
         if "Out of Memory" not in str(error):
             raise
         raise _out_of_memory(error) from error
-    except RuntimeError as error:  # DuckDB's word for Ctrl-C
-        if isinstance(error.__cause__, KeyboardInterrupt):
-            raise error.__cause__ from None
-        raise
     except duckdb.OutOfMemoryException as error:
         raise _out_of_memory(error) from error
     except duckdb.Error as error:
         raise ValueError(f"the tables cannot be read: {one_line(error)}") from error
+
+
+@contextmanager
+def _stopping(connection: Any) -> Iterator[None]:
+    """On Ctrl-C and its like end the query in DuckDB, too: it would go on, and whoever asks next would wait for it."""
+    try:
+        yield
+    except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB hears of Ctrl-C itself and makes another error of it
+        stop = error if isinstance(error, KeyboardInterrupt) else error.__cause__
+        if not isinstance(stop, KeyboardInterrupt):
+            raise
+        if is_duckdb(connection):
+            connection.con.interrupt()
+        raise stop from None
 
 
 def _out_of_memory(error: Exception) -> MemoryError:

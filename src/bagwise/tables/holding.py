@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ import ibis
 import numpy as np
 import pyarrow as pa
 
+from bagwise._checks import check_whole
 from bagwise._files import replacing
 from bagwise._words import number_of
 from bagwise.privacy.mechanism import Budget, budget_for
 from bagwise.privacy.releasing import publish, record, warn_of_selection
 from bagwise.tables.bagged import is_reserved
 from bagwise.tables.checksums import md5
-from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep
+from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep, write_parquet
 from bagwise.tables.sources import read
 
 BAG = "bag"
@@ -102,6 +103,8 @@ def put_in_bags(
             "random_state does not go with epsilon: whoever tries numbers finds it, and with it the order of the rows, "
             "which may tell the labels that noise is to protect; leave it out."
         )
+    if random_state is not None:
+        check_whole(random_state, "random_state", least=0)
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
         raise ValueError("classes must be two labels or more, each named once, and go without positive.")
     # Before the work: what is wrong with the budget, and that OpenDP is there.
@@ -110,19 +113,21 @@ def put_in_bags(
     table = read(source, own, what="the table with labels")
     if not is_duckdb(own):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
-    _check_columns(table, label, by, size, noised=budget is not None)
+    _check_columns(table, label, by, size)
+    _check_keys(by, _SAID if budget is None else _SAID + _SAID_OF_NOISE)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
     rows = keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
     keys = (*by, *((BAG,) if size is not None else ()))
+    _check_keys(by, _count_columns(names))
     reports = keep(_reports(rows, keys, label, names, values, min_size), own)
     if budget is not None:
         reports = _noised(reports, names, budget, threshold, min_size, own)
     folder = Path(folder)
     with replacing(folder / EVENTS, folder / REPORTS) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
-        own.to_parquet(rows.order_by(_ORDER).drop(label, _ORDER), str(events_path))
-        own.to_parquet(reports.order_by(list(keys)), str(reports_path))
+        write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
+        write_parquet(reports.order_by(list(keys)), reports_path, own)
         found = execute(
             reports.agg(
                 rows=ibis._["size"].sum(),
@@ -140,7 +145,7 @@ def put_in_bags(
     return Held(*place, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
 
 
-def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None, *, noised: bool) -> None:
+def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None) -> None:
     for name in (label, *by):
         if name not in table.columns:
             raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
@@ -152,7 +157,11 @@ def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None, 
     taken = [name for name in table.columns if size is not None and name.lower() == BAG]
     if taken:
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
-    clash = [name for name in by if name.lower() in {*_SAID, *(_SAID_OF_NOISE if noised else ())}]
+
+
+def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
+    """Raise where a key would have the name of one of these columns of the reports."""
+    clash = [name for name in by if name.lower() in {column.lower() for column in columns}]
     if clash:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
 
