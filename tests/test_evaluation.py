@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 
 import bagwise as bw
 from bagwise._identity import Estimate
-from bagwise.diagnostics import dispersion_test, dispersions
+from bagwise.diagnostics import dispersion_test, dispersions, feature_dispersions
 from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, measure, risk
 
 METRICS = ("brier", "accuracy", "log_loss", "auc")
@@ -474,6 +474,20 @@ def test_random_bags_are_not_withheld(seed):
             assert 0 <= estimate.low <= estimate.value <= estimate.high
             assert estimate.high <= (np.inf if name == "log_loss" else 1)
     assert binomtest(alarms, trials, 1e-3, alternative="greater").pvalue > 1e-6
+
+
+def test_few_bags_are_alike_by_chance(seed):
+    """Counts of three bags are often the same, in one of 60 columns nearly always."""
+    rng, alarms, trials = np.random.default_rng([seed, 10]), 0, 60
+    ids = np.arange(150) // 50
+    for _ in range(trials):
+        x, y = world(rng, 150)
+        X = (rng.random((150, 60)) < 0.5).astype(float)
+        bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+        alarms += bool(as_it_comes(MODELS["good"](x), bags, features=feature_dispersions(X, bags)).not_random)
+    assert binomtest(alarms, trials, 1e-3, alternative="greater").pvalue > 1e-6
+    far = bw.Bags.from_rows(np.repeat([0.1, 0.5, 0.9], 50), ids)
+    assert as_it_comes(MODELS["good"](x), far).not_random  # what differs is found in three bags, too
 
 
 @pytest.mark.parametrize(

@@ -525,6 +525,15 @@ def test_reserved_names_are_refused(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
+def test_columns_of_the_reports_are_no_keys(tmp_path):
+    frame = pd.DataFrame({"count_a": np.arange(40) % 4, "y": np.tile(["a", "b", "c", "a"], 10)})
+    with pytest.raises(ValueError, match="column 'count_a' has the name of a column of the reports: rename it first"):
+        tables.put_in_bags(frame, tmp_path / "out", label="y", by=["count_a"])
+    with pytest.raises(ValueError, match="random_state must be a whole number"):  # its text would be a secret to none
+        tables.put_in_bags(frame, tmp_path / "out", label="y", size=8, random_state=np.random.RandomState(1))
+    assert not (tmp_path / "out").exists()
+
+
 def test_no_file_holds_labels_or_exact_counts(tmp_path, monkeypatch):
     """Two counts that noise of ε = 0.01 hardly leaves as they are; as the least and the largest they stand in the
     statistics of a Parquet file, in bytes that a search finds."""

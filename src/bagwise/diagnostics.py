@@ -32,7 +32,8 @@ _ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64
 _NAMED = 10  # findings, and columns that are not testable, that str names
 _LEAST_SHOWN = 1e-99  # p-value
 _CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
-_ENOUGH_BAGS = 100
+_ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
+_ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
 
 NOT_RANDOM = 1e-3
 """p-value of `dispersions` under which bags are not taken for random ones."""
@@ -243,7 +244,7 @@ def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
     >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids))[1] < 1e-9)
     True
     """
-    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size))
+    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size), groups=len(bags))
 
 
 def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
@@ -281,13 +282,17 @@ def _dispersion(rows: Floats, sums: Floats, size: NDArray[Any]) -> tuple[float, 
     return statistic, *partition_moments(n, float(z2.sum()), float((z2**2).sum()), size)
 
 
-def _two_sided(statistic: float, mean: float, variance: float) -> tuple[float, float]:
-    """Ratio to the mean and p-value under a gamma law; NaN for groups that could not differ."""
+def _two_sided(statistic: float, mean: float, variance: float, *, groups: int) -> tuple[float, float]:
+    """Ratio to the mean and p-value under a gamma law; NaN for groups that could not differ.
+
+    A few groups are alike by chance more often than that law says, counts above all: then only more variation counts.
+    """
     if mean <= 0 or variance <= 1e-12 * mean**2:
         return np.nan, np.nan
     shape, scale = mean**2 / variance, variance / mean
     upper = float(special.gammaincc(shape, statistic / scale))
-    return statistic / mean, min(1.0, 2 * min(upper, float(stats.gamma.cdf(statistic, shape, scale=scale))))
+    lower = float(stats.gamma.cdf(statistic, shape, scale=scale)) if groups >= _ENOUGH_GROUPS else 1.0
+    return statistic / mean, min(1.0, 2 * min(upper, lower))
 
 
 # -- proportions --------------------------------------------------------------------------------------------------
@@ -319,7 +324,7 @@ def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
     # 5 s_j⁴ for Laplace noise, 2 s_j⁴ for normal. Which it is is unknown: the larger suits both.
     mean += float((noise / size).sum() - noise.sum() / n)
     variance += float((4 * p * (1 - p) * noise / size + 5 * (noise / size) ** 2).sum())
-    return _two_sided(statistic, mean, variance)
+    return _two_sided(statistic, mean, variance, groups=len(bags))
 
 
 def _proportion_drift(bags: Bags) -> Finding:
@@ -333,7 +338,8 @@ def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
         return np.nan, np.nan
     stretch = np.arange(len(bags)) * stretches // len(bags)
     deviation = (sums - bags.size * (sums.sum() / bags.n_bagged)) / np.sqrt(bags.size)
-    return _two_sided(*_dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch)))
+    tested = _dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch))
+    return _two_sided(*tested, groups=stretches)
 
 
 # -- features -----------------------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
     - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
       classes; for real labels too, and the one to use where bags are grouped by features;
     - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
-      and random bags; where proportions or predictions tell that they are not random, scores are NaN.
+      and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
+      they come, so that their mean over folds is unbiased: of a few large bags, one may lie beyond what is possible.
 
     With one row per bag, `y` being individual labels, scores are the usual ones.
 

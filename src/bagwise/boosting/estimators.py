@@ -17,7 +17,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.choice import Choice, choose, join, mean_path
 from bagwise.boosting.jobs import Job, Result, Table, side_by_side
-from bagwise.boosting.links import IDENTITY, LOGIT, centring, prediction_of, score_of
+from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
 from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
 from bagwise.boosting.trees import TreeOptions
 from bagwise.features import TableFeatures
@@ -153,7 +153,8 @@ class _BoostingFit(TableFeatures):
         fits = [fit for fits in self.fits_.values() for fit in fits]
         if isinstance(self, BagClassifier):
             self.offset_ = np.zeros_like(fits[0].prior)
-            self.offset_ = centring(self._stretched([fit.centre() for fit in fits]), fits[0].prior)
+            centre = centring_of_classes if self._classes else centring
+            self.offset_ = centre(self._stretched([fit.centre() for fit in fits]), fits[0].prior)
         for fit in fits:
             fit.trained = None
 

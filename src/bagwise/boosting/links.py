@@ -17,6 +17,7 @@ Floats = NDArray[Any]
 IDENTITY, LOGIT = "identity", "logit"
 
 _MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
+_CLOSE, _ROUNDS = 1e-9, 100  # of means to what they should be; rounds of bringing them there
 _LEAST = 0.05  # of p: trees that add up as probabilities go below 0, and say nothing of how far below p a row is
 
 
@@ -36,6 +37,15 @@ def prediction_of(score: Floats, link: str) -> Floats:
     array([0.5])
     """
     return score if link == IDENTITY else special.expit(score)
+
+
+def is_reachable(p: float) -> bool:
+    """Whether log odds lead to a mean prediction of p: not where noise has put it beyond 0 or 1.
+
+    >>> is_reachable(0.2), is_reachable(-0.01)
+    (True, False)
+    """
+    return bool(_MARGIN < p < 1 - _MARGIN)
 
 
 def slope_of(h: Floats, link: str) -> Floats | None:
@@ -74,3 +84,24 @@ def centring(score: Floats, prior: Floats) -> Floats:
         return float(optimize.brentq(lambda shift: special.expit(column + shift).mean() - p, low - 1e-9, high + 1e-9))
 
     return np.array([of(column, float(p)) for column, p in zip(score.T, wanted, strict=True)])
+
+
+def centring_of_classes(score: Floats, prior: Floats) -> Floats:
+    """(classes,) what to add to log odds (n, classes) so that their predictions, which add up to 1 in each row, have
+    the means `prior`, as far as those do.
+
+    >>> score = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    >>> h = special.expit(score + centring_of_classes(score, np.array([0.5, 0.3, 0.2])))
+    >>> (h / h.sum(axis=1, keepdims=True)).mean(axis=0).round(6)
+    array([0.5, 0.3, 0.2])
+    """
+    wanted = np.clip(prior, _MARGIN, 1 - _MARGIN)
+    wanted = wanted / wanted.sum()
+    offset = centring(score, wanted)
+    for _ in range(_ROUNDS):
+        h = special.expit(score + offset)
+        mean = (h / h.sum(axis=1, keepdims=True)).mean(axis=0)
+        if np.abs(mean - wanted).max() < _CLOSE:
+            break
+        offset += np.log(wanted / mean)
+    return offset

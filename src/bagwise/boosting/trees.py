@@ -15,7 +15,16 @@ from bagwise import means
 from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
-from bagwise.boosting.links import IDENTITY, LOGIT, centring, log_odds_of, prediction_of, score_of, slope_of
+from bagwise.boosting.links import (
+    IDENTITY,
+    LOGIT,
+    centring,
+    is_reachable,
+    log_odds_of,
+    prediction_of,
+    score_of,
+    slope_of,
+)
 from bagwise.boosting.rows import Rows
 from bagwise.losses import residual
 
@@ -24,6 +33,9 @@ Floats = NDArray[np.floating]
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _STRETCH = 2**20  # rows to look at together
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
+_FLAT = 1e-9  # mean slope below which log odds can move no prediction
+_SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
+_LONGEST = 4.0  # step on log odds
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
 
@@ -212,6 +224,7 @@ class _Growth:
             self.order = place[bags.order]
         self.watched_rows = None if watch is None else rows.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
+        self.stuck: set[int] = set()  # outputs that take no more trees
         start = score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
@@ -221,8 +234,16 @@ class _Growth:
         its values. False if none can grow."""
         bags, options, booster = self.bags, self.options, self.boosters[output]
         r, bias, slope = self._residuals(output)
+        if slope is not None and (not is_reachable(self.prior[output]) or slope.mean() < _FLAT):
+            return False
+        if output in self.stuck:
+            return False
         tree = booster.num_trees()
-        step = _grow(booster, *self._gradient(bias - r, slope))
+        try:
+            step = _grow(booster, *self._gradient(bias - r, slope))
+        except lgb.basic.LightGBMError:  # a split with no rows on one side, where few rows have nearly all curvature
+            self.stuck.add(output)
+            return False
         if booster.num_trees() == tree:
             return False
         leaf = leaves_of(booster, tree, step)
@@ -237,6 +258,8 @@ class _Growth:
             reg_lambda=options.reg_lambda,
             slope=None if slope is None else slope[self.order],
         )
+        if slope is not None:  # noise alone asks for longer ones, where labels are rare
+            value = np.clip(value, -_LONGEST, _LONGEST)
         for number, leaf_value in enumerate(value):
             booster.set_leaf_output(tree, number, float(leaf_value))
         self.scores[:, output] += value[leaf]
@@ -256,7 +279,7 @@ class _Growth:
         """Gradient and curvature of the rows, from −R_j + (E[h] − p) of the bags; LightGBM reads single precision."""
         if slope is None:
             return pull.astype(np.float32)[self.bag_of_row], np.ones(len(self.scores), dtype=np.float32)
-        relative = slope / slope.mean()
+        relative = np.clip(slope / slope.mean(), *_SLOPES)
         return (pull[self.bag_of_row] * relative).astype(np.float32), (relative**2).astype(np.float32)
 
     def deviations(self, watch: Bags) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bagwise.evaluation import Estimate, differences
+from bagwise.evaluation import Estimate, differences, possible
 from bagwise.report import figures, parts, svg, words
 from bagwise.report.measuring import LEVEL, Measured, measure
 from bagwise.report.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
@@ -50,7 +50,7 @@ def comparison(
     same = data is not None or _same_bags(stored)
     found = None if data is None else diagnose(data)
     standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(entries, same)
-    if standing == GOOD and found is not None and not found.random:
+    if standing == GOOD and not (words.enough(entries[0].facts) and (found is None or found.random)):
         standing = UNSURE
     guess = _guess(entries)
     sections = [
@@ -115,7 +115,8 @@ def _gain(one: _Entry, other: _Entry) -> dict[str, Estimate]:
     assert one.measured is not None
     assert other.measured is not None
     found = differences(one.measured.h, other.measured.h, one.measured.bags, level=LEVEL)
-    return {name: gain if name == "log_loss" else gain.within(-1.0, 1.0) for name, gain in found.items()}
+    most = {name: possible(name, one.measured.h.ndim)[1] for name in found}
+    return {name: gain.within(-most[name], most[name]) for name, gain in found.items()}
 
 
 def _guess(entries: Sequence[_Entry]) -> Mapping[str, float]:

@@ -90,8 +90,8 @@ def measure(
     prior: the constant guess.  features: how much the bags differ in each (see `tables.judging.spread`).
     """
     h, bags = predict(model, data)
-    constant = np.full(len(h), prior[0]) if h.ndim == 1 else np.tile(np.asarray(prior) / sum(prior), (len(h), 1))
-    constant = np.clip(constant, 0, 1)  # noise may have put it elsewhere
+    p = np.clip(prior, 0, 1)  # noise may have put it elsewhere
+    constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p / p.sum(), (len(h), 1))
     found = evaluation.measure(h, bags, features=features, level=LEVEL, even_if_not_random=even_if_not_random)
     # A constant's numbers are right whatever the bags: they need no more than the mean label.
     measured = evaluation.measure(constant, bags, level=LEVEL, even_if_not_random=True)

@@ -37,7 +37,8 @@ def standing(
     """How good a model is, in a word and a sentence, from the figures of its evaluation.
 
     guess: accuracy and Brier score of the constant guess.  gain: over it, paired; None where only intervals are known.
-    The word is a good one only if accuracy or Brier score are clearly better than the constant guess's.
+    The word is a good one only if accuracy or Brier score are clearly better than the constant guess's, by bags enough
+    to tell.
     """
     bags = f"{facts['bags']:,} bags"
     if gain is None:
@@ -46,7 +47,7 @@ def standing(
         worse = accuracy[2] < guess["accuracy"]
     else:
         better, worse = beats(gain), gain["accuracy"].high < 0
-    clearly = GOOD if better else UNSURE
+    clearly = GOOD if better and enough(facts) else UNSURE
     than = "" if better else ", but it is not clearly better than one guess for all rows"
     if facts.get("auc") is None:
         right = f"This model is right on a share of {interval(facts['accuracy'])} of the rows{than}."
@@ -63,6 +64,11 @@ def standing(
     if not how:
         return UNSURE, f"This model ranks rows a little better than chance ({shown})."
     return clearly, f"This model ranks rows {how} ({shown}){than}."
+
+
+def enough(facts: Mapping[str, Any]) -> bool:
+    """Whether bags are enough for intervals to be what they say."""
+    return facts["bags"] >= _FEW
 
 
 def beats(gain: Mapping[str, Estimate]) -> bool:
@@ -126,7 +132,7 @@ def cautions(facts: Mapping[str, Any], diagnosis: Any = None) -> list[str]:
     found = []
     if doubt_of(dict(facts)) is None and diagnosis is not None and not diagnosis.random:
         found.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
-    if facts["bags"] < _FEW:
+    if not enough(facts):
         found.append(f"With {facts['bags']} bags the intervals themselves are rough: {_FEW} or more are better.")
     return found
 

@@ -165,7 +165,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     if type(found) is not int or found != FORMAT:
         raise ValueError(
             f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: load it with the version "
-            "that saved it, or a newer one"
+            "that saved it, or fit it again"
         )
     return document
 

@@ -45,7 +45,7 @@ def about(
         "rows": summary.used_rows,
         "prior": list(summary.prior),
         "columns": columns,
-        "trials": _trials(model.estimator, known=evaluation is None or not evaluation.withheld),
+        "trials": _trials(model, evaluation),
         "evaluation": None if evaluation is None else evaluation_facts(evaluation),
         "refitted": refitted and evaluation is not None,
         "sensitivity": sensitivity(model, data),
@@ -97,11 +97,10 @@ def risk_of(trial: dict[str, Any], about: dict[str, Any], *, even_if_not_random:
 
     trial: one of those that `about` tells of.
     """
-    evaluation, most = about["evaluation"], 1 if about["classes"] is None else 2
+    evaluation = about["evaluation"]
     if trial["risk"] is None:
         return "–", ""
-    known = (evaluation is None or doubt_of(evaluation) is None) and 0 <= trial["risk"] <= most
-    if not (known or even_if_not_random):
+    if not (evaluation is None or doubt_of(evaluation) is None or even_if_not_random):
         return "–", "withheld"
     return f"{trial['risk']:.4f}", f"[{trial['low']:.4f}, {trial['high']:.4f}]"
 
@@ -111,11 +110,21 @@ def _estimator(estimator: Any) -> str:
     return type(estimator).__name__ + (f", which chose {best}" if best else "")
 
 
-def _trials(estimator: Any, *, known: bool) -> list[dict[str, Any]]:
+def _trials(model: TableModel, evaluation: Evaluation | None) -> list[dict[str, Any]]:
     """What was tried, where several candidates were; no risk where there was no trial, or bags cannot tell it."""
     told = ("candidate", "risk", "low", "high", "note")
-    trials = [{name: line[name] for name in told} for line in getattr(estimator, "trials_", [])]
-    if known:
+    trials = [{name: line[name] for name in told} for line in getattr(model.estimator, "trials_", [])]
+    if evaluation is not None and evaluation.doubt is not None and not evaluation.withheld:  # asked for as it comes
         return trials
+    known, most = evaluation is None or not evaluation.withheld, 1 if model.classes is None else 2
+    return [_possible(trial, known=known, most=most) for trial in trials]
+
+
+def _possible(trial: dict[str, Any], *, known: bool, most: float) -> dict[str, Any]:
+    """A trial whose risk is kept between 0 and `most`, or withheld where it is not known or beyond that."""
+    if trial["risk"] is None:
+        return trial
+    if known and 0 <= trial["risk"] <= most:
+        return {**trial, "low": max(trial["low"], 0.0), "high": min(trial["high"], float(most))}
     withheld = {"risk": None, "low": None, "high": None}
-    return [{**trial, **withheld, "note": trial["note"] or "tried; its risk is withheld"} for trial in trials]
+    return {**trial, **withheld, "note": trial["note"] or "tried; its risk is withheld"}
