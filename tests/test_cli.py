@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import bagwise
 from bagwise import saving
-from bagwise.cli import app
+from bagwise.cli import app, run
 from bagwise.datasets import synthetic
 from bagwise.experiments import samples
 
@@ -63,9 +63,9 @@ def test_help_names_the_commands():
     assert "reproduce" in call().output  # no command: the same
 
 
-def test_the_script_is_this_app():
+def test_the_script_is_this_program():
     (script,) = entry_points(group="console_scripts", name="bagwise")
-    assert script.load() is app
+    assert script.load() is run
 
 
 def test_help_loads_nothing_heavy():

@@ -222,7 +222,7 @@ def test_labels_do_not_stay_on_disk_when_a_command_is_stopped(tmp_path, name, wh
     running.send_signal(getattr(signal, name))
     _, said = running.communicate()
     assert running.returncode == 128 + getattr(signal, name)
-    assert said.decode().strip() == "Stopped; no file was left half-written."
+    assert said.decode().splitlines()[-1] == "Stopped; no file was left half-written."  # after progress, if it was slow
     assert list(temporary.iterdir()) == []
     assert not out.exists() or list(out.iterdir()) == []
 
