@@ -62,8 +62,10 @@ clean:
 
 .venv/docs: .venv/dev
 	$(INSTALL) --editable '.[docs]'
+	@$(COMPILE)
 	@touch $@
 
 .venv/engines: .venv/dev
 	$(INSTALL) --editable '.[spark,dask]'
+	@$(COMPILE)
 	@touch $@

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.boosting import solve_leaves
+from bagwise.boosting import solve_leaves, trees
 from bagwise.boosting.choice import Path, choose_length, choose_path
 from bagwise.boosting.trees import leaves_of
 from bagwise.features import FeatureCodes
@@ -274,6 +274,16 @@ def test_rare_labels_with_noise_are_fitted(drawn):
     h = model.predict_proba(X)[:, 1]
     assert h.mean() == pytest.approx(max(count.sum() / 1800, 1e-6), rel=1e-6)
     assert 0 < h.min() <= h.max() < 0.1
+
+
+def test_other_errors_of_lightgbm_are_not_hidden(monkeypatch):
+    def fails(*_):
+        raise lgb.basic.LightGBMError("out of memory")
+
+    monkeypatch.setattr(trees, "_grow", fails)
+    X, y = np.arange(400.0)[:, None], np.arange(400) % 2
+    with pytest.raises(lgb.basic.LightGBMError, match="out of memory"):
+        bw.BagBoostingClassifier(**FAST).fit(X, y)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
         for path in places:
             path.parent.mkdir(parents=True, exist_ok=True)
         yield aside
-        with uninterrupted():  # all of them or none
+        with uninterrupted():  # a signal finds all of them replaced, or none
             for new, path in zip(aside, places, strict=True):
                 os.replace(new, path)
     finally:

@@ -76,7 +76,8 @@ def uninterrupted() -> Iterator[None]:
         if over:  # another signal came while handlers were put back
             signal.signal(number, before[number])
             signal.raise_signal(number)
-        waiting.append(number)
+        else:
+            waiting.append(number)
 
     try:
         if threading.current_thread() is threading.main_thread():  # no other thread hears of signals

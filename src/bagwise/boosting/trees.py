@@ -35,6 +35,7 @@ _STRETCH = 2**20  # rows to look at together
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _FLAT = 1e-9  # mean slope below which log odds can move no prediction
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
+_LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
 _LONGEST = 4.0  # step on log odds
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
@@ -224,7 +225,8 @@ class _Growth:
             self.order = place[bags.order]
         self.watched_rows = None if watch is None else rows.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
-        self.stuck: set[int] = set()  # outputs that take no more trees
+        unreachable = [] if options.link == IDENTITY else [not is_reachable(p) for p in prior]
+        self.stuck = set(np.flatnonzero(unreachable).tolist())  # outputs that take no tree, or no more
         start = score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
@@ -233,15 +235,17 @@ class _Growth:
         """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for
         its values. False if none can grow."""
         bags, options, booster = self.bags, self.options, self.boosters[output]
-        r, bias, slope = self._residuals(output)
-        if slope is not None and (not is_reachable(self.prior[output]) or slope.mean() < _FLAT):
-            return False
         if output in self.stuck:
+            return False
+        r, bias, slope = self._residuals(output)
+        if slope is not None and slope.mean() < _FLAT:
             return False
         tree = booster.num_trees()
         try:
             step = _grow(booster, *self._gradient(bias - r, slope))
-        except lgb.basic.LightGBMError:  # a split with no rows on one side, where few rows have nearly all curvature
+        except lgb.basic.LightGBMError as error:
+            if slope is None or _LOST_COUNT not in str(error):
+                raise
             self.stuck.add(output)
             return False
         if booster.num_trees() == tree:

@@ -179,11 +179,8 @@ def _torchrun(arguments: list[str], processes: int, folder: Path, meanwhile: Cal
     threads = max(1, (os.cpu_count() or 1) // processes)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*launcher, f"--max-restarts={_RESTARTS}", "-m", "bagwise", *arguments]
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(threads),
-        "TMPDIR": str(folder),
-    }  # torchrun leaves a folder there
+    # torchrun leaves a folder in the temporary place: let it go with ours.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": str(folder)}
     with (folder / "said.txt").open("wb") as said, stopped_by_signals():
         running = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True
