@@ -17,9 +17,9 @@ import numpy as np
 
 import bagwise as bw
 from bagwise import planning, tables
-from bagwise._files import replacing
 from bagwise.planning.figure import plan_figure
 from bagwise.theory import Setting, expected_regret
+from bagwise.utils.files import replacing
 
 SIZES, EPSILON, RELEASES, MODEL = (64, 256), 1.0, 5, "ridge"
 DOCS = Path(__file__).parents[1] / "docs"

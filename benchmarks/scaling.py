@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bagwise._files import replacing
+from bagwise.utils.files import replacing
 
 ROOT = Path(__file__).parent.parent
 FIGURES, PAGE = ROOT / "docs/results/scaling.json", ROOT / "docs/scaling.md"

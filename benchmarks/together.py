@@ -21,12 +21,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bagwise._files import replacing
 from bagwise.neural import BagNeuralClassifier
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.ranks import joined
-from bagwise.neural.together import Together
+from bagwise.neural.distributed.processes import joined
+from bagwise.neural.distributed.training import Together
 from bagwise.tables import Shards, features_of, fit_network, join, write_shards
+from bagwise.utils.files import replacing
 
 ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
 HIDDEN = (300, 300, 300, 300)

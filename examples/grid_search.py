@@ -12,7 +12,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
-from bagwise.validation import BagKFold, label_free_scorer
+from bagwise.cross_validation import BagKFold, label_free_scorer
 
 sklearn.set_config(enable_metadata_routing=True)  # bags find their way to fit, splitter and scorers
 

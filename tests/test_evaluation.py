@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
 import bagwise as bw
-from bagwise._identity import Estimate
 from bagwise.diagnostics import dispersion_test, dispersions, feature_dispersions
+from bagwise.estimates import Estimate
 from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, measure, risk
 
 METRICS = ("brier", "accuracy", "log_loss", "auc")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bagwise.auto import BagAutoClassifier
     from bagwise.bags import Bags, aggregate, random_bags
     from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
+    from bagwise.cross_validation import BagKFold, label_free_scorer
     from bagwise.diagnostics import diagnose
     from bagwise.evaluation import evaluate
     from bagwise.linear import (
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from bagwise.privacy import release
     from bagwise.saving import load, save
     from bagwise.selection import clipped_erm, tournament, two_function_test
-    from bagwise.validation import BagKFold, label_free_scorer
 
 __version__ = "0.1.0"
 
@@ -81,12 +81,12 @@ _ROOMS = (
     "means",
     "neural",
     "privacy",
-    "report",
+    "pages",
     "saving",
     "selection",
     "tables",
     "theory",
-    "validation",
+    "cross_validation",
 )
 
 
@@ -94,7 +94,7 @@ _ROOM_OF = {
     "BagAutoClassifier": "auto",
     "BagBoostingClassifier": "boosting",
     "BagBoostingRegressor": "boosting",
-    "BagKFold": "validation",
+    "BagKFold": "cross_validation",
     "BagMeanMapClassifier": "linear",
     "BagNeuralClassifier": "neural",
     "BagRidgeClassifier": "linear",
@@ -106,7 +106,7 @@ _ROOM_OF = {
     "clipped_erm": "selection",
     "diagnose": "diagnostics",
     "evaluate": "evaluation",
-    "label_free_scorer": "validation",
+    "label_free_scorer": "cross_validation",
     "load": "saving",
     "random_bags": "bags",
     "release": "privacy",

@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
+from bagwise.utils.typing import Floats
 
 
 class BagEstimator(ABC, BaseEstimator):
@@ -26,18 +27,18 @@ class BagEstimator(ABC, BaseEstimator):
     __metadata_request__fit = {"bags": True}  # noqa: RUF012
 
     @abstractmethod
-    def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
         """Learn from rows in table order and their bags; what is learned goes into attributes ending in _."""
 
     @abstractmethod
-    def _predict_mean(self, X: NDArray[np.floating]) -> NDArray[np.floating]:
+    def _predict_mean(self, X: Floats) -> Floats:
         """The predictions h, (n,) or (n, classes), not clipped."""
 
     @abstractmethod
-    def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
+    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         """X as the numbers the model reads, checked; in `fit`, what is to be remembered of X is remembered."""
 
-    def _checked_predict(self, X: Any) -> NDArray[np.floating]:
+    def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)
         h = self._predict_mean(X)
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))
@@ -47,7 +48,7 @@ class BagEstimator(ABC, BaseEstimator):
 class NumericFeatures:
     """Features that must be finite numbers."""
 
-    def _check_features(self, X: Any, *, fitting: bool) -> NDArray[np.floating]:
+    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         if not fitting:
             check_is_fitted(self)
         _check_numbers(X)
@@ -82,7 +83,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):
         self._fit_bags(X, given)
         return self
 
-    def predict_proba(self, X: Any) -> NDArray[np.floating]:
+    def predict_proba(self, X: Any) -> Floats:
         """(n, classes) probabilities: h kept in [0, 1], rows summing to 1."""
         h = np.clip(self._checked_predict(X), 0, 1)
         if h.ndim == 1:
@@ -117,7 +118,7 @@ class BagRegressor(RegressorMixin, BagEstimator):
         self._fit_bags(X, given)
         return self
 
-    def predict(self, X: Any) -> NDArray[np.floating]:
+    def predict(self, X: Any) -> Floats:
         """(n,) the predictions h."""
         return self._checked_predict(X)
 
@@ -128,9 +129,7 @@ def check_enough(bags: Bags) -> None:
         raise ValueError("there is one bag only: at least 2 are needed to learn or measure anything.")
 
 
-def check_finite_features(
-    values: NDArray[np.floating], X: NDArray[np.floating], names: ArrayLike | None = None
-) -> None:
+def check_finite_features(values: Floats, X: Floats, names: ArrayLike | None = None) -> None:
     """Raise and name the column where X is NaN or infinite, or so large that `values`, computed from it, overflowed.
 
     `values` are looked at first: they are finite only if X is, and are smaller.
@@ -169,7 +168,7 @@ def _required(y: Any) -> Any:
     return y
 
 
-def _encode_classes(y: Any, n: int) -> tuple[NDArray[np.floating], NDArray[Any]]:
+def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
     """Individual labels of any kind as indicators: (n,) for two classes, (n, classes) for more."""
     y = column_or_1d(_required(y), warn=True)
     if len(y) != n:

@@ -9,15 +9,13 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise._checks import check_whole
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
-from bagwise.features import TableFeatures
-
-Floats = NDArray[np.floating]
+from bagwise.data.features import TableFeatures
+from bagwise.utils.parameters import check_whole
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 
 class GroupPriorClassifier(TableFeatures, BagClassifier):

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse, special, stats
 
 from bagwise import segment
-from bagwise._checks import check_level
-from bagwise._leaks import Leaks, leaks
 from bagwise.bags import Bags, as_bags
+from bagwise.disclosure import Leaks, leaks
+from bagwise.utils.parameters import check_level
+from bagwise.utils.typing import Floats, Integers
 
 _STRETCHES = 10  # parts of the bag order compared for drift
 _LEVELS = 50  # most frequent categories tested one by one
@@ -37,8 +38,6 @@ _ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
 
 NOT_RANDOM = 1e-3
 """p-value of `dispersions` under which bags are not taken for random ones."""
-
-Floats = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Diagnosis:
     drift: tuple[Finding, ...]
     untestable: tuple[str, ...]
     sizes: tuple[int, ...]
-    size_histogram: tuple[NDArray[np.integer], NDArray[np.integer]]
+    size_histogram: tuple[Integers, Integers]
     n_rows: int
     n_bags: int
     n_outside: int
@@ -271,7 +270,7 @@ def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) 
     return mean, max(float(own.sum() + between - mean**2), 0.0)
 
 
-def _dispersion(rows: Floats, sums: Floats, size: NDArray[Any]) -> tuple[float, float, float]:
+def _dispersion(rows: Floats, sums: NDArray[Any], size: NDArray[Any]) -> tuple[float, float, float]:
     """The statistic with its mean and variance; rows of all groups, sums and sizes per group."""
     n = len(rows)
     centre = rows.sum() / n

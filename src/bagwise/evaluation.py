@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bagwise import segment
-from bagwise._identity import Estimate, Floats, Problem, half_width, standard_error, with_interval
 from bagwise.bags import Bags, as_bags
 from bagwise.diagnostics import NOT_RANDOM, Finding, dispersions, feature_dispersions
+from bagwise.estimates import Estimate, Floats, Problem, half_width, standard_error, with_interval
 from bagwise.losses.label_linear import log_probabilities
 
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")

@@ -23,7 +23,8 @@ import numpy as np
 from array_api_compat import is_torch_array
 
 from bagwise.bags import Bags
-from bagwise.segment import Array, per_bag
+from bagwise.segment import per_bag
+from bagwise.utils.typing import Array
 
 
 class Mean(NamedTuple):

@@ -14,13 +14,12 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 from scipy import sparse
 
-Array = Any
-"""A NumPy array or a torch tensor."""
+from bagwise.utils.typing import Array, Floats, Integers
 
 _STRETCH = 2**23  # numbers converted to double precision at a time
 
 
-def group(codes: NDArray[np.integer], n_groups: int) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+def group(codes: Integers, n_groups: int) -> tuple[Integers, NDArray[np.int64]]:
     """Rows of each group in bag order, by counting: O(rows), stable. Rows with code −1 belong to no group.
 
     >>> group(np.array([1, 0, -1, 1]), 2)
@@ -38,9 +37,7 @@ def group(codes: NDArray[np.integer], n_groups: int) -> tuple[NDArray[np.integer
     return columns.indices[: offsets[-1]], offsets
 
 
-def take(
-    order: NDArray[np.integer], offsets: NDArray[np.int64], index: NDArray[np.integer] | slice
-) -> tuple[NDArray[np.integer], NDArray[np.int64]]:
+def take(order: Integers, offsets: NDArray[np.int64], index: Integers | slice) -> tuple[Integers, NDArray[np.int64]]:
     """`order` and `offsets` of the chosen bags alone, in O(rows chosen).
 
     >>> take(np.array([5, 3, 4, 0]), np.array([0, 1, 3, 4]), np.array([2, 1]))
@@ -53,7 +50,7 @@ def take(
     return order[place], chosen
 
 
-def codes_of(order: NDArray[np.integer], offsets: NDArray[np.int64], n_rows: int) -> NDArray[np.integer]:
+def codes_of(order: Integers, offsets: NDArray[np.int64], n_rows: int) -> Integers:
     """The bag of each table row, −1 where it has none: the inverse of `group`.
 
     >>> codes_of(np.array([1, 0, 3]), np.array([0, 1, 3]), 4)
@@ -92,7 +89,7 @@ def sum_sorted(values: Array, offsets: NDArray[np.int64], *, equal_size: int | N
     return np.add.reduceat(values, offsets[:-1], axis=0)
 
 
-def sum_table(values: Any, codes: NDArray[np.integer], n_groups: int) -> NDArray[np.float64]:
+def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64]:
     """Sum of `values` (n,) or (n, d) per group, rows in table order, without moving a row: a sparse indicator product.
 
     The indicator is stored by columns, so `values` is read once from front to back. Sums are in double precision;
@@ -122,7 +119,7 @@ def sum_table(values: Any, codes: NDArray[np.integer], n_groups: int) -> NDArray
     return total[:n_groups]
 
 
-def sum_chosen(values: NDArray[Any], order: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.floating]:
+def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
     """Sum of `values` (n,) or (n, d) per bag, rows in table order, reading only the rows of the bags.
 
     >>> sum_chosen(np.array([1.0, 2.0, 4.0, 8.0]), np.array([3, 0, 2]), np.array([0, 1, 3]))

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise._deadline import check_time
 from bagwise.auto.candidates import Views
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Integers
 
 _PARTS = ((1 / 64, 500), (1 / 16, 2_000))  # shares of the rows to time, and the least numbers of them
 _OVER = 1.1  # times the budget, by which the last fit ends
@@ -55,7 +55,7 @@ def expected_seconds(candidate: BagClassifier, views: Views, bags: Bags, random_
     return slow + max(slow - fast, 0.0) / (more - few) * (1 - more)
 
 
-def thinned(bags: Bags, share: float) -> tuple[NDArray[np.integer], Bags]:
+def thinned(bags: Bags, share: float) -> tuple[Integers, Bags]:
     """About so many of the rows, and bags of them that report what theirs did: to time a fit, not to learn from.
 
     Rows are left out inside bags first: how many bags there are decides how often a fit is repeated on folds of them.

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.boosting import BagBoostingClassifier
-from bagwise.features import Encoding
+from bagwise.data.features import Encoding
 from bagwise.linear import BagMeanMapClassifier, BagRidgeClassifier
-
-Floats = NDArray[np.floating]
+from bagwise.utils.typing import Floats, Integers
 
 PREFERRED = "boosting"
 """The default candidate that is best on most tables: kept unless another is clearly better."""
@@ -60,7 +57,7 @@ class Views:
         """Both views of one table."""
         return cls(codes, encoding(codes), list(categorical))
 
-    def take(self, rows: NDArray[np.integer]) -> Views:
+    def take(self, rows: Integers) -> Views:
         """Some rows."""
         return Views(self.codes[rows], self.numbers[rows], self.categorical)
 

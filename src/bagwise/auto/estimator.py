@@ -8,20 +8,18 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise._checks import check_level, check_whole
-from bagwise._folds import ENOUGH, folds_of
-from bagwise._rng import RandomState, generator
 from bagwise.auto.budget import Budget
 from bagwise.auto.candidates import PREFERRED, Views, default_candidates, probabilities
 from bagwise.auto.search import SPENT, Search
 from bagwise.auto.trials import Problem, Trial, choose, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
-from bagwise.features import Encoding, TableFeatures
-
-Floats = NDArray[np.floating]
+from bagwise.data.features import Encoding, TableFeatures
+from bagwise.folds import ENOUGH, folds_of
+from bagwise.utils.parameters import check_level, check_whole
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 
 class BagAutoClassifier(TableFeatures, BagClassifier):

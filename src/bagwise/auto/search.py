@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from bagwise._deadline import OutOfTimeError, check_time, time_limit
 from bagwise.auto.budget import Budget, expected_seconds
 from bagwise.auto.candidates import Views
 from bagwise.auto.trials import Part, Problem, Trial, choose, parts_of, score
 from bagwise.base import BagClassifier
+from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit
 
 SPENT = "the time budget was spent"
 _TO_ASK = 0.25  # of the time left, to find out how long a candidate takes

@@ -11,17 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from bagwise._folds import Fold
 from bagwise.auto.candidates import Views, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
+from bagwise.folds import Fold
 from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
 from bagwise.means import prior
-
-Floats = NDArray[np.floating]
+from bagwise.utils.typing import Floats
 
 _FEW_CLIPPED = 0.02  # of the bags; random ones have far fewer beyond the threshold
 

@@ -8,21 +8,19 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise._checks import check_whole
-from bagwise._folds import folds_of
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
-from bagwise.boosting.choice import Choice, choose, join, mean_path
-from bagwise.boosting.jobs import Job, Result, Table, side_by_side
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
+from bagwise.boosting.parallel import Job, Result, Table, side_by_side
 from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
 from bagwise.boosting.trees import TreeOptions
-from bagwise.features import TableFeatures
-
-Floats = NDArray[np.floating]
+from bagwise.boosting.tuning import Choice, choose, join, mean_path
+from bagwise.data.features import TableFeatures
+from bagwise.folds import folds_of
+from bagwise.utils.parameters import check_whole
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 KINDS = ("greedy", "random")
 _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1

@@ -11,19 +11,15 @@ Where trees add up on another scale than that of predictions, a row counts by th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from bagwise.bags import Bags
-
-Floats = NDArray[Any]
+from bagwise.utils.typing import Floats, Integers
 
 
 def solve_leaves(
-    leaf: NDArray[np.integer],
+    leaf: Integers,
     n_leaves: int,
     bags: Bags,
     residual: Floats,
@@ -55,7 +51,7 @@ def solve_leaves(
 
 
 def _products(
-    leaf: NDArray[np.integer], n_leaves: int, bags: Bags, weights: Floats, slope: Floats | None
+    leaf: Integers, n_leaves: int, bags: Bags, weights: Floats, slope: Floats | None
 ) -> tuple[Floats, Floats]:
     """AᵀK⁻¹A and Aᵀ weights. Where bags have fewer rows than there are leaves, A is not written out."""
     m = len(bags)
@@ -69,4 +65,4 @@ def _products(
     if slope is not None:
         each, right = each * slope, right * slope
     rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
-    return (rows.T @ rows).toarray(), np.bincount(leaf, weights=right, minlength=n_leaves)
+    return (rows.T @ rows).toarray(), np.bincount(leaf, weights=right, minlength=n_leaves).astype(float, copy=False)

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating]
+from bagwise.utils.typing import Floats, Integers
 
 
 class Blocks(Protocol):
@@ -22,7 +21,7 @@ class Blocks(Protocol):
     def __len__(self) -> int: ...
 
     @property
-    def rows(self) -> NDArray[np.integer]:
+    def rows(self) -> Integers:
         """Number of rows of each block."""
 
     def block(self, number: int) -> Floats:
@@ -41,7 +40,7 @@ class Rows(Protocol):
     def blocks(self) -> Iterator[Floats]:
         """All rows, in order."""
 
-    def take(self, numbers: NDArray[np.integer]) -> Rows:
+    def take(self, numbers: Integers) -> Rows:
         """The chosen rows, in memory."""
 
     def dataset(self, categorical: Sequence[int], parameters: dict[str, Any]) -> lgb.Dataset:
@@ -69,7 +68,7 @@ class InMemory:
         """One block."""
         yield self.X
 
-    def take(self, numbers: NDArray[np.integer]) -> InMemory:
+    def take(self, numbers: Integers) -> InMemory:
         """The chosen rows."""
         return InMemory(self.X[numbers])
 
@@ -106,7 +105,7 @@ class Streamed:
         """Block after block."""
         return (self.source.block(number) for number in range(len(self.source)))
 
-    def take(self, numbers: NDArray[np.integer]) -> InMemory:
+    def take(self, numbers: Integers) -> InMemory:
         """The chosen rows; a block is read once."""
         owner = np.searchsorted(self.starts, numbers, side="right") - 1
         taken = np.empty((len(numbers), self.shape[1]), dtype=self._read[1].dtype)

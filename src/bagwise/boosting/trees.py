@@ -9,10 +9,8 @@ from typing import Any
 import joblib
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise import means
-from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.boosting.leaves import solve_leaves
 from bagwise.boosting.links import (
@@ -27,8 +25,8 @@ from bagwise.boosting.links import (
 )
 from bagwise.boosting.rows import Rows
 from bagwise.losses import residual
-
-Floats = NDArray[np.floating]
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Floats, Integers
 
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _STRETCH = 2**20  # rows to look at together
@@ -212,7 +210,7 @@ class _Growth:
         parameters = options.for_lightgbm(seed, n_columns, lean=rows.alone)
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
-        self.order: NDArray[np.integer] | slice
+        self.order: Integers | slice
         if bags.n_bagged == n_rows:
             self.rows, part, self.bag_of_row = rows, data, bags.code
             self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
@@ -310,7 +308,7 @@ def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
     return held[0]
 
 
-def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> NDArray[np.integer] | None:
+def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
     """(n,) the leaf of each row, told by how much the tree moved it; None where two leaves moved rows alike.
 
     It spares a walk of all rows through the tree, which takes as long as to grow it.
@@ -330,8 +328,8 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> NDArray[np.integ
     return leaf
 
 
-def _predicted_leaves(booster: lgb.Booster, tree: int, rows: Rows, n_jobs: int) -> NDArray[np.integer]:
-    def leaves(X: Floats) -> NDArray[np.integer]:
+def _predicted_leaves(booster: lgb.Booster, tree: int, rows: Rows, n_jobs: int) -> Integers:
+    def leaves(X: Floats) -> Integers:
         found = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
         return found.ravel().astype(np.int32)
 

@@ -24,7 +24,7 @@ from typing import Any
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
-from bagwise.checks.grouping import (
+from bagwise.checks.bags import (
     check_bags_of_one_row,
     check_bags_of_unequal_size,
     check_declared_noise,
@@ -33,7 +33,8 @@ from bagwise.checks.grouping import (
     check_order_of_rows,
     check_rows_in_no_bag,
 )
-from bagwise.checks.manners import (
+from bagwise.checks.common import Check
+from bagwise.checks.conventions import (
     check_clone,
     check_feature_names,
     check_fit_changes_nothing_given,
@@ -44,7 +45,7 @@ from bagwise.checks.manners import (
     check_save_and_load,
     check_several_classes,
 )
-from bagwise.checks.refusals import (
+from bagwise.checks.invalid_input import (
     check_empty_table,
     check_infinite_features,
     check_lengths,
@@ -56,7 +57,6 @@ from bagwise.checks.refusals import (
     check_proportions_outside_0_1,
     check_two_proportions_in_a_bag,
 )
-from bagwise.checks.tools import Check
 
 CHECKS: tuple[Check, ...] = (
     check_order_of_rows,

@@ -10,10 +10,10 @@ from typing import Annotated, NoReturn
 import typer
 
 import bagwise
-from bagwise._files import remove_leftovers, remove_own
-from bagwise._signals import Stopped, stopped_by_signals
-from bagwise.cli import analyst, planning, reporting, research, together
+from bagwise.cli import distributed, experiments, pages, planning, tables
 from bagwise.cli.common import Commands, told_of
+from bagwise.utils.files import remove_leftovers, remove_own
+from bagwise.utils.signals import Stopped, stopped_by_signals
 
 app = typer.Typer(
     cls=Commands,
@@ -41,15 +41,15 @@ def main(version: Version = False) -> None:
 _TABLES, _PAPER = "Two tables in, a scored table out", "The paper, and comparisons"
 _MANY, _BEFORE = "A network by several processes", "Before publishing"
 
-app.command()(research.demo)
-for _command in (analyst.diagnose, analyst.fit, analyst.evaluate, analyst.predict, analyst.inspect):
+app.command()(experiments.demo)
+for _command in (tables.diagnose, tables.fit, tables.evaluate, tables.predict, tables.inspect):
     app.command(rich_help_panel=_TABLES)(_command)
-app.command(rich_help_panel=_TABLES)(reporting.report)
-for _command in (planning.plan, analyst.bag):
+app.command(rich_help_panel=_TABLES)(pages.report)
+for _command in (planning.plan, tables.bag):
     app.command(rich_help_panel=_BEFORE)(_command)
-for _command in (together.gather, together.train):
+for _command in (distributed.gather, distributed.train):
     app.command(rich_help_panel=_MANY)(_command)
-for _command in (research.reproduce, research.reproduction, research.bench):
+for _command in (experiments.reproduce, experiments.reproduction, experiments.bench):
     app.command(rich_help_panel=_PAPER)(_command)
 
 

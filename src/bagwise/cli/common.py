@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
-from bagwise._signals import Stopped
+from bagwise.utils.signals import Stopped
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise._files import TemporaryFolder
 from bagwise.cli.common import Misuse
+from bagwise.utils.files import TemporaryFolder
 
 _LAST = ("force", "as_json", "debug")  # in every command
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.analyst import Model
 from bagwise.cli.common import Debug, Json, Misuse, Seed, answer, check_free, one_sentence_errors, show_progress
 from bagwise.cli.options import SOURCE, names_of, source_of
+from bagwise.cli.tables import Model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,9 +59,9 @@ def plan(
     check_free(figure, force=True)
     with show_progress() as progress, source_of(pilot or "") as source:
         from bagwise import planning
-        from bagwise._files import replacing
         from bagwise.planning.figure import plan_figure
         from bagwise.planning.question import parse_epsilons, sentences
+        from bagwise.utils.files import replacing
 
         question = planning.Question(
             rows=rows,

@@ -5,8 +5,8 @@ from their official source once and kept in a cache (see `bagwise.datasets.files
 `show_downloads`.
 """
 
-from bagwise.datasets.collisions import higgs
 from bagwise.datasets.images import cifar10, mnist
+from bagwise.datasets.physics import higgs
 from bagwise.datasets.progress import show_downloads
 from bagwise.datasets.split import Split, encode
 from bagwise.datasets.synthetic import AdLog, synthetic

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from bagwise._files import replacing
 from bagwise.datasets.progress import download_bar
 from bagwise.datasets.sources import Archive
+from bagwise.utils.files import replacing
 
 _CHUNK = 2**18  # bytes; pooch's own 1,024 are slow for large files, since each is counted and flushed
 _BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bagwise.datasets.files import file, held, mirror
 from bagwise.datasets.split import Split, check_rows
+from bagwise.utils.typing import Integers
 
 _MNIST_ROWS = 60_000
 _BATCHES, _BATCH = 5, 10_000  # files of CIFAR-10's training images, and images in each
@@ -30,7 +31,7 @@ def mnist(*, rows: int | None = None, scaled: bool = True) -> Split:
     def images(name: str, rows: int | None = None) -> NDArray[np.float32]:
         return _numbers(_idx(f"{name}-images-idx3-ubyte.gz", rows)[:, None], scaled)
 
-    def odd(name: str, rows: int | None = None) -> NDArray[np.integer]:
+    def odd(name: str, rows: int | None = None) -> Integers:
         return (_idx(f"{name}-labels-idx1-ubyte.gz", rows) % 2).astype(int)
 
     return Split(images("train", rows), odd("train", rows), images("t10k"), odd("t10k"))
@@ -77,7 +78,7 @@ def _check_held(names: list[str]) -> None:
         )
 
 
-def _read_batch(name: str, X: NDArray[np.float32], y: NDArray[np.integer], scaled: bool) -> None:
+def _read_batch(name: str, X: NDArray[np.float32], y: Integers, scaled: bool) -> None:
     """Fill X and y with the first images of a file of CIFAR-10's binary version."""
     records = np.fromfile(file(name), _RECORD, count=len(X))
     _numbers(records["image"], scaled, out=X)

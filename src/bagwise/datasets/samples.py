@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bagwise.datasets.files import file
+from bagwise.utils.typing import Integers
 
 
 def parquet(name: str, *, required: Sequence[str]) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def tab_separated(name: str, *, columns: Sequence[str], text: Sequence[str], row
     return table.set_axis(list(columns), axis=1)
 
 
-def labels(table: pd.DataFrame, name: str) -> NDArray[np.integer]:
+def labels(table: pd.DataFrame, name: str) -> Integers:
     """The column `label`, which must hold 0 and 1 alone."""
     wrong = ~table["label"].isin([0, 1]).to_numpy()
     if wrong.any():

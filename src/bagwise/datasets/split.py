@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise.features import Encoding, FeatureCodes
+from bagwise.data.features import Encoding, FeatureCodes
+from bagwise.utils.typing import Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +19,9 @@ class Split:
     """
 
     X: Any
-    y: NDArray[np.integer]
+    y: Integers
     X_test: Any
-    y_test: NDArray[np.integer]
+    y_test: Integers
 
 
 def check_rows(rows: int | None, most: int) -> int:

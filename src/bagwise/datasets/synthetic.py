@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from bagwise._rng import RandomState, generator
+from bagwise.utils.rng import RandomState, generator
 
 _NAMES = {
     "campaign": " ".join(f"c{number:02d}" for number in range(30)),

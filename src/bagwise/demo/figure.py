@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
-from bagwise.demo.story import CEILING, CONSTANT, NAIVE, RIDGE, DemoResult
+from bagwise.demo.walkthrough import CEILING, CONSTANT, NAIVE, RIDGE, DemoResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

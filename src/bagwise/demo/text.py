@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from bagwise.demo.story import CEILING, CONSTANT, RIDGE, DemoResult
+from bagwise.demo.walkthrough import CEILING, CONSTANT, RIDGE, DemoResult
 from bagwise.evaluation import Estimate
 
 

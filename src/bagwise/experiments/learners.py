@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise.experiments.problems import Floats, Problem
+from bagwise.experiments.problems import Problem
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.selection.two_function import counts_decide, two_function_statistic
+from bagwise.utils.typing import Floats, Integers
 
 # Numbers of one piece of work: small enough to stay in the processor's cache.
 _PIECE = 2**17
@@ -56,9 +57,7 @@ class Sample:
         self.bags = bags
 
 
-def draw(
-    problem: Problem, size: int, truth: NDArray[np.integer], bags: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def draw(problem: Problem, size: int, truth: Integers, bags: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """(trials, bags, 1 + levels) vectors of random bags; `truth` (trials,) says which function is true in each."""
     levels = rng.multinomial(size, problem.weight, size=(len(truth), bags))
     positives = rng.binomial(levels, problem.truths[truth][:, None]).sum(axis=-1, keepdims=True)

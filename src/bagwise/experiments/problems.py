@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from bagwise.utils.typing import Floats
 
 LEVELS = (np.arange(16) + 0.5) / 16
 """The values of x in problems (ii) to (iv), equally likely."""

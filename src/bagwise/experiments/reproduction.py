@@ -9,11 +9,11 @@ from typing import Any
 
 import pandas as pd
 
-from bagwise._words import number_of
 from bagwise.experiments import figures, paper, samples, store, variance
 from bagwise.experiments.config import load
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, table
 from bagwise.experiments.paper.figure import figure
+from bagwise.utils.text import number_of
 
 Progress = Callable[..., None]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
-from bagwise._files import replacing
+from bagwise.utils.files import replacing
 
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> Path:

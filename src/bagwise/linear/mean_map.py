@@ -9,18 +9,16 @@ from __future__ import annotations
 from numbers import Real
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
-from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Floats, Integers
 
-Floats = NDArray[np.floating]
 
-
-def class_means(centroids: Floats, size: NDArray[np.integer], proportion: Floats) -> Floats:
+def class_means(centroids: Floats, size: Integers, proportion: Floats) -> Floats:
     r"""(classes, d) minimisers of :math:`\sum_j k_j \|\bar x_j - \sum_c \alpha_{jc} \mu_c\|^2`, the smallest if many.
 
     centroids: (m, d).  proportion: (m, classes).

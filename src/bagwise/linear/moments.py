@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bagwise.utils.typing import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +25,14 @@ class Moments:
 
     bags: int
     rows: float
-    x: NDArray[np.floating]
-    y: NDArray[np.floating]
-    xx: NDArray[np.floating]
-    xy: NDArray[np.floating]
-    yy: NDArray[np.floating]
+    x: Floats
+    y: Floats
+    xx: Floats
+    xy: Floats
+    yy: Floats
 
     @classmethod
-    def of(cls, sums: NDArray[np.floating], size: NDArray[np.integer], proportion: NDArray[np.floating]) -> Moments:
+    def of(cls, sums: Floats, size: Integers, proportion: Floats) -> Moments:
         """From bag sums (m, d), sizes (m,) and proportions (m, c)."""
         root = np.sqrt(size)[:, None]
         scaled = sums / root
@@ -53,21 +54,21 @@ class Moments:
         return Moments(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
 
     @property
-    def mean_x(self) -> NDArray[np.floating]:
+    def mean_x(self) -> Floats:
         """Mean of x over rows, μ."""
         return self.x / self.rows
 
     @property
-    def mean_y(self) -> NDArray[np.floating]:
+    def mean_y(self) -> Floats:
         """Mean label over rows, p."""
         return self.y / self.rows
 
     @property
-    def variance(self) -> NDArray[np.floating]:
+    def variance(self) -> Floats:
         """(d,) mean over bags of k (x̄ − μ)²: for random bags, the variance of each feature."""
         return np.maximum(np.diag(self.xx) - self.rows * self.mean_x**2, 0) / self.bags
 
-    def about(self, mean_x: NDArray[np.floating], mean_y: NDArray[np.floating]) -> Self:
+    def about(self, mean_x: Floats, mean_y: Floats) -> Self:
         """The same moments with x and y measured from the given points."""
         shift = np.outer(self.x, mean_x)
         return type(self)(
@@ -84,7 +85,7 @@ class Moments:
         """Measured from their own means."""
         return self.about(self.mean_x, self.mean_y)
 
-    def risk(self, coef: NDArray[np.floating]) -> NDArray[np.floating]:
+    def risk(self, coef: Floats) -> Floats:
         r"""Mean over bags of :math:`k_j(\alpha_j - w \cdot \bar x_j)^2`, summed over outputs; coef is (…, d, c)."""
         quadratic = (coef * (self.xx @ coef - 2 * self.xy)).sum(axis=(-2, -1)) + self.yy.sum()
         return quadratic / self.bags

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 
-from bagwise._deadline import check_time
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 from bagwise.linear.moments import Moments
 from bagwise.linear.predictor import LinearPredictor
+from bagwise.utils.deadline import check_time
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
@@ -29,16 +30,14 @@ _SCALINGS = np.array([0.0, 0.5, 1.0])
 class RidgeSolution:
     """coef: (d, c).  intercept: (c,).  alpha, scaling: the penalty.  risks: (scalings, alphas) what each scored."""
 
-    coef: NDArray[np.floating]
-    intercept: NDArray[np.floating]
+    coef: Floats
+    intercept: Floats
     alpha: float
     scaling: float
-    risks: NDArray[np.floating]
+    risks: Floats
 
 
-def solve_ridge(
-    parts: list[Moments], alphas: NDArray[np.floating], scalings: NDArray[np.floating], noise: float = 0.0
-) -> RidgeSolution:
+def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0) -> RidgeSolution:
     r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
 
     parts: moments of the folds of bags; one part alone is solved with the first penalty.
@@ -66,7 +65,7 @@ def solve_ridge(
 class _Path:
     """Solutions for every α from one eigendecomposition."""
 
-    def __init__(self, moments: Moments, scaling: float, whole: NDArray[np.floating]):
+    def __init__(self, moments: Moments, scaling: float, whole: Floats):
         centred = moments.centred()
         variance = centred.variance
         # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
@@ -78,7 +77,7 @@ class _Path:
         self.values, self.vectors = linalg.eigh(gram, check_finite=False)
         self.cross = self.vectors.T @ (self.scale[:, None] * centred.xy / moments.bags)
 
-    def coef(self, alphas: NDArray[np.floating]) -> NDArray[np.floating]:
+    def coef(self, alphas: Floats) -> Floats:
         """(alphas, d, c) coefficients for each penalty."""
         eigen = np.maximum(self.values, 0) + alphas[:, None]
         # Without a penalty, directions the data do not show get no weight.
@@ -88,8 +87,8 @@ class _Path:
 
 
 def moments_by_fold(
-    X: NDArray[np.floating], bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None = None
-) -> tuple[list[Moments], NDArray[np.floating]]:
+    X: Floats, bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None = None
+) -> tuple[list[Moments], Floats]:
     """Moments of random folds of bags, with x measured from its mean, and that mean. X is read once."""
     sums = bags.sum_table(X)
     size = bags.size
@@ -122,7 +121,7 @@ class _RidgeFit(LinearPredictor):
         self.cv = cv
         self.random_state = random_state
 
-    def _fit_bags(self, X: NDArray[np.floating], bags: Bags) -> None:
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
         folds, names = self._folds(len(bags)), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
             parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
@@ -137,7 +136,7 @@ class _RidgeFit(LinearPredictor):
         tried = len(_check_alphas(self.alphas)) * len(_check_scaling(self.scaling))
         return min(int(self.cv), bags) if tried > 1 else 1
 
-    def _fit_moments(self, parts: list[Moments], origin: NDArray[np.floating], noise: float, *, classes: bool) -> None:
+    def _fit_moments(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
         """Learn from moments of folds with x measured from `origin`.  noise: see `solve_ridge`."""
         alphas, scalings = _check_alphas(self.alphas), _check_scaling(self.scaling)
         solution = solve_ridge(parts, alphas, scalings, noise)
@@ -187,7 +186,7 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     """
 
 
-def _check_alphas(alphas: ArrayLike | None) -> NDArray[np.floating]:
+def _check_alphas(alphas: ArrayLike | None) -> Floats:
     if alphas is None:
         return _ALPHAS
     try:
@@ -199,7 +198,7 @@ def _check_alphas(alphas: ArrayLike | None) -> NDArray[np.floating]:
     return values
 
 
-def _check_scaling(scaling: float | None) -> NDArray[np.floating]:
+def _check_scaling(scaling: float | None) -> Floats:
     if scaling is None:
         return _SCALINGS
     if not (isinstance(scaling, Real) and 0 <= scaling <= 1):

@@ -11,20 +11,19 @@ from __future__ import annotations
 from numbers import Integral, Real
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import linalg
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bagwise import means
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 from bagwise.linear.predictor import LinearPredictor
 from bagwise.theory.sgd import sgd_constants
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Booleans, Floats
 
 _BLOCK = 64
-
-Floats = NDArray[np.floating]
 
 
 def average_iterate(
@@ -184,9 +183,7 @@ class _SGDFit(LinearPredictor):
             weights = np.column_stack([weights, np.zeros(len(weights))])
         self._keep(weights[:, :-1], weights[:, -1], classes=bags.proportion.ndim == 2)
 
-    def _passes(
-        self, centroids: Floats, targets: Floats, mean: Floats, prior: Floats, kept: NDArray[np.bool_]
-    ) -> Floats:
+    def _passes(self, centroids: Floats, targets: Floats, mean: Floats, prior: Floats, kept: Booleans) -> Floats:
         """(outputs, features) averages over the iterates of the last pass."""
         rng, outputs = generator(self.random_state), range(targets.shape[1])
         last, total = np.zeros((len(outputs), len(mean))), np.zeros((len(outputs), len(mean)))

@@ -30,7 +30,7 @@ from bagwise.losses.label_linear import RowLoss, centred, components, difference
 from bagwise.losses.likelihood import count_likelihood
 from bagwise.losses.matching import matching_cross_entropy, matching_square
 from bagwise.means import Means
-from bagwise.segment import Array
+from bagwise.utils.typing import Array
 
 __all__ = [
     "LOSSES",

@@ -11,7 +11,8 @@ from array_api_compat import array_namespace
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.segment import Array, per_bag
+from bagwise.segment import per_bag
+from bagwise.utils.typing import Array
 
 
 def residual(sums: Array, size: Array, proportion: Array, *, prior: Array, mean: Array) -> Array:

@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 
 from bagwise.bags import Bags
 from bagwise.losses.label_linear import log_probabilities, sigmoid
-from bagwise.segment import Array
+from bagwise.utils.typing import Array
 
 _MOST_STEPS = 100  # halving alone would do with fewer in double precision
 

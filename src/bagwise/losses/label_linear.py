@@ -13,7 +13,7 @@ from array_api_compat import array_namespace
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.segment import Array
+from bagwise.utils.typing import Array
 
 RowLoss = Literal["log", "square"] | tuple[Callable[[Array], Array], Callable[[Array], Array]]
 

@@ -9,10 +9,10 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from bagwise import segment
-from bagwise._keys import name
 from bagwise.bags import Bags
+from bagwise.bags.keys import name
 from bagwise.losses.label_linear import log_probabilities, sigmoid
-from bagwise.segment import Array
+from bagwise.utils.typing import Array, Integers
 
 # A normal density narrower than this would exceed 1, which no probability of a count does.
 _SMALLEST_VARIANCE = 1 / (2 * math.pi)
@@ -50,7 +50,7 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
     return array_namespace(h).concat(losses)[np.argsort(np.concatenate(parts))]
 
 
-def _part(h: Array, bags: Bags, index: NDArray[np.integer]) -> tuple[Array, Bags]:
+def _part(h: Array, bags: Bags, index: Integers) -> tuple[Array, Bags]:
     """Predictions and bags of the chosen bags alone."""
     places, _ = segment.take(np.arange(bags.n_bagged), bags.offsets, index)
     return h[places], bags.take(index)

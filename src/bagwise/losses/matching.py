@@ -5,7 +5,7 @@ from __future__ import annotations
 from array_api_compat import array_namespace
 
 from bagwise.bags import Bags
-from bagwise.segment import Array
+from bagwise.utils.typing import Array
 
 
 def matching_square(h: Array, bags: Bags) -> Array:

@@ -7,7 +7,7 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("networks need torch: pip install 'bagwise[neural]'.", name="torch") from error
 
-from bagwise._folds import Fold, folds_of
+from bagwise.folds import Fold, folds_of
 from bagwise.neural.batches import BagBatchSampler
 from bagwise.neural.estimator import BagNeuralClassifier
 from bagwise.neural.networks import cnn, mlp

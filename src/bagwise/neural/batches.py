@@ -17,11 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bagwise import segment
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Integers
 
 
-def cut(size: NDArray[np.integer], rows: int) -> NDArray[np.int64]:
+def cut(size: Integers, rows: int) -> NDArray[np.int64]:
     """Where to cut a sequence of bags into batches of about `rows` rows: batch b holds bags cuts[b] to cuts[b + 1].
 
     Batches are as even as whole bags allow, so that none is a small remainder, and hold two bags or more.
@@ -120,7 +121,7 @@ class BagTensors:
         return self.X.device
 
     def epoch(
-        self, rng: np.random.Generator, rows: int, chosen: NDArray[np.integer] | None = None
+        self, rng: np.random.Generator, rows: int, chosen: Integers | None = None
     ) -> Iterator[tuple[Tensor, Bags]]:
         """One pass over the chosen bags (all by default): each batch's rows and bags."""
         index = rng.permutation(len(self.bags)) if chosen is None else rng.permutation(chosen)
@@ -134,7 +135,7 @@ class BagTensors:
             else:
                 yield self.X.index_select(0, place[whole.offsets[start] : whole.offsets[stop]]), batch
 
-    def _reorder(self, index: NDArray[np.integer]) -> Bags:
+    def _reorder(self, index: Integers) -> Bags:
         """The bags in another order; `order` points into X."""
         size = self.bags.size[index]
         offsets = np.concatenate([[0], np.cumsum(size)])

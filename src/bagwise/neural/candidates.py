@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from bagwise._folds import Fold
+from bagwise.folds import Fold
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.choice import Candidate, over_folds
 from bagwise.neural.stack import Member, stacks_of
 from bagwise.neural.training import Training
+from bagwise.neural.tuning import Candidate, over_folds
 from bagwise.selection import held_out_risk
 
 

@@ -8,25 +8,24 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from bagwise._folds import folds_of
-from bagwise._keys import name
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags, as_bags
+from bagwise.bags.keys import name
 from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
+from bagwise.folds import folds_of
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.candidates import candidates_of
-from bagwise.neural.choice import choose
 from bagwise.neural.networks import Standardise, mlp
 from bagwise.neural.parameters import check_parameters
 from bagwise.neural.state import from_state, to_state
 from bagwise.neural.training import Training, as_rows, check_outputs, own_means, predict
-
-Floats = NDArray[np.floating]
+from bagwise.neural.tuning import choose
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bagwise.bags import Bags
 from bagwise.means import Known, LeaveOneOut, Means, Running
-from bagwise.segment import Array
+from bagwise.utils.typing import Array
 
 
 def covers(means: Means | None, prior: object) -> bool:

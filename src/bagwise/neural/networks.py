@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bagwise._rng import RandomState, generator
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
 
 
 def mlp(
@@ -98,14 +98,14 @@ class Standardise(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, mean: NDArray[np.floating], scale: NDArray[np.floating], dtype: torch.dtype) -> None:
+    def __init__(self, mean: Floats, scale: Floats, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     @classmethod
-    def of(cls, X: NDArray[np.floating], dtype: torch.dtype) -> Standardise:
+    def of(cls, X: Floats, dtype: torch.dtype) -> Standardise:
         """The statistics of the rows of X."""
         mean = X.mean(axis=0, dtype=float)
         scale = np.sqrt(((X - mean) ** 2).mean(axis=0, dtype=float))

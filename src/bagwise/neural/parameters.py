@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from bagwise._checks import check_whole
 from bagwise.bags import Bags
 from bagwise.losses import LOSSES, by_name
 from bagwise.neural.batches import check_rows
 from bagwise.neural.training import own_means
+from bagwise.utils.parameters import check_whole
 
 if TYPE_CHECKING:
     from bagwise.neural.estimator import BagNeuralClassifier

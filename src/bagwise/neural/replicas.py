@@ -16,16 +16,15 @@ from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from bagwise._folds import Fold
 from bagwise.bags import Bags
+from bagwise.folds import Fold
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors, check_rows
 from bagwise.neural.networks import mlp
 from bagwise.neural.stack import Member, Stack, stacks_of
 from bagwise.neural.training import Training, as_rows, own_means
 from bagwise.selection import held_out_risk
-
-Floats = NDArray[np.floating]
+from bagwise.utils.typing import Floats, Integers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -264,7 +263,7 @@ def start(
     )
 
 
-def _chosen(replica: Replica) -> NDArray[np.integer]:
+def _chosen(replica: Replica) -> Integers:
     return np.arange(len(replica.bags)) if replica.fold is None else replica.fold.train
 
 

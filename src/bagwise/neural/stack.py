@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.losses import by_name
 from bagwise.means import Mean, Means
@@ -24,6 +22,8 @@ from bagwise.neural.batches import cut, stretch
 from bagwise.neural.gradients import DebiasedSquare, covers
 from bagwise.neural.training import Training
 from bagwise.neural.weights import Gathered, Shared, Weights
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Floats, Integers
 
 _FEW = 16  # fewer networks than this on the same batches join a stack of others
 _AT_ONCE = 48  # more networks than this at once take memory and bring no speed
@@ -38,7 +38,7 @@ class Member:
 
     training: Training
     bags: Bags
-    chosen: NDArray[np.integer]
+    chosen: Integers
     batches: Any
 
     def deal(self, rows: int) -> Iterator[Bags]:
@@ -86,7 +86,7 @@ class Stack:
         self.groups = self._loss_groups()
         self._rank = np.argsort(np.concatenate([group.places for group in self.groups]))
 
-    def epoch(self) -> NDArray[np.floating]:
+    def epoch(self) -> Floats:
         """One pass of every network over its bags: (networks,) the mean loss of a bag."""
         self.weights.begin_epoch()
         losses, counts = [], []
@@ -103,7 +103,7 @@ class Stack:
         return np.average(torch.stack(losses)[:, self._rank].cpu().numpy(), axis=0, weights=np.array(counts))
 
     @torch.no_grad()
-    def predict(self, X: Tensor, rows: int = 1024) -> NDArray[np.floating]:
+    def predict(self, X: Tensor, rows: int = 1024) -> Floats:
         """(networks, n) the predictions h of each network."""
         networks = len(self.members)
         parts = [self.weights.logits(Shared(part, networks), reading=True) for part in X.split(rows)]
@@ -129,7 +129,7 @@ class Stack:
 class _LossGroup:
     """Networks whose losses are one call; one means strategy serves them all, its state a vector."""
 
-    def __init__(self, places: NDArray[np.integer], trainings: Sequence[Training]) -> None:
+    def __init__(self, places: Integers, trainings: Sequence[Training]) -> None:
         first = trainings[places[0]]
         self.places = places
         self.whole = len(places) == len(trainings)

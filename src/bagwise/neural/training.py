@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from bagwise._deadline import check_time
 from bagwise.bags import Bags
 from bagwise.losses import by_name
 from bagwise.means import MEANS, Means
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.gradients import covers, debiased_square_step
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Floats, Integers
 
 Value = TypeVar("Value")
 
@@ -41,7 +41,7 @@ class Training:
         *,
         loss: str,
         means: Means | None,
-        prior: float | NDArray[np.floating],
+        prior: float | Floats,
         make_optimizer: Callable[..., torch.optim.Optimizer],
         rng: np.random.Generator,
         average: bool = False,
@@ -54,7 +54,7 @@ class Training:
         self.noise = torch.Generator().manual_seed(int(rng.integers(2**63))).get_state()
         self.average = AveragedModel(module) if average else None
 
-    def epoch(self, data: BagTensors, rows: int, chosen: NDArray[np.integer] | None = None) -> float:
+    def epoch(self, data: BagTensors, rows: int, chosen: Integers | None = None) -> float:
         """One pass over the chosen bags; the mean loss of a bag, NaN or infinite where training diverged."""
         return self.over(data.epoch(self.rng, rows, chosen), data.device)
 
@@ -97,7 +97,7 @@ class Training:
         return value.detach()
 
     @torch.no_grad()
-    def predict(self, X: Tensor, rows: int) -> NDArray[np.floating]:
+    def predict(self, X: Tensor, rows: int) -> Floats:
         """The predictions h, (n,) or (n, classes)."""
         return predict(self.reading, X, rows)
 
@@ -134,9 +134,7 @@ def check_outputs(module: nn.Module, x: Tensor, outputs: int) -> None:
         raise ValueError(f"module gives outputs of shape {shape} for {len(x)} rows: it must give logits {wanted}.")
 
 
-def batch_loss(
-    logits: Tensor, bags: Bags, *, loss: str, means: Means | None, prior: float | NDArray[np.floating]
-) -> Tensor:
+def batch_loss(logits: Tensor, bags: Bags, *, loss: str, means: Means | None, prior: float | Floats) -> Tensor:
     """(m,) the loss of each bag, from logits in bag order."""
     function = by_name(loss)
     if bags.proportion.ndim == 1:
@@ -154,7 +152,7 @@ def to_predictions(logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def predict(module: nn.Module, X: Tensor, rows: int) -> NDArray[np.floating]:
+def predict(module: nn.Module, X: Tensor, rows: int) -> Floats:
     """h of every row, (n,) or (n, classes), computed `rows` at a time; dropout and its like are off."""
     module.eval()
     return torch.cat([to_predictions(module(part)) for part in X.split(rows)]).cpu().numpy()

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagwise._checks import check_whole
 from bagwise.theory import laplace_variance
+from bagwise.utils.parameters import check_whole
 
 LAPLACE, GAUSSIAN = "discrete Laplace", "discrete Gaussian"
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bagwise import _keys, segment
-from bagwise._checks import as_labels, check_whole, encode_rows, finite
+from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.bags.keys import keep
+from bagwise.bags.rows import as_labels, encode_rows, finite
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for, check_budget
 from bagwise.segment import per_bag
+from bagwise.utils.parameters import check_whole
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +103,7 @@ def release(
     budget = budget_for(epsilon, delta, classes=counts.ndim == 2)
     noised, shown = publish(counts, size, budget, min_size=min_size, threshold=threshold)
     warn_of_selection(shown, size >= min_size, threshold)
-    kept, known = _keys.keep(codes, keys, shown)
+    kept, known = keep(codes, keys, shown)
     order, offsets = segment.group(kept, len(known))
     proportion = noised[shown] / per_bag(size[shown], noised)
     variance = np.full(len(known), budget.noise_variance)
@@ -109,8 +112,8 @@ def release(
 
 
 def publish(
-    counts: NDArray[np.int64], size: NDArray[np.integer], budget: Budget, *, min_size: int, threshold: float | None
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    counts: NDArray[np.int64], size: Integers, budget: Budget, *, min_size: int, threshold: float | None
+) -> tuple[NDArray[np.int64], Booleans]:
     """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least."""
     check_whole(min_size, "min_size", least=1)
     if threshold is not None and (not isinstance(threshold, Real) or isinstance(threshold, bool) or isnan(threshold)):
@@ -128,9 +131,7 @@ def publish(
     return noised, shown
 
 
-def warn_of_selection(
-    shown: NDArray[np.bool_], large: NDArray[np.bool_], threshold: float | None, *, stacklevel: int = 3
-) -> None:
+def warn_of_selection(shown: Booleans, large: Booleans, threshold: float | None, *, stacklevel: int = 3) -> None:
     """Warn where a threshold withheld reports of bags that are large enough."""
     below = int((large & ~shown).sum())
     if below:
@@ -149,7 +150,7 @@ def record(budget: Budget, threshold: float | None) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _counts(labels: NDArray[np.floating], codes: NDArray[np.integer], m: int) -> NDArray[np.int64]:
+def _counts(labels: Floats, codes: Integers, m: int) -> NDArray[np.int64]:
     """(m,) or (m, classes) exact counts of labels that are 0 or 1."""
     inside = codes >= 0
     bad = inside & ~finite(labels)
@@ -167,9 +168,9 @@ def _counts(labels: NDArray[np.floating], codes: NDArray[np.integer], m: int) ->
 
 def _table(
     keys: NDArray[Any],
-    size: NDArray[np.integer],
+    size: Integers,
     noised: NDArray[np.int64],
-    shown: NDArray[np.bool_],
+    shown: Booleans,
     budget: Budget,
     threshold: float | None,
 ) -> pd.DataFrame:

@@ -11,16 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bagwise import segment
-from bagwise._checks import check_level
-from bagwise._rng import RandomState, generator
 from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
 from bagwise.means import prior as overall
 from bagwise.selection.hypotheses import Hypothesis, check_bags, check_finite_predictions, predictions
+from bagwise.utils.parameters import check_level
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats, Integers
 
 _BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
-
-Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,7 @@ class ClippedERM:
     standard_errors: Floats
     low: Floats
     high: Floats
-    n_clipped: NDArray[np.integer]
+    n_clipped: Integers
     prior: float
     means: Floats
     n_bags: int

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bagwise._folds import Fold
 from bagwise.bags import Bags
+from bagwise.folds import Fold
 from bagwise.losses import debiased_square_of_sums
 from bagwise.segment import per_bag
+from bagwise.utils.typing import Floats
 
 
-def held_out_risk(h: NDArray[np.floating], bags: Bags, fold: Fold) -> float:
+def held_out_risk(h: Floats, bags: Bags, fold: Fold) -> float:
     """Label-free risk of the held-out bags; p and E[h] come from the training bags, declared noise is subtracted.
 
     h: (n_bagged,) or (n_bagged, classes) predictions for all bags, in bag order.

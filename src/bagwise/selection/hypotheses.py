@@ -6,15 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags
+from bagwise.utils.typing import Floats
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
 
 
-def predictions(hypothesis: Hypothesis, bags: Bags, X: Any) -> NDArray[np.floating]:
+def predictions(hypothesis: Hypothesis, bags: Bags, X: Any) -> Floats:
     """(n_rows,) predictions in table order, checked."""
     model = hasattr(hypothesis, "predict_proba")
     if model or callable(hypothesis):
@@ -40,7 +41,7 @@ def check_bags(bags: Bags) -> None:
     bags.check_proportions()
 
 
-def check_finite_predictions(h: NDArray[np.floating], first: int = 0) -> None:
+def check_finite_predictions(h: Floats, first: int = 0) -> None:
     """Raise where a prediction is NaN or infinite, naming its row (and column, counted from `first`)."""
     finite = np.isfinite(h)
     if not finite.all():

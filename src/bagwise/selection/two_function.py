@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
 from bagwise.selection.hypotheses import Hypothesis, check_bags, predictions
-
-Floats = NDArray[np.floating]
+from bagwise.utils.typing import Floats
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ def counts_decide(*, delta: float, beta: float, size: float) -> bool:
     return bool(abs(delta) >= np.sqrt(beta / (2 * size)))
 
 
-def two_function_statistic(
-    sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike, *, totals: bool
-) -> NDArray[np.floating]:
+def two_function_statistic(sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike, *, totals: bool) -> Floats:
     r"""The statistic of Algorithm 1 from bag sums, over the last axis; negative chooses model 0.
 
     With totals :math:`|A_1| - |A_2|`, :math:`A_s = \sum_j (k\alpha_j - E_{j,s})`; otherwise

@@ -5,17 +5,17 @@ bag. `join` checks that the two fit, in the engine; `fit` learns from them; the 
 of other tables. `put_in_bags` is the data holder's side: it makes the two tables out of one with labels.
 """
 
-from bagwise.tables import holding, moments
-from bagwise.tables.bagged import BagTable, Problem, Summary
+from bagwise.data.shards import Shards
+from bagwise.tables import moments, publish
+from bagwise.tables.bag_table import BagTable, Problem, Summary
 from bagwise.tables.engine import connect
-from bagwise.tables.facts import about, doubt_of, evaluation_facts, risk_of, was_seen, withhold
-from bagwise.tables.gathering import write_shards
-from bagwise.tables.holding import put_in_bags
-from bagwise.tables.joining import join
-from bagwise.tables.judging import diagnose, evaluate, evaluate_shards, sensitivity, split
+from bagwise.tables.evaluation import diagnose, evaluate, evaluate_shards, sensitivity, split
+from bagwise.tables.gather import write_shards
+from bagwise.tables.join import join
+from bagwise.tables.metadata import about, doubt_of, evaluation_facts, risk_of, was_seen, withhold
 from bagwise.tables.model import MODELS, Recipe, TableModel, features_of, fit
+from bagwise.tables.publish import put_in_bags
 from bagwise.tables.scoring import write_scores
-from bagwise.tables.shards import Shards
 from bagwise.tables.sources import read
 from bagwise.tables.streaming import fit_network
 
@@ -37,9 +37,9 @@ __all__ = [
     "features_of",
     "fit",
     "fit_network",
-    "holding",
     "join",
     "moments",
+    "publish",
     "put_in_bags",
     "read",
     "risk_of",

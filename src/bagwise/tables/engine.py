@@ -18,7 +18,7 @@ import duckdb
 import ibis
 import pyarrow as pa
 
-from bagwise._files import TemporaryFolder
+from bagwise.utils.files import TemporaryFolder
 
 
 class _Stream:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bagwise.tables.columns import MAX_LEVELS, Column, Made, Role, fits, infer
 from bagwise.tables.engine import kind_of
-from bagwise.tables.roles import MAX_LEVELS, Column, Made, Role, fits, infer
 
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
 

@@ -8,25 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bagwise._files import TemporaryFolder
-from bagwise._rng import RandomState
 from bagwise.base import BagClassifier
 from bagwise.boosting import BagBoostingClassifier
-from bagwise.features import Encoding
+from bagwise.data.features import Encoding
 from bagwise.linear import BagRidgeClassifier, BagSGDClassifier
-from bagwise.tables.bagged import BagTable, Summary
+from bagwise.tables.bag_table import BagTable, Summary
+from bagwise.tables.columns import MAX_LEVELS
 from bagwise.tables.engine import batches
 from bagwise.tables.features import Features
-from bagwise.tables.gathering import write_shards
+from bagwise.tables.gather import write_shards
 from bagwise.tables.moments import WIDEST, fit_ridge, width
-from bagwise.tables.roles import MAX_LEVELS
+from bagwise.tables.progress import Tell, telling
 from bagwise.tables.streaming import fit_boosting, fit_network
-from bagwise.tables.telling import Tell, telling
+from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.rng import RandomState
+from bagwise.utils.typing import Floats
 
 MODELS = ("auto", "boosting", "network", "ridge", "sgd")
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
@@ -58,11 +57,11 @@ class TableModel:
         if len(self.estimator.classes_) != outputs:
             raise ValueError("a table's model has as many classes as its estimator")
 
-    def predict(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.floating]:
+    def predict(self, batch: pa.RecordBatch | pa.Table) -> Floats:
         """(n,) probabilities of label 1, or (n, classes), of rows with the made columns (see `Features`)."""
         return self.predict_codes(self.features.matrix(batch))
 
-    def predict_codes(self, codes: NDArray[np.floating]) -> NDArray[np.floating]:
+    def predict_codes(self, codes: Floats) -> Floats:
         """The same of the numbers and codes that `Features.matrix` makes."""
         h = self.estimator.predict_proba(codes if self.encoding is None else self.encoding(codes))
         return h if self.classes is not None else h[:, 1]

@@ -12,14 +12,14 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise.features import Encoding
+from bagwise.data.features import Encoding
 from bagwise.linear import BagRidgeClassifier
 from bagwise.linear.moments import Moments
-from bagwise.tables.bagged import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.engine import execute, fetch, keep
 from bagwise.tables.features import Features
+from bagwise.utils.typing import Floats
 
 _OURS = "bagwise_sum_"
 _SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
@@ -88,12 +88,12 @@ def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
     return {name for name in features.names if known[name] < known["rows"]}
 
 
-def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Encoding, NDArray[np.floating], list[Any]]:
+def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Encoding, Floats, list[Any]]:
     """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means, as
     expressions on `sums`."""
     rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
     low, missing, origin, deviations = [], [], [], []
-    levels: list[NDArray[np.floating] | None] = []
+    levels: list[Floats | None] = []
     for number, made in enumerate(features.made):
         if made.levels is None:
             count_name = _known(number, totals)

@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from bagwise._files import replacing
 from bagwise.tables.engine import connect, connection_of, execute
 from bagwise.tables.model import TableModel
 from bagwise.tables.sources import read
+from bagwise.utils.files import replacing
 
 _EMPTY = "the table is empty: there is no row to score."
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
-from bagwise.features import Encoding
-from bagwise.tables.shards import Shards
+from bagwise.data.features import Encoding
+from bagwise.data.shards import Shards
+from bagwise.utils.typing import Floats, Integers
 
 if TYPE_CHECKING:
     from bagwise.boosting import BagBoostingClassifier
     from bagwise.neural import BagNeuralClassifier
-    from bagwise.neural.together import Together
+    from bagwise.neural.distributed.training import Together
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
 """Size of the sample that settings are chosen on: so many rows, or so many numbers if that is less."""
@@ -60,7 +60,7 @@ def fit_network(
     together: with which other processes, and where checkpoints go. Without it, and where the sample holds all bags,
         this is `estimator.fit`.
     """
-    from bagwise.neural.streaming import fit_streamed
+    from bagwise.neural.distributed.estimator import fit_streamed
 
     encoding = shards.encoding()
     width = encoding(np.empty((0, len(shards.columns)))).shape[1]
@@ -70,7 +70,7 @@ def fit_network(
         estimator.fit(encoding(stored), bags=bags)
         return encoding
 
-    def sample() -> tuple[NDArray[np.floating], Bags]:
+    def sample() -> tuple[Floats, Bags]:
         stored, bags = shards.sample(rows)
         return encoding(stored), bags
 
@@ -85,6 +85,6 @@ def _rows(given: int | None, width: int) -> int:
     return min(SAMPLE_ROWS, SAMPLE_NUMBERS // width) if given is None else given
 
 
-def _classes(shards: Shards) -> NDArray[np.integer]:
+def _classes(shards: Shards) -> Integers:
     """The classes that `fit` would find."""
     return np.arange(2 if shards.proportion.ndim == 1 else shards.proportion.shape[1])

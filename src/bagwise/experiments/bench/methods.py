@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.baselines import GroupPriorClassifier
-from bagwise.experiments.bench import outside
+from bagwise.data.features import FeatureCodes, is_table
+from bagwise.experiments.bench import llp_learn
 from bagwise.experiments.bench.problems import Prediction, Problem
-from bagwise.features import FeatureCodes, is_table
 from bagwise.linear import BagMeanMapClassifier
+from bagwise.utils.typing import Integers
 
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
@@ -127,7 +127,7 @@ def _logistic_regression(problem: Problem) -> Iterator[Prediction]:
     yield Prediction(model.predict_proba(problem.X_test)[:, 1])
 
 
-def _labels(problem: Problem) -> NDArray[np.integer]:
+def _labels(problem: Problem) -> Integers:
     return problem.bags.proportion.astype(int)  # single rows, in table order
 
 
@@ -162,10 +162,10 @@ METHODS: dict[str, Method] = {
     "mean_map": Method(label="mean map", run=_mean_map),
     "llp_learn_dllp": Method(
         label="llp-learn 1.6, DLLP",
-        run=outside.run_dllp,
+        run=llp_learn.run_dllp,
         settings=("epochs", "outside_rates", "timeout"),
     ),
-    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=outside.run_em, settings=("timeout",)),
+    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
     "group_prior": Method(label="group prior", run=_group_prior, features="table"),
     "supervised_lightgbm": Method(

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise import datasets
-from bagwise._folds import Fold
 from bagwise.bags import Bags
 from bagwise.datasets import Split
+from bagwise.folds import Fold
 from bagwise.selection import held_out_risk
+from bagwise.utils.typing import Floats
 
 HELD_OUT = 0.1
 """Part of the bags that a choice without labels holds out."""
@@ -45,7 +45,7 @@ class Problem:
         """The same bags."""
         return self.bags.take(self.fold.train), self.bags.take(self.fold.held_out)
 
-    def held_out_risk(self, h: NDArray[np.floating]) -> float:
+    def held_out_risk(self, h: Floats) -> float:
         """Label-free risk of the held-out bags. h: (n,) predictions for all rows of X."""
         return held_out_risk(h[self.bags.order], self.bags, self.fold)
 
@@ -59,7 +59,7 @@ class Prediction:
     seconds: of fit and prediction, where the caller's clock would measure other things too.
     """
 
-    h: NDArray[np.floating] | None = None
+    h: Floats | None = None
     learning_rate: float = np.nan
     risk: float = np.nan
     seconds: float | None = None

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from bagwise._words import number_of
 from bagwise.experiments.bench.methods import METHODS
 from bagwise.experiments.bench.problems import HELD_OUT, TITLES
+from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"
 METRICS = {"accuracy": "Accuracy", "auc": "AUC", "brier": "Brier score", "seconds": "Seconds"}

@@ -7,6 +7,6 @@ only.
 from bagwise.experiments.paper.config import PRESETS, PaperConfig
 from bagwise.experiments.paper.folder import Folder
 from bagwise.experiments.paper.plan import Run, plan
-from bagwise.experiments.paper.work import run
+from bagwise.experiments.paper.training import run
 
 __all__ = ["PRESETS", "Folder", "PaperConfig", "Run", "plan", "run"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bagwise._words import number_of
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, curves
 from bagwise.experiments.paper.methods import METHODS, PAPER
+from bagwise.utils.text import number_of
 
 _FAR = 0.02  # in accuracy
 AGREES, IN_PART, DIFFERS = VERDICTS = ("agrees", "in part", "differs")

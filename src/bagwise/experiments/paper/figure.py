@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bagwise._words import number_of
 from bagwise.experiments.figures import (
     BLACK,
     BLUE,
@@ -26,6 +25,7 @@ from bagwise.experiments.figures import (
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.methods import METHODS
+from bagwise.utils.text import number_of
 
 _LOOKS = {
     "ours": Look(BLUE, "o"),

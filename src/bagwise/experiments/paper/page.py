@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from bagwise._files import replacing
-from bagwise._words import number_of
 from bagwise.experiments import store, variance
 from bagwise.experiments.figures import variance_figure
 from bagwise.experiments.paper.claims import AGREES, IN_PART, VERDICTS, Claim, Measured, claims
 from bagwise.experiments.paper.config import DATASETS, PRESETS, PaperConfig
 from bagwise.experiments.paper.curves import RULES, curves, table
+from bagwise.experiments.paper.differences import differences, scaling
 from bagwise.experiments.paper.figure import NAMES, figure
 from bagwise.experiments.paper.folder import Folder
 from bagwise.experiments.paper.front import front_figure
 from bagwise.experiments.paper.plan import plan
-from bagwise.experiments.paper.why import differences, scaling
+from bagwise.utils.files import replacing
+from bagwise.utils.text import number_of
 
 _INTRODUCTION = """# The paper's experiments, reproduced
 

@@ -1,0 +1,5 @@
+"""Which rows form which bag, and what each bag reported."""
+
+from bagwise.bags.bags import Bags, aggregate, as_bags, random_bags
+
+__all__ = ["Bags", "aggregate", "as_bags", "random_bags"]

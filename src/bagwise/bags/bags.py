@@ -1,0 +1,363 @@
+"""Bags: which rows form which bag, and what each bag reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from array_api_compat import is_torch_array
+from numpy.typing import ArrayLike, NDArray
+
+from bagwise import segment
+from bagwise.bags.keys import keep, name
+from bagwise.bags.reports import Reports
+from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, finite, row_aligned
+from bagwise.segment import per_bag
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Array, Floats, Integers
+
+_ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Bags:
+    """Rows grouped in bags, with the mean label each bag reported. Immutable.
+
+    Build one with `Bags.from_rows` (a proportion on every row), `Bags.from_reports` (a table of reports) or
+    `Bags.singletons` (every row its own bag: ordinary supervision).
+
+    keys: (m,) the bags' ids, sorted.
+    order: the table's row numbers in bag order; rows in no bag are left out.
+    offsets: (m + 1,) bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
+    size: (m,) number of rows kⱼ.
+    proportion: (m,) mean label αⱼ of each bag, or (m, classes).
+    noise_variance: (m,) variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count
+        if there are classes), or None where no noise was declared.
+    n_rows: rows of the table, those in no bag included.
+
+    >>> bags = Bags.from_rows([0.5, 0.5, 1.0], ["a", "a", "b"])
+    >>> len(bags), bags.size, bags.proportion
+    (2, array([2, 1]), array([0.5, 1. ]))
+    >>> bags.sum(np.array([0.1, 0.2, 0.9]))
+    array([0.3, 0.9])
+    """
+
+    keys: NDArray[Any]
+    order: Integers
+    offsets: NDArray[np.int64]
+    size: Array
+    proportion: Array
+    noise_variance: Array | None = None
+    n_rows: int
+    equal_size: int | None
+
+    # -- building ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_rows(cls, y: ArrayLike, ids: ArrayLike, *, noise_variance: ArrayLike | None = None) -> Bags:
+        """Bags from row-aligned proportions: `y` (n,) or (n, classes) is constant in a bag.
+
+        Rows whose id is −1, None or NaN are in no bag and their `y` is not read. `noise_variance` is one number for
+        all bags or, like `y`, row-aligned.
+        """
+        y = as_labels(y)
+        codes, keys = encode_rows(ids, len(y))
+        order, offsets = segment.group(codes, len(keys))
+        proportion = constant_in_bag(y, "proportions", keys, order, offsets)
+        noise = None
+        if noise_variance is not None:
+            noise_rows = row_aligned(noise_variance, len(y))
+            noise = constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
+        return cls._build(keys, order, offsets, proportion, noise, len(y), codes)
+
+    @classmethod
+    def from_reports(
+        cls,
+        ids: ArrayLike,
+        reports: Mapping[str, Any] | Any,
+        *,
+        key: str = "bag",
+        proportion: str | list[str] = "proportion",
+        count: str | list[str] | None = None,
+        size: str | None = None,
+        noise_variance: str | None = None,
+        on_mismatch: Literal["error", "drop"] = "error",
+    ) -> Bags:
+        """Bags from the rows' ids and a table of reports, one line per bag.
+
+        `reports` is a dict of columns or a pandas, polars or Arrow table; the other arguments name its columns.
+        A list of columns, one per class, makes proportions (m, classes). With `count`, proportions are counts over the
+        number of rows. With `size`, reported sizes must equal the number of rows. ``on_mismatch="drop"`` leaves
+        out reports without rows and treats rows without a report as rows in no bag.
+
+        >>> Bags.from_reports(["a", "a", "b"], {"bag": ["b", "a"], "count": [1, 1]}, count="count").proportion
+        array([0.5, 1. ])
+        """
+        if on_mismatch not in ("error", "drop"):
+            raise ValueError(f"on_mismatch must be 'error' or 'drop', got {on_mismatch!r}.")
+        table = Reports(reports, key)
+        codes, keys = encode_rows(ids)
+        line, kept = table.match(keys, drop=on_mismatch == "drop")
+        codes, keys = keep(codes, keys, kept)
+        order, offsets = segment.group(codes, len(keys))
+        rows = np.diff(offsets)
+        if size is not None:
+            check_sizes(table.column(size)[line], rows, keys)
+        value = table.columns(proportion if count is None else count)[line]
+        if count is not None:
+            value = value / per_bag(rows, value)
+        check_finite(value, keys, "proportion")
+        noise = None if noise_variance is None else table.column(noise_variance)[line]
+        return cls._build(keys, order, offsets, value, noise, len(codes), codes)
+
+    @classmethod
+    def singletons(cls, y: ArrayLike) -> Bags:
+        """Every row its own bag: `y` holds individual labels.
+
+        >>> Bags.singletons([0, 1, 1]).proportion
+        array([0., 1., 1.])
+        """
+        y = as_labels(y).copy()  # the caller's array stays writable
+        n = len(y)
+        if n == 0:
+            raise ValueError("the table is empty: there must be at least one row.")
+        rows = np.arange(n)
+        check_finite(y, rows, "label")
+        return cls._build(rows, rows, np.arange(n + 1), y, None, n, rows)
+
+    @classmethod
+    def _build(
+        cls,
+        keys: NDArray[Any],
+        order: Integers,
+        offsets: NDArray[np.int64],
+        proportion: Floats,
+        noise_variance: Floats | None,
+        n_rows: int,
+        codes: Integers | None = None,
+    ) -> Bags:
+        if noise_variance is not None:
+            wrong = ~(np.isfinite(noise_variance) & (noise_variance >= 0))
+            if wrong.any():
+                j = int(np.argmax(wrong))
+                raise ValueError(
+                    f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
+                )
+        if codes is not None:
+            codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
+        size = np.diff(offsets)
+        equal = int(size[0]) if len(size) and (size == size[0]).all() else None
+        frozen = (keys, offsets, size, proportion, noise_variance, codes, None if codes is None else order)
+        for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
+            if array is not None:
+                array.flags.writeable = False
+        bags = cls(
+            keys=keys,
+            order=order,
+            offsets=offsets,
+            size=size,
+            proportion=proportion,
+            noise_variance=noise_variance,
+            n_rows=n_rows,
+            equal_size=equal,
+        )
+        if codes is not None:
+            bags.__dict__["code"] = codes  # already known: fill the cache of `code`
+        return bags
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        kind = "" if self.proportion.ndim == 1 else f", {self.proportion.shape[1]} classes"
+        noised = "" if self.noise_variance is None else ", noised"
+        return f"<Bags: {len(self)} bags, {self.n_bagged} of {self.n_rows} rows{kind}{noised}>"
+
+    @property
+    def outputs(self) -> Floats:
+        """(m, classes) proportions, one column where there are no classes."""
+        return self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
+
+    @property
+    def noise_per_row(self) -> Floats:
+        """(m,) s_j²/k_j, what declared noise adds to the debiased square of each bag; 0 where none was declared."""
+        return np.zeros(len(self)) if self.noise_variance is None else self.noise_variance / self.size
+
+    @cached_property
+    def code(self) -> Integers:
+        """(n_rows,) number of each table row's bag, −1 where it has none; an error if a bag was taken twice."""
+        codes = segment.codes_of(self.order, self.offsets, self.n_rows)
+        codes.flags.writeable = False
+        return codes
+
+    @property
+    def n_bagged(self) -> int:
+        """Rows that are in a bag."""
+        return int(self.offsets[-1])
+
+    def sum(self, values: Array) -> Array:
+        """Sum per bag of `values` (n_bagged, …) in bag order; NumPy or torch."""
+        return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
+
+    def mean(self, values: Array) -> Array:
+        """Mean per bag of `values` (n_bagged, …) in bag order; NumPy or torch."""
+        total = self.sum(values)
+        return total / per_bag(self.like(values).size, total)
+
+    def sum_table(self, values: NDArray[Any]) -> Floats:
+        """Sum per bag of `values` (n_rows,) or (n_rows, d) in table order, without sorting them first."""
+        if len(values) != self.n_rows:
+            raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
+        if self.equal_size == 1 and self.n_bagged == self.n_rows:
+            values = np.asarray(values, dtype=float)
+            return values if self._in_order else values[self.order]
+        if "code" in self.__dict__:  # the whole table: one pass from front to back
+            return segment.sum_table(values, self.code, len(self))
+        return segment.sum_chosen(values, self.order, self.offsets)
+
+    @cached_property
+    def _in_order(self) -> bool:
+        return bool((self.order == np.arange(self.n_bagged)).all())
+
+    def repeat(self, values: Array) -> Array:
+        """Each row's copy of its bag's value, in bag order."""
+        return segment.repeat(values, self.offsets)
+
+    def take(self, index: ArrayLike | slice) -> Bags:
+        """The chosen bags alone, in the order given, in O(rows chosen); `order` still points into the whole table.
+
+        >>> bags = Bags.from_rows([0.5, 1.0, 0.5], [7, 8, 7])
+        >>> bags.take([1, 0]).order
+        array([1, 0, 2], dtype=int32)
+        """
+        chosen: Any = index if isinstance(index, slice) else np.atleast_1d(index)
+        if not isinstance(chosen, slice) and len(chosen) == 0:
+            chosen = chosen.astype(np.intp)  # an empty list is one of floats
+        order, offsets = segment.take(self.order, self.offsets, chosen)
+        return Bags._build(
+            self.keys[chosen],
+            order,
+            offsets,
+            segment.to_numpy(self.proportion)[chosen],
+            None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen],
+            self.n_rows,
+        )
+
+    def like(self, values: Array) -> Bags:
+        """The same bags with sizes and proportions as arrays of the kind, type and device of `values`."""
+        if not is_torch_array(values) and not is_torch_array(self.proportion):
+            return self
+        size, proportion, noise = (
+            segment.as_like(array, values) for array in (self.size, self.proportion, self.noise_variance)
+        )
+        return replace(self, size=size, proportion=proportion, noise_variance=noise)
+
+    def check_predictions(self, h: Array) -> None:
+        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have."""
+        if h.shape[0] != self.n_bagged:
+            raise ValueError(
+                f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "
+                "pass one per row of the bags, in bag order (h[bags.order])."
+            )
+        if tuple(h.shape[1:]) != tuple(self.proportion.shape[1:]):
+            wanted = ", ".join(["n", *map(str, self.proportion.shape[1:])]) + "," * (self.proportion.ndim == 1)
+            raise ValueError(
+                f"predictions have shape {tuple(h.shape)} but the bags' proportions {tuple(self.proportion.shape)}: "
+                f"pass predictions of shape ({wanted})."
+            )
+
+    def check_proportions(self) -> None:
+        """Raise unless proportions are those of binary labels or of classes: in [0, 1], and summing to 1 over classes.
+
+        Bags with declared noise may report anything finite.
+        """
+        if self.noise_variance is not None:
+            return
+        proportion = segment.to_numpy(self.proportion)
+        outside = (proportion < -_ROUNDING) | (proportion > 1 + _ROUNDING)
+        if outside.any():
+            j = int(np.argwhere(outside)[0][0])
+            raise ValueError(
+                f"bag {name(self.keys[j])} reports proportion {proportion[j]}, outside [0, 1]: pass proportions, "
+                "not counts, or declare the noise on the counts with noise_variance."
+            )
+        total = proportion.sum(axis=1) if proportion.ndim == 2 else np.ones(1)
+        if (np.abs(total - 1) > 1e-6).any():
+            j = int(np.argmax(np.abs(total - 1) > 1e-6))
+            raise ValueError(
+                f"bag {name(self.keys[j])} reports class proportions that sum to {total[j]:.6g}: they must sum to 1."
+            )
+
+
+# -- the data holder's side ---------------------------------------------------------------------------------------
+
+
+def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[np.int64]:
+    """Bag ids of a random partition of `n` rows: shuffle, then consecutive bags of `size` rows.
+
+    The ``n % size`` rows that remain join no bag: their id is −1. Every fit ignores their labels.
+
+    >>> random_bags(7, 3, random_state=0)
+    array([ 1, -1,  0,  0,  0,  1,  1])
+    """
+    for parameter, value in (("n", n), ("size", size)):
+        if not isinstance(value, (int, np.integer)):
+            raise ValueError(f"{parameter} must be a whole number, got {value!r}.")
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}: there are no rows to put in bags.")
+    if not 1 <= size <= n:
+        raise ValueError(f"size must lie between 1 and the number of rows ({n}), got {size}.")
+    m = n // size
+    ids = np.full(n, -1, dtype=np.int64)
+    ids[generator(random_state).permutation(n)[: m * size]] = np.repeat(np.arange(m), size)
+    return ids
+
+
+def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
+    """Replace each row's label by its bag's mean label; rows in no bag get NaN.
+
+    y: (n,) individual labels as numbers, or (n, classes) indicators.
+
+    >>> aggregate([0, 1, 1, 1], [5, 5, 9, -1])
+    array([0.5, 0.5, 1. , nan])
+    """
+    y = as_labels(y)
+    codes, keys = encode_rows(ids, len(y))
+    inside = codes >= 0
+    bad = inside & ~finite(y)
+    if bad.any():
+        raise ValueError(f"y is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
+    total = segment.sum_table(np.where(per_bag(inside, y), y, 0.0), codes, len(keys))
+    size = np.bincount(codes[inside], minlength=len(keys))
+    mean = total / per_bag(size, total)
+    outside = np.full((1, *y.shape[1:]), np.nan)
+    return np.concatenate([mean, outside])[codes]
+
+
+def as_bags(
+    y: ArrayLike | None,
+    bags: ArrayLike | Bags | None,
+    n_rows: int,
+    *,
+    noise_variance: ArrayLike | None = None,
+) -> Bags:
+    """What `fit` and `evaluate` accept as bags: a `Bags`, a column of ids beside row-aligned `y`, or None."""
+    if isinstance(bags, Bags):
+        if bags.n_rows != n_rows:
+            raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {n_rows}.")
+        if noise_variance is not None:
+            raise ValueError("noise_variance belongs to the Bags given: declare it where they are built.")
+        return bags
+    if y is None:
+        raise ValueError("y is missing: pass row-aligned proportions, or a bagwise.Bags as bags.")
+    y = as_labels(y)
+    if len(y) != n_rows:
+        raise ValueError(f"X has {n_rows} rows but y has {len(y)}.")
+    if bags is None and noise_variance is None:
+        return Bags.singletons(y)
+    return Bags.from_rows(y, np.arange(n_rows) if bags is None else bags, noise_variance=noise_variance)

@@ -1,0 +1,132 @@
+r"""Number of trees, penalty and stretch, chosen by bags that fits did not see.
+
+Shrunken steps and penalties keep predictions too close to p as long as trees are few. Held-out bags show by how much:
+the stretch s of least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on the deviations :math:`\Sigma(h - E[h])/\sqrt{k_j}`
+makes :math:`p + s(h - p)` right on average. So fewer trees suffice, which overfit less. Lengths and penalties are
+chosen for each kind of fit by itself; the last stretch is that of their mean, and classifiers apply it to log odds,
+where it leads to no probability beyond 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bagwise.utils.typing import Booleans, Floats
+
+_STRETCH = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """What fits say about bags they did not see, after each tree.
+
+    deviations: (m, outputs, trees).  targets: (m, outputs) √k(α − p).  noise: (m,) s²/k, what declared noise adds.
+
+    >>> path = Path(np.array([[[0.1, 0.4]], [[-0.1, -0.4]]]), np.array([[0.4], [-0.4]]), np.zeros(2))
+    >>> path.stretch
+    array([2., 1.])
+    >>> path.losses.mean(axis=0).round(3)
+    array([0.04, 0.  ])
+    """
+
+    deviations: Floats
+    targets: Floats
+    noise: Floats
+
+    @property
+    def stretch(self) -> Floats:
+        """(trees,) by what to multiply h − p."""
+        products = np.einsum("mct,mc->t", self.deviations, self.targets)
+        squares = np.square(self.deviations).sum(axis=(0, 1))
+        return np.where(squares > 0, np.clip(products / np.where(squares > 0, squares, 1), *_STRETCH), 1.0)
+
+    @property
+    def losses(self) -> Floats:
+        """(m, trees) label-free loss of each bag by the stretched predictions, whose mean is p."""
+        gap = self.targets[:, :, None] - self.deviations * self.stretch
+        return np.square(gap).sum(axis=1) - (self.noise * self.targets.shape[1])[:, None]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A penalty and a number of trees for one kind of fit.
+
+    risks: (trees,) label-free risk by number of trees.  deviations: (m, outputs) of held-out bags after `n_trees`.
+    """
+
+    reg_lambda: float
+    n_trees: int
+    risks: Floats
+    deviations: Floats
+
+
+def choose(paths: Mapping[float, Path]) -> Choice:
+    """The penalty, of those that are keys of `paths`, and the number of trees."""
+    losses = {penalty: path.losses for penalty, path in paths.items()}
+    penalty = list(paths)[choose_path(list(losses.values()))]
+    n_trees, path = choose_length(losses[penalty]), paths[penalty]
+    at_end = path.deviations[:, :, n_trees - 1] if n_trees else np.zeros_like(path.targets)
+    return Choice(penalty, n_trees, losses[penalty].mean(axis=0), at_end)
+
+
+def mean_path(choices: Sequence[Choice], like: Path) -> Path:
+    """The path, one step long, of the mean of several kinds; `like` is a path of one of them."""
+    mean = np.mean([choice.deviations for choice in choices], axis=0)
+    return Path(mean[:, :, None], like.targets, like.noise)
+
+
+def join(parts: list[Path]) -> Path:
+    """The paths of several folds as one; a fold that stopped early keeps its last deviations."""
+    longest = max(part.deviations.shape[2] for part in parts)
+
+    def even(deviations: Floats) -> Floats:
+        missing = longest - deviations.shape[2]
+        return np.pad(deviations, ((0, 0), (0, 0), (0, missing)), mode="edge" if deviations.shape[2] else "constant")
+
+    return Path(
+        np.concatenate([even(part.deviations) for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        np.concatenate([part.noise for part in parts]),
+    )
+
+
+def choose_length(losses: Floats) -> int:
+    """Number of trees: past the least risk, until the bags agree that it got worse.
+
+    losses: (m, trees) loss of each held-out bag after each tree.
+    Averaging several fits allows for more trees than the risk of one shows; so growth stops where the mean rise over
+    bags exceeds its standard error.
+
+    >>> falls_then_rises = np.array([[3.0, 2.0, 2.1, 2.5], [3.0, 2.0, 1.9, 2.6]])
+    >>> choose_length(falls_then_rises)
+    3
+    """
+    if losses.shape[1] == 0:
+        return 0
+    best = int(np.argmin(losses.mean(axis=0)))
+    worse = np.flatnonzero(_clearly_above(losses[:, best:], losses[:, [best]]))
+    return best + int(worse[0]) if len(worse) else losses.shape[1]
+
+
+def choose_path(losses: list[Floats]) -> int:
+    """The first, unless another's least risk is lower by more than a standard error of the difference over bags.
+
+    losses: (m, trees) for each penalty.
+
+    >>> choose_path([np.array([[0.2], [0.3], [0.25]]), np.array([[0.1], [0.2], [0.15]])])
+    1
+    """
+    if min(each.shape[1] for each in losses) == 0:
+        return 0
+    least = [each[:, [int(np.argmin(each.mean(axis=0)))]] for each in losses]
+    better = [i for i, each in enumerate(least) if i and _clearly_above(least[0], each).all()]
+    return min(better, key=lambda i: least[i].mean(), default=0)
+
+
+def _clearly_above(losses: Floats, others: Floats) -> Booleans:
+    """Where the mean over bags (rows) of the difference exceeds its standard error."""
+    difference = losses - others
+    return difference.mean(axis=0) > difference.std(axis=0, ddof=1) / np.sqrt(len(difference))

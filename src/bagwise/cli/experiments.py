@@ -1,0 +1,186 @@
+"""Commands of the demonstration and of the researcher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bagwise.cli.common import Debug, Misuse, Seed, one_sentence_errors, show, show_progress
+
+
+class Experiment(StrEnum):
+    """What can be reproduced."""
+
+    adult = "adult"
+    mnist = "mnist"
+    cifar10 = "cifar10"
+    higgs = "higgs"
+    variance = "variance"
+    samples = "samples"
+    all = "all"
+
+
+class Scale(StrEnum):
+    """How much of the paper: minutes, hours on two cores, or everything."""
+
+    quick = "quick"
+    machine = "machine"
+    paper = "paper"
+
+
+class BenchScale(StrEnum):
+    """Minutes, or an hour or two."""
+
+    quick = "quick"
+    full = "full"
+
+
+@one_sentence_errors
+def demo(
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
+    rows: Annotated[int, typer.Option(help="Impressions in the log, at least 10,240.")] = 200_000,
+    seed: Seed = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Learn from bags, measure without labels, compare with the truth.
+
+    The story of a simulated advertising log: impressions have features, conversions are reported per bag only.
+    Repeating it is safe; a folder that holds other files is left alone without --force.
+    """
+    with show_progress() as progress:
+        from bagwise.demo import run, text
+
+        result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
+    show(*text.story(result), "", text.table(result), "", *text.after(out))
+
+
+@one_sentence_errors
+def reproduce(
+    experiment: Annotated[
+        Experiment,
+        typer.Argument(
+            help="adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss "
+            "scatters.  samples: how many bags a learner needs.  all: one after the other."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figures.")] = Path(
+        "bagwise-results"
+    ),
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
+    scale: Annotated[
+        Scale,
+        typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything."),
+    ] = Scale.machine,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="TOML file with settings to change; a wrong key is answered with all keys.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Regenerate the paper's figures and numbers.
+
+    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA or
+    are downloaded. A quick run writes under a name of its own and never replaces the results of others.
+    So does a run with a config file, which is TOML such as: sizes = [8, 64]
+    """
+    out.mkdir(parents=True, exist_ok=True)  # first: better to fail now than after minutes
+    if experiment is Experiment.all and config is not None:
+        raise Misuse("all takes no config file: give it to one experiment at a time.")
+    chosen = [one for one in Experiment if one is not Experiment.all] if experiment is Experiment.all else [experiment]
+    for one in chosen:
+        with _going_on(), show_progress() as progress:
+            from bagwise.datasets import show_downloads
+            from bagwise.experiments import reproduction
+
+            changes = {"random_state": seed, "n_jobs": jobs}
+            with show_downloads():
+                result = reproduction.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
+        for title, table in result.tables.items():
+            show(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+        show(*result.notes, "", f"Written: {', '.join(str(path) for path in result.files)}")
+
+
+@one_sentence_errors
+def reproduction(
+    results: Annotated[Path, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = Path(
+        "bagwise-results"
+    ),
+    page: Annotated[
+        Path, typer.Option(dir_okay=False, help="Markdown file, replaced if there; figures go beside it.")
+    ] = Path("bagwise-results/reproduction.md"),
+    debug: Debug = False,
+) -> None:
+    """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
+    from bagwise.experiments.paper.page import write_page
+
+    show(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
+
+
+@one_sentence_errors
+def bench(
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = Path(
+        "bagwise-results"
+    ),
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, help="Markdown file for the tables, replaced if there; beside the rows if not given."
+        ),
+    ] = None,
+    scale: Annotated[
+        BenchScale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
+    ] = BenchScale.full,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file with settings to change.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Compare all methods: ours, the paper's losses, baselines, llp-learn and the supervised ceiling.
+
+    Accuracy, AUC, Brier score and seconds on Adult, Criteo, digits and the synthetic log, by bag size.
+    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA or
+    are downloaded; Criteo's must be there.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with _going_on(), show_progress() as progress:
+        from bagwise.datasets import show_downloads
+        from bagwise.experiments import bench as room
+        from bagwise.experiments.config import load
+        from bagwise.utils.files import replacing
+
+        plan = room.QUICK if scale is BenchScale.quick else room.FULL
+        plan = plan if config is None else load(plan, config)
+        name = "-".join(
+            ["bench", *(["quick"] if scale is BenchScale.quick else []), *([config.stem] if config else [])]
+        )
+        rows = out / f"{name}.parquet"
+        tables = report if report is not None else out / f"{name}.md"
+        with show_downloads():
+            text = room.markdown(room.run(plan, rows, progress=progress))
+        with replacing(tables) as (temporary,):
+            temporary.write_text(text, encoding="utf-8")
+    show(*text.splitlines(), "", f"Written: {rows}, {tables}")
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
+        raise
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

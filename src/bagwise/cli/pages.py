@@ -1,0 +1,114 @@
+"""The command that writes a page to look at."""
+
+from __future__ import annotations
+
+import shlex
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bagwise.cli.common import (
+    Debug,
+    EvenIfNotRandom,
+    Force,
+    Json,
+    Misuse,
+    answer,
+    check_free,
+    one_sentence_errors,
+    show_progress,
+)
+from bagwise.cli.options import Joined, with_tables
+
+if TYPE_CHECKING:
+    from bagwise.pages import Page
+
+_NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
+
+
+@one_sentence_errors
+@with_tables(required=False)
+def report(
+    context: typer.Context,
+    joined: Joined | None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
+    ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("report.html"),
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write one HTML file to look at and to send: a diagnosis, a model, a comparison, or a reproduction run.
+
+    Tables alone are diagnosed. With --model, the model is judged by the bags of the tables that it was not fitted to;
+    without tables, the page shows what was stored with the model.
+    """
+    check_free(out, force=force)
+    folders = model or []
+    if results is not None and (folders or joined is not None):
+        raise Misuse("--results stands alone: leave out tables and --model, or write another page for them.")
+    if results is None and not folders and joined is None:
+        raise Misuse("there is nothing to report on: name events and reports, --model, or --results.")
+    command = _command(context)
+    with show_progress() as progress:
+        from bagwise.pages import write
+
+        if results is not None:
+            from bagwise.pages.reproduction import reproduction
+
+            page = reproduction(results, command=command)
+        elif joined is None:
+            page = _page(folders, None, command, even_if_not_random)
+        else:
+            with joined(progress) as data:
+                progress(1, 2, "looking at the bags")
+                page = _page(folders, data, command, even_if_not_random)
+        html = page.html
+        write(html, out, force=force)
+    facts = {
+        "title": page.title,
+        "standing": page.standing,
+        "verdict": page.headline,
+        "remarks": list(page.remarks),
+        "file": str(out),
+        "bytes": len(html.encode()),
+    }
+    answer(as_json, facts, page.headline, *(f"  {remark}" for remark in page.remarks), f"Written: {out}")
+
+
+def _page(folders: list[Path], data: Any, command: str, even_if_not_random: bool) -> Page:
+    from bagwise.pages.comparison import comparison
+    from bagwise.pages.diagnosis import diagnosis
+    from bagwise.pages.model import model
+
+    if not folders:
+        return diagnosis(data, command=command)
+    if len(folders) == 1:
+        return model(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+    return comparison(folders, data, command=command, even_if_not_random=even_if_not_random)
+
+
+def _command(context: typer.Context) -> str:
+    """The command as it was given, to be given again; but where to, which is not what the page shows."""
+    words = ["bagwise", "report"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in _NOT_SHOWN or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        if value is True:
+            words.append(parameter.opts[0])
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            text = str(one.value if isinstance(one, Enum) else one)
+            words += [text] if parameter.param_type_name == "argument" else [parameter.opts[0], text]
+    return shlex.join(words)

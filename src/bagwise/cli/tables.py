@@ -1,0 +1,379 @@
+"""Commands on tables: bags made, examined, learned from; models judged and used."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bagwise.cli.common import (
+    Debug,
+    EvenIfNotRandom,
+    Force,
+    Json,
+    Misuse,
+    Seed,
+    answer,
+    check_free,
+    one_sentence_errors,
+    show_progress,
+    told_below,
+)
+from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
+
+
+class Engine(StrEnum):
+    """Where a network is trained."""
+
+    here = "here"
+    torchrun = "torchrun"
+
+
+class Model(StrEnum):
+    """What can be fitted."""
+
+    auto = "auto"
+    boosting = "boosting"
+    network = "network"
+    ridge = "ridge"
+    sgd = "sgd"
+
+
+_SECONDS = 300.0  # that auto may take
+ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
+
+
+@one_sentence_errors
+def bag(
+    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {SOURCE}")],
+    label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
+    size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Columns to group by, as a,b; with --size, bags within groups.")
+    ] = None,
+    min_size: Annotated[int, typer.Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
+    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Labels that may occur, as a,b,c; those that do if not given.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Label differential privacy: counts get noise that no seed repeats.")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="With it noise is Gaussian; without, Laplace.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Withhold reports whose noised count is below this, which biases what is learned."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
+    ] = None,
+    memory: Memory = None,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
+    if size is None and by is None:
+        raise Misuse("say how bags are made: pass --size, --by, or both.")
+    if seed is not None and epsilon is not None:
+        raise Misuse(
+            "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
+            "may tell the labels that noise is to protect; leave it out."
+        )
+    with show_progress() as progress, source_of(table) as source:
+        from bagwise import tables
+
+        for name in (tables.publish.EVENTS, tables.publish.REPORTS):
+            check_free(out / name, force=force)
+        progress(0, None, "putting rows in bags")
+        held = tables.put_in_bags(
+            source,
+            out,
+            label=label,
+            size=size,
+            by=names_of(by) or (),
+            min_size=min_size,
+            positive=positive,
+            classes=names_of(classes),
+            epsilon=epsilon,
+            delta=delta,
+            threshold=threshold,
+            random_state=seed,
+            connection=tables.connect(memory=memory, ordered=True),
+        )
+    answer(as_json, _facts(held), str(held), f"Written: {held.events}, {held.reports}")
+
+
+@one_sentence_errors
+@with_tables()
+def diagnose(
+    joined: Joined,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import tables
+
+        progress(1, 2, "looking at the bags")
+        found = tables.diagnose(data)
+    facts = {
+        "tables": _facts(data.summary),
+        "verdict": found.verdict,
+        "advice": found.advice,
+        "leaks": _facts(found.leaks),
+    }
+    answer(as_json, facts, str(data.summary), "", str(found))
+
+
+@one_sentence_errors
+@with_tables()
+def fit(
+    joined: Joined,
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    model: Annotated[
+        Model,
+        typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
+    ] = Model.auto,
+    hold_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
+    ] = 0.2,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
+    ] = False,
+    roles: Roles = None,
+    max_levels: MaxLevels = 64,
+    engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
+        Engine.here
+    ),
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes of --engine torchrun; 2 if not given.")
+    ] = None,
+    time_budget: Annotated[
+        float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
+    ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
+    seed: Seed = 0,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a model of single rows from events and reports, and measure it on bags held out."""
+    from bagwise import saving
+
+    check_free(out, force=force)
+    saving.check_free(out, force=True)
+    if engine is Engine.torchrun and model is not Model.network:
+        raise Misuse("--engine torchrun trains networks: pass --model network, too.")
+    if processes is not None and engine is not Engine.torchrun:
+        raise Misuse("--processes belongs to --engine torchrun: pass that, too.")
+    if time_budget is not None and model is not Model.auto:
+        raise Misuse("--time-budget belongs to --model auto: leave it out, or pass that.")
+    if refit and not hold_out:
+        raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import tables
+
+        columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
+        seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
+
+        def learn(bags: Any) -> Any:
+            if engine is Engine.torchrun:
+                from bagwise.cli.distributed import fit_in_processes
+
+                return fit_in_processes(bags, processes or 2, progress, seed=seed, **columns)
+            return tables.fit(bags, model.value, time_budget=seconds, random_state=seed, progress=progress, **columns)
+
+        train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
+        fitted = learn(train)
+        evaluation = None
+        if held_out is not None:
+            progress(1, 1, "measuring")
+            with told_below():
+                evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
+        if refit and held_out is not None:
+            fitted = learn(data)
+        fitted_to = data if refit or held_out is None else train
+        about = tables.about(
+            fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
+        )
+        saving.save(fitted, out, about=about, force=force)
+    answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+
+
+@one_sentence_errors
+@with_tables(first="folder", required=False)
+def evaluate(
+    folder: ModelFolder,
+    joined: Joined | None,
+    level: Annotated[
+        float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
+    ] = None,
+    even_if_not_random: EvenIfNotRandom = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
+    from bagwise import saving
+
+    if joined is None:
+        from bagwise import tables
+
+        stored = saving.inspect(folder).about.get("evaluation")
+        if stored is None:
+            raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
+        if level is not None and abs(level - stored["level"]) > 1e-9:
+            raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
+        if even_if_not_random and stored["accuracy"] is None:
+            raise Misuse(
+                "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
+                "fit it with --even-if-not-random."
+            )
+        stored = stored if even_if_not_random else tables.withhold(stored)
+        answer(as_json, stored, *_measured(stored, "held-out "))
+        return
+    with show_progress() as progress, joined(progress) as data:
+        from bagwise import tables
+
+        if tables.was_seen(saving.inspect(folder).about, data.summary):
+            warnings.warn(
+                "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
+                "or none to see how it did on the bags held out.",
+                stacklevel=1,
+            )
+        progress(1, 2, "scoring rows")
+        with told_below():
+            measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
+        found = tables.evaluation_facts(measured)
+    answer(as_json, found, *_measured(found))
+
+
+@one_sentence_errors
+def predict(
+    folder: ModelFolder,
+    table: Annotated[str, typer.Argument(help=f"Rows to score. {SOURCE}")],
+    out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
+    keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    memory: Memory = None,
+    force: Force = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Score the rows of a table; rows stream through, however many there are."""
+    if out != "-":
+        check_free(Path(out), force=force)
+    elif as_json:
+        raise Misuse("--json and scores on standard output exclude each other: pass --out.")
+    with show_progress() as progress, source_of(table) as source:
+        from bagwise import tables
+
+        fitted = _load(folder)
+        target: Any = sys.stdout.buffer if out == "-" else out
+        rows = tables.write_scores(
+            fitted,
+            source,
+            target,
+            keep=names_of(keep),
+            connection=tables.connect(memory=memory, ordered=True),
+            progress=progress,
+        )
+    if out != "-":
+        answer(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+
+
+@one_sentence_errors
+def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) -> None:
+    """Tell what a model is, what it was trained on, how good it is and which columns matter."""
+    from bagwise import saving
+
+    found = saving.inspect(folder)
+    facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
+    lines = description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    answer(as_json, facts, *lines, f"Made with {made}.")
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+def roles_of(text: str | None) -> dict[str, str]:
+    """Roles by column, from a=category,b=ignored."""
+    pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
+    wrong = [pair for pair in pairs if len(pair) != 2]
+    if wrong:
+        raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
+    return {name.strip(): role.strip() for name, role in pairs}
+
+
+def _load(folder: Path) -> Any:
+    from bagwise import saving
+    from bagwise.tables import TableModel
+
+    model = saving.load(folder)
+    if not isinstance(model, TableModel):
+        raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
+    return model
+
+
+# -- answers ------------------------------------------------------------------------------------------------------
+
+
+def _facts(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON."""
+    import json
+    from dataclasses import asdict
+
+    return json.loads(json.dumps(asdict(value), default=str))
+
+
+def description(about: dict[str, Any], *, even_if_not_random: bool = False) -> list[str]:
+    """A model in words."""
+    from bagwise import tables
+
+    used = [column for column in about["columns"] if column["role"] != "ignored"]
+    ignored = [column for column in about["columns"] if column["role"] == "ignored"]
+    roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
+    lines = [f"Model: {about['model']} ({about['estimator']}).", about["tables"], f"Columns: {roles}."]
+    if ignored:
+        lines.append(
+            "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
+        )
+    if about.get("trials"):
+        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
+        for trial in about["trials"]:
+            risk = " ".join(tables.risk_of(trial, about, even_if_not_random=even_if_not_random)).strip()
+            told = [part for part in (risk if trial["risk"] is not None else "", trial["note"]) if part]
+            lines.append(f"  {trial['candidate']:<22}{'; '.join(told)}")
+    found = about["evaluation"]
+    if found is not None:
+        lines += ["", *_measured(found if even_if_not_random else tables.withhold(found), "held-out ")]
+        if about["refitted"]:
+            lines.append("  Measured before the last fit, which took these bags in.")
+    lines += ["", "Mean change of a prediction when a column is shuffled:"]
+    lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
+    return [*lines, ""]
+
+
+def _measured(found: dict[str, Any], which: str = "") -> list[str]:
+    from bagwise import tables
+
+    lines = [
+        f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
+        "intervals:"
+    ]
+    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
+        value = found[name]
+        if value is not None:
+            lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
+        elif found["accuracy"] is None:
+            lines.append(f"  {label:<10}–")
+    if (why := tables.doubt_of(found)) is not None:
+        shown = found["accuracy"] is not None
+        way = "Do not rely on these numbers" if shown else "--even-if-not-random shows them all the same"
+        lines.append(f"  {why} {way}; bagwise diagnose says more.")
+    return lines

@@ -1,0 +1,200 @@
+"""Cross-validation over bags with scikit-learn's own tools: a splitter and label-free scorers.
+
+They work with `GridSearchCV`, `cross_validate` and pipelines by scikit-learn's metadata routing, which must be switched
+on once with ``sklearn.set_config(enable_metadata_routing=True)``. The estimators, `BagKFold` and the scorers ask for
+``bags`` by themselves, so passing ``bags=ids`` to the search is all there is to do (`examples/grid_search.py`).
+Routing slices columns of rows: pass the column of ids, not a `Bags`. scikit-learn's own ``GroupKFold`` keeps bags whole
+too if the ids are also passed as ``groups``; rows in no bag, whose id is −1, are then one more group.
+
+A scorer sees the held-out fold only, and takes p and E[h] from its bags. Nothing is given away by that: the model was
+fitted to the other bags, with a p of their own, and knows nothing of the deviations of the held-out ones; that p and
+E[h] are estimated from m bags is made up for by the divisor m − 1: scores are unbiased, the AUC nearly. (The trap lies
+on the other side: were the *training* bags centred with the mean of all bags, their deviations would tell those of the
+held-out bags. So no step before the split may use the proportions.) Means of the training bags instead would make
+the risk too large by a share of one over their number. The price is that a fold needs at least 3 bags.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.metadata_routing import UNUSED
+
+from bagwise.bags import Bags, as_bags
+from bagwise.bags.rows import encode_rows
+from bagwise.evaluation import evaluate, predicted, risk
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Integers
+
+METRICS = ("neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc")
+
+
+class BagKFold(BaseEstimator):
+    """Folds of whole bags with about the same number of rows in each.
+
+    Rows in no bag are in the training part of every fold: what a pipeline learns from features may use them.
+
+    n_splits: number of folds.
+    shuffle: draw the folds at random; otherwise bags are dealt out in the order of their ids.
+    random_state: for the draw.
+
+    >>> ids = np.array([7, 7, 8, 8, 9, 9, -1])
+    >>> for train, test in BagKFold(3, shuffle=False).split(np.zeros((7, 2)), bags=ids):
+    ...     print(ids[train], ids[test])
+    [ 8  8  9  9 -1] [7 7]
+    [ 7  7  9  9 -1] [8 8]
+    [ 7  7  8  8 -1] [9 9]
+    """
+
+    __metadata_request__split = {"bags": True, "groups": UNUSED}  # noqa: RUF012 - read by scikit-learn
+
+    def __init__(self, n_splits: int = 5, *, shuffle: bool = True, random_state: RandomState = None) -> None:
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def split(
+        self, X: Any, y: Any = None, bags: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Row numbers of the training and the test part of each fold.
+
+        X: (n, features).  y: not looked at.  bags: (n,) ids, −1 for rows in no bag.
+        groups: the ids under the name scikit-learn passes on without metadata routing.
+        """
+        codes, m = _codes(groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X))
+        if not (isinstance(self.n_splits, (int, np.integer)) and 2 <= self.n_splits <= m):
+            raise ValueError(
+                f"n_splits must be a whole number between 2 and the number of bags ({m}), got {self.n_splits!r}."
+            )
+        fold = np.append(self._folds(np.bincount(codes[codes >= 0], minlength=m)), -1)[codes]
+        rows = np.arange(len(codes))
+        for number in range(self.n_splits):
+            yield rows[fold != number], rows[fold == number]
+
+    def get_n_splits(self, X: Any = None, y: Any = None, bags: Any = None, groups: Any = None) -> int:
+        """Number of folds, whatever the data."""
+        return self.n_splits
+
+    def _folds(self, size: Integers) -> Integers:
+        """The fold of each bag: the largest bags first, each to the fold with the fewest rows so far."""
+        if not self.shuffle and self.random_state is not None:
+            raise ValueError("random_state does nothing where shuffle is False: leave it out.")
+        order = generator(self.random_state).permutation(len(size)) if self.shuffle else np.arange(len(size))
+        order = order[np.argsort(-size[order], kind="stable")]
+        lightest = [(0, number) for number in range(self.n_splits)]
+        fold = np.empty(len(size), dtype=np.intp)
+        for bag, rows in zip(order.tolist(), size[order].tolist(), strict=True):
+            total, number = lightest[0]
+            fold[bag] = number
+            heapq.heapreplace(lightest, (total + rows, number))
+        return fold
+
+
+def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
+    """A scorer of scikit-learn that needs bags and no labels: ``scorer(model, X, y, bags=ids)`` is a number.
+
+    metric: one of these; larger is better for all.
+
+    - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
+      classes; for real labels too, and the one to use where bags are grouped by features;
+    - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
+      and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
+      they come, so that their mean over folds is unbiased: of a few large bags, one may lie beyond what is possible.
+
+    With one row per bag, `y` being individual labels, scores are the usual ones.
+
+    >>> import bagwise as bw
+    >>> X = np.random.default_rng(0).normal(size=(3200, 2))
+    >>> ids = bw.random_bags(3200, size=8, random_state=0)
+    >>> y_bag, train = bw.aggregate(X[:, 0] > 0, ids), ids < 200
+    >>> model = bw.BagRidgeClassifier(random_state=0).fit(X[train], y_bag[train], bags=ids[train])
+    >>> bool(label_free_scorer("accuracy")(model, X[~train], y_bag[~train], bags=ids[~train]) > 0.8)
+    True
+    """
+    scorer = LabelFreeScorer(metric)
+    scorer._check()
+    return scorer
+
+
+class LabelFreeScorer(BaseEstimator):
+    """What `label_free_scorer` returns: a callable that scikit-learn routes bags to."""
+
+    __metadata_request__score = {"estimator": UNUSED, "bags": True, "noise_variance": True}  # noqa: RUF012
+
+    def __init__(self, metric: str = "neg_risk") -> None:
+        self.metric = metric
+
+    def _check(self) -> None:
+        if self.metric not in METRICS:
+            raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}, got {self.metric!r}.")
+
+    def __call__(self, estimator: Any, X: Any, y: ArrayLike, **routed: Any) -> float:
+        """The score of a fitted estimator; see `score`."""
+        return self.score(estimator, X, y, **routed)
+
+    def score(
+        self,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike,
+        *,
+        bags: ArrayLike | None = None,
+        noise_variance: ArrayLike | None = None,
+    ) -> float:
+        """The score of a fitted estimator on held-out bags.
+
+        X: (n, features).  y: (n,) each row's bag proportion, or (n, classes).  bags: (n,) bag ids.
+        noise_variance: one number, or (n,): the variance of noise on the reported counts.
+        """
+        self._check()
+        if bags is None:
+            raise ValueError(f"the scorer got no bags: {_HOW}")
+        if self.metric == "neg_risk":
+            return -_risk(estimator, X, y, bags, noise_variance)
+        h = predicted(estimator, X)  # whether features differ between bags need not be asked of every fold
+        found = evaluate(h, None, y, bags=bags, noise_variance=noise_variance, even_if_not_random=True)
+        if found.not_random:
+            return float("nan")
+        estimate = getattr(found, self.metric.removeprefix("neg_"))
+        if estimate is None:
+            raise ValueError(f"{self.metric} needs two classes, and bags that report some of both.")
+        return -estimate.value if self.metric.startswith("neg_") else estimate.value
+
+
+_HOW = (
+    "pass bags=ids (a column of row ids) and switch on sklearn.set_config(enable_metadata_routing=True), or give each "
+    "row an id of its own where y holds individual labels."
+)
+
+
+def _risk(estimator: Any, X: Any, y: ArrayLike, bags: Any, noise_variance: ArrayLike | None) -> float:
+    classifier = hasattr(estimator, "predict_proba")
+    h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
+    given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    if classifier:
+        given.check_proportions()
+        if h.ndim == 1 and given.proportion.shape[1:] == (2,):
+            given = replace(given, proportion=given.proportion[:, 1])
+        given.check_predictions(h[given.order])
+    if h.ndim == 1:
+        return risk(h, given).value
+    columns = zip(h.T, given.proportion.T, strict=True)
+    return sum(risk(column, replace(given, proportion=proportion)).value for column, proportion in columns)
+
+
+def _codes(bags: Any, n: int) -> tuple[Integers, int]:
+    """The bag of each row, and how many bags there are."""
+    if bags is None:
+        raise ValueError(f"BagKFold got no bags: {_HOW}")
+    if isinstance(bags, Bags):
+        raise ValueError("cross-validation slices rows: pass the column of bag ids, not a Bags.")
+    codes, keys = encode_rows(bags)
+    if len(codes) != n:
+        raise ValueError(f"X has {n} rows but bags has {len(codes)}: give each row one bag id.")
+    return codes, len(keys)

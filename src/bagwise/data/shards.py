@@ -1,0 +1,276 @@
+"""Bags on disk: rows in files of whole bags, which are read a block at a time however many there are.
+
+A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`, `f1`, … (see `tables.features`) of rows
+in bag order, numbers as they are and categories as codes, −1 for what is missing; `bags.parquet`, what each bag
+reported; and `shards.json`, which says what is where. A row group of a file is a *block*: some whole bags. Bags stand
+in the order of their numbers, which is as good as random, so any few blocks are a random sample of the bags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagwise.bags import Bags
+from bagwise.data.features import Encoding
+from bagwise.utils.typing import Floats, Integers
+
+FORMAT = 1
+INDEX, REPORTS = "shards.json", "bags.parquet"
+
+SIZE, PROPORTION, NOISE = "bag_size", "bag_proportion", "bag_noise_variance"
+"""Columns of bags; with classes, the proportions are `bag_proportion_0`, …"""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A made column on disk, and what all its rows are like.
+
+    type: of the numbers on disk.  known: rows that are not missing.  low, high, mean: of these.
+    levels: of a category, the codes that occur; None for a number.
+    """
+
+    name: str
+    type: str
+    known: int
+    low: float
+    high: float
+    mean: float
+    levels: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class File:
+    """A shard.  bytes: its size.  bags: how many each of its blocks holds."""
+
+    name: str
+    bytes: int
+    bags: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Bags on disk. ``len()`` is the number of blocks.
+
+    size, proportion, noise_variance: of the bags, as in `Bags`.
+
+    >>> import tempfile
+    >>> from bagwise.tables import join
+    >>> from bagwise.tables.features import Features
+    >>> from bagwise.tables.gather import write_shards
+    >>> events = {"bag": ["a", "b", "a", "b"], "age": [31, 42, 53, 64]}
+    >>> data = join(events, {"bag": ["b", "a"], "count": [1, 0]})
+    >>> features = Features.of(data.events, data.features, data.connection)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     shards = write_shards(data, features, folder + "/shards", group_rows=2)
+    ...     [sorted(shards.block(number)[:, 0].tolist()) for number in range(len(shards))]
+    [[31.0, 53.0], [42.0, 64.0]]
+    >>> shards.bags.proportion
+    array([0. , 0.5])
+    """
+
+    folder: Path
+    columns: tuple[Stored, ...]
+    files: tuple[File, ...]
+    size: NDArray[np.int64]
+    proportion: Floats
+    noise_variance: Floats | None
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Shards:
+        """The shards in a folder; rows are not read yet."""
+        place = Path(folder)
+        index = _read_index(place)
+        columns = tuple(Stored(**{**each, "levels": _tuple(each["levels"])}) for each in index["columns"])
+        files = tuple(File(each["name"], each["bytes"], tuple(each["bags"])) for each in index["files"])
+        classes, noised, n_bags, n_rows = (index[name] for name in ("classes", "noised", "bags", "rows"))
+        for name, bytes_ in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
+            _check_file(place / name, bytes_)
+        reports = _damaged(place / REPORTS, lambda: pq.read_table(place / REPORTS, page_checksum_verification=True))
+        names = proportion_columns(None if classes is None else [""] * classes)
+        proportion = np.stack([reports.column(name).to_numpy() for name in names], axis=1)
+        size = reports.column(SIZE).to_numpy().astype(np.int64)
+        if not len(size) == n_bags == sum(sum(file.bags) for file in files) or size.sum() != n_rows:
+            raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
+        noise = reports.column(NOISE).to_numpy() if noised else None
+        return cls(place, columns, files, size, proportion if classes is not None else proportion[:, 0], noise)
+
+    @property
+    def categorical(self) -> list[int]:
+        """Numbers of the columns that are categories."""
+        return [number for number, column in enumerate(self.columns) if column.levels is not None]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in all."""
+        return int(self.size.sum())
+
+    @property
+    def prior(self) -> float | Floats:
+        """The mean label over all rows, p; one number, or one per class."""
+        p = np.average(self.proportion, axis=0, weights=self.size)
+        return p if p.ndim else float(p)
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of the index and of what bags reported: shards of other bags have another one."""
+        found = hashlib.sha256((self.folder / INDEX).read_bytes())
+        for part in (self.size, self.proportion, self.noise_variance):
+            found.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
+        return found.hexdigest()
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of each block."""
+        return np.add.reduceat(self.size, self.ends[:-1])
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def block(self, number: int) -> Floats:
+        """(rows, columns) numbers and codes of one block, bag after bag; NaN for what is missing."""
+        file, group = self._places[number]
+        path = self.folder / file
+        table = _damaged(path, lambda: _read_group(path, group))
+        if table.num_rows != self.rows[number] or table.num_columns != len(self.columns):
+            raise ValueError(f"{path} does not fit the other shards: gather the bags again.")
+        matrix = np.empty(table.shape, dtype=self._dtype)
+        for place, column in enumerate(self.columns):
+            values = table.column(place).to_numpy()
+            matrix[:, place] = values if column.levels is None else np.where(values < 0, np.nan, values)
+        return matrix
+
+    def take(self, numbers: Integers) -> Bags:
+        """Some bags, as those of a table of their rows."""
+        return self._bags(numbers)
+
+    @property
+    def bags(self) -> Bags:
+        """All bags, as those of a table of all rows in the order of blocks; 8 or 12 bytes per row."""
+        return self._bags(np.arange(len(self.size)), coded=True)
+
+    def encoding(self) -> Encoding:
+        """The encoding of the columns: that of all rows (see `features.Encoding`)."""
+        rows, numbers = self.n_rows, [column.levels is None for column in self.columns]
+        low, high, mean = (np.array([getattr(column, name) for column in self.columns]) for name in _STATISTICS)
+        span = np.where(high > low, high - low, 1.0)
+        missing = np.array([column.known < rows for column in self.columns]) & numbers
+        levels = tuple(None if each.levels is None else np.array(each.levels, dtype=float) for each in self.columns)
+        return Encoding(low, span, (mean - low) / span, missing, levels)
+
+    def sample(self, rows: int) -> tuple[Floats, Bags]:
+        """The first bags, of about `rows` rows but four bags or more, in memory: a random sample of the bags."""
+        ends = np.cumsum(self.size)
+        n_bags = min(max(int(np.searchsorted(ends, rows, side="right")), 4), len(ends))
+        n_blocks = int(np.searchsorted(self.ends, n_bags))
+        X = np.concatenate([self.block(number) for number in range(n_blocks)])
+        return X[: ends[n_bags - 1]], self._bags(np.arange(n_bags), coded=True)
+
+    def _bags(self, chosen: Integers, *, coded: bool = False) -> Bags:
+        """Some bags, as those of a table of their rows.  coded: with the number of each row's bag."""
+        offsets = np.concatenate([[0], np.cumsum(self.size[chosen])]).astype(np.int64)
+        n_rows = int(offsets[-1])
+        small: Any = np.int32 if n_rows < 2**31 else np.int64
+        codes = np.repeat(np.arange(len(chosen), dtype=small), self.size[chosen]) if coded else None
+        noise = None if self.noise_variance is None else self.noise_variance[chosen]
+        order = np.arange(n_rows, dtype=small)
+        return Bags._build(chosen, order, offsets, self.proportion[chosen], noise, n_rows, codes)
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """The bag that each block begins with, and the number of bags."""
+        return np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int]]:
+        """The file of each block, and its row group there."""
+        return [(file.name, group) for file in self.files for group in range(len(file.bags))]
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        double = any(column.type == "float64" for column in self.columns)
+        return np.dtype(np.float64 if double else np.float32)
+
+
+_STATISTICS = ("low", "high", "mean")
+
+
+def write_index(
+    folder: Path, columns: Sequence[Stored], files: Sequence[File], *, n_rows: int, classes: int | None, noised: bool
+) -> None:
+    """Write `shards.json`, which makes a folder one of shards."""
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "rows": n_rows,
+        "bags": sum(sum(file.bags) for file in files),
+        "classes": classes,
+        "noised": noised,
+        "columns": [asdict(column) for column in columns],
+        "files": [asdict(file) for file in files],
+        "reports_bytes": (folder / REPORTS).stat().st_size,
+    }
+    index["sha256"] = _digest(index)
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    path = folder / INDEX
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} is no folder of shards, it has no {INDEX}: gather the bags first.")
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        version = index["format"]
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{path} is damaged: gather the bags again.") from None
+    if version != FORMAT:
+        raise ValueError(f"{path} is of format {version!r}, this version reads {FORMAT}: gather the bags again.")
+    if index.pop("sha256", None) != _digest(index):
+        raise ValueError(f"{path} was changed or damaged after it was written: gather the bags again.")
+    return index
+
+
+def _digest(index: dict[str, Any]) -> str:
+    """A checksum of the index: what it says of the columns shapes what is learned, and is checked nowhere else."""
+    return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
+
+
+def _check_file(path: Path, bytes_: int) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: gather the bags again.")
+    if path.stat().st_size != bytes_:
+        raise ValueError(f"{path} is damaged ({path.stat().st_size} bytes, not {bytes_}): gather the bags again.")
+
+
+def _read_group(path: Path, group: int) -> pa.Table:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return file.read_row_group(group, use_threads=False)
+
+
+def _damaged(path: Path, read: Any) -> pa.Table:
+    """What is read, or one sentence about the file."""
+    try:
+        return read()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} is missing: gather the bags again.") from None
+    except (OSError, IndexError, pa.ArrowException) as error:
+        line = (str(error).strip().splitlines() or ["unreadable"])[0]
+        raise ValueError(f"{path} is damaged ({line}): gather the bags again.") from error
+
+
+def _tuple(values: Any) -> Any:
+    return None if values is None else tuple(values)
+
+
+def proportion_columns(classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the columns of proportions."""
+    return (PROPORTION,) if classes is None else tuple(f"{PROPORTION}_{number}" for number in range(len(classes)))

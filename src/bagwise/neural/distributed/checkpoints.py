@@ -1,0 +1,229 @@
+"""Training that survives being stopped: its state on disk, in a form that is read without running code.
+
+A folder of checkpoints holds `run.json`, what was decided before training began, and `step-00001200/`, … with
+`state.safetensors` (weights, optimizer, means) and `state.json` (how far training has come, and the checksum of the
+other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is gone on from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from bagwise.means import Running
+from bagwise.neural.distributed.processes import short
+from bagwise.neural.training import Training
+from bagwise.utils.files import replacing
+
+_RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
+_NAME = re.compile(r"step-(\d{8,})")
+_BEGUN = re.compile(r"\.new-[0-9a-f]{32}|\.run-[0-9a-f]{32}\.json")  # by a process that was killed
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    bags: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints of one training.  every: steps from one to the next."""
+
+    folder: Path
+    every: int = 200
+
+    def decided(self, task: dict[str, Any]) -> dict[str, Any] | None:
+        """What was decided when training this task began, None where it did not yet.
+
+        task: everything that the result depends on, as plain data.
+        """
+        path = self.folder / _RUN
+        if not path.is_file():
+            return None
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            before, settings, sound = found["task"], found["settings"], found["sha256"] == _digest(found)
+            differs = [name for name, value in json.loads(json.dumps(task)).items() if before.get(name) != value]
+        except (AttributeError, ValueError, KeyError, TypeError):
+            sound = False
+        if not sound:
+            raise ValueError(
+                f"{path} is damaged, or was written by something else: name another folder (checkpoints), or remove "
+                "that file to begin anew."
+            )
+        if not differs:
+            return settings
+        if not self._stored():
+            return None  # nothing was learned there yet that would be lost
+        name = differs[0]
+        raise ValueError(
+            f"{self.folder} holds checkpoints of another training ({name} was {short(before.get(name))}, now it is "
+            f"{short(task[name])}): name another folder (checkpoints), or remove this one."
+        )
+
+    def decide(self, task: dict[str, Any], settings: dict[str, Any]) -> None:
+        """Keep what was decided."""
+        run: dict[str, Any] = {"task": task, "settings": settings}
+        run["sha256"] = _digest(run)
+        with replacing(self.folder / _RUN) as (temporary,):
+            temporary.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+
+    def check_place(self) -> None:
+        """Raise where no checkpoint could be written, or something else lies; better now than when there is something
+        to lose."""
+        others = sorted(path.name for path in self._inside() if not self._is_ours(path))
+        if others:
+            raise FileExistsError(
+                f"{self.folder} holds {others[0]!r}, which is no checkpoint: name another folder (checkpoints)."
+            )
+        trial, is_new = self.folder / f".new-{uuid.uuid4().hex}", not self.folder.exists()
+        try:
+            trial.mkdir(parents=True)
+            trial.rmdir()
+            if is_new:
+                self.folder.rmdir()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise OSError(f"no checkpoints can be written to {self.folder} ({reason}): name another folder.") from error
+
+    def remove(self) -> None:
+        """Remove what was written here, and the folder if nothing else is in it."""
+        for path in sorted(self._inside(), key=lambda path: path.name == _RUN):  # last what tells whose the others are
+            if self._is_ours(path):
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds something that came while training went on
+            self.folder.rmdir()
+
+    def _inside(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
+
+    def _is_ours(self, path: Path) -> bool:
+        """Whether something in the folder is of the kind that is written there: by its name and what it holds."""
+        if path.is_symlink():
+            return False
+        if not path.is_dir():
+            return path.name == _RUN or _BEGUN.fullmatch(path.name) is not None
+        named = _BEGUN.fullmatch(path.name) or (_NAME.fullmatch(path.name) and (self.folder / _RUN).is_file())
+        return bool(named) and {one.name for one in path.iterdir()} <= {_STATE, _PROGRESS}
+
+    def save(self, training: Training, place: Place) -> None:
+        """Write the state of training."""
+        tensors, numbers = _state(training)
+        data = safetensors.torch.save(tensors)
+        progress = {**vars(place), "numbers": numbers, "sha256": hashlib.sha256(data).hexdigest()}
+        final = self.folder / f"step-{place.step:08d}"
+        new = self.folder / f".new-{uuid.uuid4().hex}"
+        new.mkdir(parents=True)
+        try:
+            for name, content in ((_STATE, data), (_PROGRESS, json.dumps(progress).encode())):
+                with (new / name).open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            if final.exists() and self._is_ours(final):
+                shutil.rmtree(final, ignore_errors=True)  # a damaged one of an earlier run
+            os.rename(new, final)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        for old in self._stored()[_KEPT:]:
+            shutil.rmtree(old, ignore_errors=True)
+        for left in self._inside():
+            if _BEGUN.fullmatch(left.name) and left.is_dir() and self._is_ours(left):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def last(self) -> bytes:
+        """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
+        stored = self._stored()
+        for folder, before in zip(stored, [*stored, None][1:], strict=True):
+            try:
+                progress, data = (folder / _PROGRESS).read_bytes(), (folder / _STATE).read_bytes()
+                if json.loads(progress)["sha256"] == hashlib.sha256(data).hexdigest():
+                    return len(progress).to_bytes(8, "big") + progress + data
+            except (OSError, ValueError, KeyError, TypeError):
+                pass
+            then = "beginning anew" if before is None else "going on from the checkpoint before it"
+            warnings.warn(f"{folder} is damaged: {then}.", stacklevel=2)
+        return b""
+
+    def _stored(self) -> list[Path]:
+        """The checkpoints, last first."""
+        found = [path for path in self._inside() if _NAME.fullmatch(path.name) and self._is_ours(path)]
+        return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
+
+
+def restore(training: Training, data: bytes, folder: Path | None = None) -> Place:
+    """Bring a training that has not begun to where a checkpoint was written.  folder: where it was found."""
+    if not data:
+        return Place()
+    length = int.from_bytes(data[:8], "big")
+    progress = json.loads(data[8 : 8 + length])
+    try:
+        _restore(training, safetensors.torch.load(data[8 + length :]), progress["numbers"])
+        return Place(**{name: progress[name] for name in vars(Place())})
+    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the checkpoint in {folder} does not fit this training: name another folder, or remove it."
+        ) from error
+
+
+def _digest(run: dict[str, Any]) -> str:
+    """A checksum of what was decided."""
+    parts = [run["task"], run["settings"]]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that changes from step to step: tensors and numbers."""
+    tensors = {f"module.{name}": value for name, value in training.module.state_dict().items()}
+    if training.average is not None:
+        tensors |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
+    numbers: dict[str, Any] = {}
+    for parameter, entries in training.optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            (tensors if isinstance(value, Tensor) else numbers)[f"optimizer.{parameter}.{name}"] = value
+    if isinstance(training.means, Running):
+        total = torch.as_tensor(training.means.total)
+        if total.numel() == 1:  # of NumPy's kind or torch's: a number goes with both
+            numbers["means.total"] = total.item()
+        else:
+            tensors["means.total"] = total
+        numbers["means.weight"] = float(training.means.weight)
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
+
+
+def _restore(training: Training, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    def part(name: str, given: dict[str, Any]) -> dict[str, Any]:
+        return {key.removeprefix(name): value for key, value in given.items() if key.startswith(name)}
+
+    training.module.load_state_dict(part("module.", tensors))
+    if training.average is not None:
+        training.average.load_state_dict(part("average.", tensors))
+    entries: dict[int, dict[str, Any]] = {}
+    for key, value in (part("optimizer.", tensors) | part("optimizer.", numbers)).items():
+        number, name = key.split(".", 1)
+        entries.setdefault(int(number), {})[name] = value
+    training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
+    if isinstance(training.means, Running):
+        training.means.total = tensors["means.total"] if "means.total" in tensors else numbers["means.total"]
+        training.means.weight = numbers["means.weight"]

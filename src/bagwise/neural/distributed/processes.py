@@ -1,0 +1,167 @@
+"""The processes that train one network together, as torchrun starts them; or one alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from bagwise.utils.typing import Floats
+
+_STEP, _WORK = timedelta(minutes=30), timedelta(days=30)  # how long the others may take for a step, and for a share
+
+
+def short(value: Any) -> str:
+    """A value in a sentence."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+class LostError(RuntimeError):
+    """Other processes are gone, or out of reach: what happened, happened to them."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together.  rank: its number.  world: how many there are.
+
+    patient: the same processes, who wait much longer for each other; None for no longer than in a step.
+
+    >>> Ranks().share({"seed": 3})
+    {'seed': 3}
+    """
+
+    rank: int = 0
+    world: int = 1
+    patient: dist.ProcessGroup | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that decides, writes and speaks for all."""
+        return self.rank == 0
+
+    def share(self, value: Any) -> Any:
+        """The leading process's value, which is plain data for JSON; the others wait until it has one."""
+        return json.loads(self.share_bytes(json.dumps(value).encode())) if self.world > 1 else value
+
+    def share_bytes(self, data: bytes) -> bytes:
+        """The leading process's bytes."""
+        if self.world == 1:
+            return data
+        length = torch.tensor([len(data)])
+        dist.broadcast(length, src=0, group=self.patient)
+        sent = torch.empty(int(length), dtype=torch.uint8)
+        if self.leads:
+            sent.copy_(torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy()))
+        dist.broadcast(sent, src=0, group=self.patient)
+        return sent.numpy().tobytes()
+
+    def agree(self, facts: dict[str, Any]) -> None:
+        """Raise unless the leading process has the same facts, which are plain data for JSON."""
+        leading, mine = self.share(facts), json.loads(json.dumps(facts))
+        for name in mine:
+            if leading.get(name) != mine[name]:
+                raise ValueError(
+                    f"{name} of process {self.rank} is {short(mine[name])}, that of the leading process "
+                    f"{short(leading.get(name))}: start all with the same options, on the same bags."
+                )
+
+    def total(self, numbers: Floats) -> Floats:
+        """Numbers added up over all processes, in place."""
+        if self.world > 1:
+            dist.all_reduce(torch.from_numpy(numbers))
+        return numbers
+
+    def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+        """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
+        both = _Sum.apply(torch.cat([total.reshape(-1), total.new_tensor([rows])]))
+        return both[:-1].reshape(total.shape), both[-1].detach()
+
+    def copies(self, module: nn.Module) -> nn.Module:
+        """The module with the leading process's weights, whose derivatives are the mean over all processes."""
+        return (
+            module
+            if self.world == 1
+            else DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
+        )
+
+
+@contextmanager
+def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> Iterator[Ranks]:
+    """The processes that torchrun started with this one; where it did not, this process alone.
+
+    step: how long the others may take for a step. Where one is gone, the rest find out at once and raise `LostError`.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        yield Ranks()
+        return
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    whole = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = dist.PrefixStore(f"bagwise/{os.environ['TORCHELASTIC_RUN_ID']}", whole)  # runs may share one
+    backend = "nccl" if device is not None and device.type == "cuda" else "gloo"
+    try:
+        dist.init_process_group(backend, store=meet(store, rank, world), rank=rank, world_size=world, timeout=step)
+        yield Ranks(rank, world, dist.new_group(timeout=_WORK, backend="gloo"))
+    except RuntimeError as error:
+        if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
+            raise
+        raise LostError(
+            f"process {rank} of {world} lost touch with the others: they say why, or their machines were stopped."
+        ) from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def meet(store: dist.Store, rank: int, world: int, *, seconds: float = 600) -> dist.Store:
+    """A part of torchrun's store that holds nothing yet, the same for all processes started together.
+
+    After a restart the store still holds the addresses of processes that are gone, and who reads one waits for them
+    for ever. So the leading process invents a name, waits until all have read it, takes it away again, and says so:
+    a name that can be read is one that all are about to agree on, wherever the processes before were stopped.
+    """
+    name, deadline = uuid.uuid4().hex, time.monotonic() + seconds
+    if rank == 0:
+        store.set("name", name)
+    while not store.check([f"{name}/all"]):
+        if rank == 0:
+            if all(store.check([f"{name}/{other}"]) for other in range(1, world)):
+                store.set("name", "")
+                store.set(f"{name}/all", "")
+        elif store.check(["name"]) and (read := store.get("name").decode()):
+            name = read
+            store.set(f"{name}/{rank}", "")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"process {rank} of {world} waited {seconds:.0f} seconds for the others: start all.")
+        time.sleep(0.02)
+    return dist.PrefixStore(name, store)
+
+
+class _Sum(torch.autograd.Function):
+    """Adds up over processes; since every process's loss reads the sum, so do the derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        """The sum, the same in every process."""
+        total = value.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """What all processes' losses gain from this one's value."""
+        total = gradients[0].clone()
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,170 @@
+"""A page as data, and as one HTML file that needs nothing else: no network, no script, no font."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import bagwise
+from bagwise.utils.files import replacing
+
+_HERE = Path(__file__).parent
+GOOD, UNSURE, POOR = "good", "unsure", "poor"
+"""What a verdict can be; pages say it in words, too."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph. warning: set off, since a reader must not miss it."""
+
+    text: str
+    warning: bool = False
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list of sentences."""
+
+    items: Sequence[str]
+    kind: str = "bullets"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to be copied."""
+
+    text: str
+    kind: str = "code"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns; the first column names its row.
+
+    caption: what it shows.  align: a letter per column, l or r.  folded: shown only when asked for.
+    """
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str = ""
+    folded: bool = False
+    kind: str = "table"
+
+    def side(self, column: int) -> str:
+        """The side a column is set to: numbers go right."""
+        return self.align[column] if column < len(self.align) else "l" if column == 0 else "r"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: drawn, captioned, and told in words for those who do not see it.
+
+    svg: as `svg.inline` made it.  caption: how to read it.  table: its numbers.
+    """
+
+    svg: Markup
+    caption: str
+    table: Table | None = None
+    kind: str = "picture"
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Figures side by side where there is room."""
+
+    pictures: Sequence[Picture]
+    kind: str = "pictures"
+
+
+Part = Text | Bullets | Code | Table | Pictures
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it. name: for links to it."""
+
+    name: str
+    title: str
+    parts: Sequence[Part]
+
+
+@dataclass(frozen=True)
+class Page:
+    """All of a page: the verdict first.
+
+    title: of the page.  subject: what it is about, in a few words.  standing: one of good, unsure, poor.
+    headline: the verdict in a sentence.  remarks: what else a reader should know at once.
+    """
+
+    title: str
+    subject: str
+    standing: str
+    headline: str
+    remarks: Sequence[str]
+    sections: Sequence[Section]
+
+    @property
+    def html(self) -> str:
+        """The whole file. The same page gives the same text."""
+        return _environment().get_template("page.html.jinja").render(page=self, version=bagwise.__version__)
+
+
+def write(html: str, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Write a page, whole or not at all; force: replace a file that is there."""
+    place = Path(path)
+    if place.is_dir():
+        raise IsADirectoryError(f"{place} is a folder: name a file for the page.")
+    if place.exists() and not force:
+        raise FileExistsError(f"{place} exists already: choose another place, or force it to be replaced.")
+    with replacing(place) as (temporary,):
+        temporary.write_text(html, encoding="utf-8", newline="\n")
+    return place
+
+
+def clean(value: Any) -> Any:
+    """Text without letters that no page can hold, such as control characters in the name of a column.
+
+    >>> clean("a" + chr(0) + "b" + chr(10) + "c")
+    'a�b c'
+    """
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "".join(_shown(letter) for letter in value)
+
+
+def _shown(letter: str) -> str:
+    if letter in "\t\n\r":
+        return " "
+    code = ord(letter)
+    unfit = unicodedata.category(letter) in ("Cc", "Cs") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    return "�" if unfit else letter
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=clean,
+    )
+    environment.globals["css"] = Markup((_HERE / "page.css").read_text(encoding="utf-8"))
+    environment.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.splitlines())
+    environment.globals["standings"] = {
+        GOOD: "Looks good",
+        UNSURE: "Read with care",
+        POOR: "Does not look good",
+    }
+    return environment

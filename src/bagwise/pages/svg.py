@@ -1,0 +1,174 @@
+"""Matplotlib's figures as SVG inside a page: its colours, its font, ids of their own, and the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib.style
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from bagwise.experiments.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY
+from bagwise.pages.page import clean
+
+GREY, GRID, PAPER = "#737373", "#b0b0b0", "#ffffff"
+_VARIABLES = {
+    BLACK: "ink",
+    PAPER: "paper",
+    GRID: "grid",
+    GREY: "grey",
+    BLUE: "blue",
+    ORANGE: "orange",
+    SKY: "sky",
+    GREEN: "green",
+    RED: "red",
+    PURPLE: "purple",
+}
+"""Colours to draw with, and the page's variables that take their places, so that figures follow light and dark."""
+
+_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # a column may be called $x$
+    "axes.unicode_minus": True,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with Matplotlib: the same layout everywhere
+    "font.size": 9.5,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.5,
+    "legend.fontsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": BLACK,
+    "ytick.labelcolor": BLACK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bagwise",
+}
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_DECIMALS = re.compile(r"-?\d+\.\d{3,}")
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib set up for pages: while figures are made as well as while they are written."""
+    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+        # Letters that Matplotlib's font lacks are drawn by the reader's.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        yield
+
+
+def inline(draw: Callable[[], Figure], *, name: str, title: str, description: str) -> Markup:
+    """The figure as an element of a page.
+
+    draw: makes the figure.  name: for its ids, one of its own on the page.  title: what it shows.  description: what
+    there is to be seen, with the main numbers, for those who do not see it.
+    """
+    name = f"figure-{name}"
+    with style():
+        buffer = io.StringIO()
+        draw().savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    root = _parsed(buffer.getvalue())
+    _number_ids(root, name)
+    for element in root.iter():
+        _restyle(element)
+    for group in root.iter("g"):
+        _hoist(group)
+    for attribute in ("width", "height", "version"):
+        root.attrib.pop(attribute, None)
+    root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-description"}
+    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
+        element = ElementTree.Element(tag, {"id": f"{name}-{'description' if place else tag}"})
+        element.text = clean(text)
+        root.insert(place, element)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))  # the text in it is escaped
+
+
+def _parsed(text: str) -> ElementTree.Element:
+    """The SVG without what only files need: namespaces, metadata and a style sheet that would reach the whole page."""
+    root = ElementTree.fromstring(text)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        element.attrib = {_local(key): value for key, value in element.attrib.items()}
+        element.tail = None
+        if element.tag != "text":
+            element.text = None
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in ("metadata", "style") or (child.tag == "defs" and _is_style(child)):
+                parent.remove(child)
+    return root
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _is_style(defs: Any) -> bool:
+    return [child.tag for child in defs] == ["style"]
+
+
+def _number_ids(root: ElementTree.Element, name: str) -> None:
+    """Ids that are referred to, numbered under the figure's name: those of two figures on a page must differ."""
+    used = [value.removeprefix("#") for element in root.iter() for key, value in element.items() if key == "href"]
+    used += [
+        found for element in root.iter() for value in element.attrib.values() for found in _REFERENCE.findall(value)
+    ]
+    names = {old: f"{name}-{number}" for number, old in enumerate(dict.fromkeys(used))}
+    for element in root.iter():
+        old = element.attrib.pop("id", None)
+        if old in names:
+            element.set("id", names[old])
+        for key, value in element.items():
+            if key == "href":
+                element.set(key, f"#{names[value.removeprefix('#')]}")
+            elif "url(#" in value:
+                element.set(key, _REFERENCE.sub(lambda match: f"url(#{names[match[1]]})", value))
+
+
+def _restyle(element: ElementTree.Element) -> None:
+    """Colours as variables of the page, its font, and no more decimals than can be seen."""
+    for key, value in element.items():
+        if key in ("id", "href"):
+            continue
+        if key in ("style", "fill", "stroke"):
+            value = _COLOUR.sub(_variable, value)
+        value = _DECIMALS.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
+        element.set(key, value)
+    if "fill" in element.attrib and "var(" in element.attrib["fill"]:  # attributes know no variables
+        element.set("style", f"fill: {element.attrib.pop('fill')}")
+    if element.tag == "text":
+        rules = [rule.strip() for rule in element.get("style", "").split(";")]
+        element.set("style", "; ".join(rule for rule in rules if not rule.startswith("font-family")))
+        if element.get("transform", "").startswith("rotate(-0 "):
+            del element.attrib["transform"]
+
+
+def _variable(match: re.Match[str]) -> str:
+    for colour, variable in _VARIABLES.items():
+        if colour.lower() == match[0]:
+            return f"var(--{variable})"
+    return match[0]
+
+
+def _hoist(group: ElementTree.Element) -> None:
+    """One style for a group of marks that share it: there may be thousands."""
+    styles = {child.get("style") for child in group}
+    if len(group) > 1 and len(styles) == 1 and None not in styles and all(child.tag == "use" for child in group):
+        group.set("style", str(styles.pop()))
+        for child in group:
+            del child.attrib["style"]

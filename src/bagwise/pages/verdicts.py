@@ -1,0 +1,145 @@
+"""Verdicts in plain words, from numbers and their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bagwise.evaluation import Curve, Estimate
+from bagwise.pages.page import GOOD, POOR, UNSURE
+from bagwise.tables import doubt_of
+
+_FEW = 30  # bags below which intervals are rough
+_WIDE = 0.2  # an AUC's interval that is wider says little about how well a model ranks
+_FAR = 4.0  # standard errors by which a mean prediction is plainly off
+
+
+def interval(found: Mapping[str, float] | Estimate, digits: int = 2, *, signed: bool = False) -> str:
+    """A value with its interval.
+
+    >>> interval({"value": 0.777, "low": 0.76, "high": 0.8})
+    '0.78 [0.76, 0.80]'
+    """
+    value, low, high = _parts(found)
+    sign = "+" if signed else ""
+    return f"{value:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]".replace("-", "−")
+
+
+def _parts(found: Mapping[str, float] | Estimate) -> tuple[float, float, float]:
+    if isinstance(found, Estimate):
+        return found.value, found.low, found.high
+    return found["value"], found["low"], found["high"]
+
+
+def standing(
+    facts: Mapping[str, Any], guess: Mapping[str, float], gain: Mapping[str, Estimate] | None = None
+) -> tuple[str, str]:
+    """How good a model is, in a word and a sentence, from the figures of its evaluation.
+
+    guess: accuracy and Brier score of the constant guess.  gain: over it, paired; None where only intervals are known.
+    The word is a good one only if accuracy or Brier score are clearly better than the constant guess's, by bags enough
+    to tell.
+    """
+    bags = f"{facts['bags']:,} bags"
+    if gain is None:
+        accuracy, brier = _parts(facts["accuracy"]), _parts(facts["brier"])
+        better = accuracy[1] > guess["accuracy"] or brier[2] < guess["brier"]
+        worse = accuracy[2] < guess["accuracy"]
+    else:
+        better, worse = beats(gain), gain["accuracy"].high < 0
+    clearly = GOOD if better and enough(facts) else UNSURE
+    than = "" if better else ", but it is not clearly better than one guess for all rows"
+    if facts.get("auc") is None:
+        right = f"This model is right on a share of {interval(facts['accuracy'])} of the rows{than}."
+        return POOR if worse and not better else clearly, right
+    value, low, high = _parts(facts["auc"])
+    shown = f"AUC {interval(facts['auc'])}"
+    if low <= 0.5 <= high:
+        return UNSURE, f"Whether this model ranks rows better than chance, {bags} are too few to tell ({shown})."
+    if high < 0.5:
+        return POOR, f"This model ranks rows worse than chance ({shown}): something is the wrong way round."
+    if high - low > _WIDE:
+        return UNSURE, f"This model ranks rows better than chance ({shown}); how well, {bags} are too few to tell."
+    how = "very well" if value >= 0.9 else "well" if value >= 0.75 else "fairly well" if value >= 0.65 else ""
+    if not how:
+        return UNSURE, f"This model ranks rows a little better than chance ({shown})."
+    return clearly, f"This model ranks rows {how} ({shown}){than}."
+
+
+def enough(facts: Mapping[str, Any]) -> bool:
+    """Whether bags are enough for intervals to be what they say."""
+    return facts["bags"] >= _FEW
+
+
+def beats(gain: Mapping[str, Estimate]) -> bool:
+    """Whether accuracy or Brier score is clearly better than the constant guess's; gain: over it, paired."""
+    return gain["accuracy"].low > 0 or gain["brier"].high < 0
+
+
+def gains(gain: Mapping[str, Estimate], guess: float) -> list[str]:
+    """What a model is worth beside the constant guess; guess: that one's Brier score."""
+    more = _scaled(gain["accuracy"], 100)
+    if more["low"] > 0:
+        remarks = [f"It is right more often than the constant guess, by {interval(more, 1)} points."]
+    elif more["high"] < 0:
+        remarks = [f"It is right less often than the constant guess, by {interval(_scaled(more, -1), 1)} points."]
+    else:
+        points = interval(more, 1, signed=True)
+        remarks = [f"Whether it is right more often than the constant guess cannot be told ({points} points)."]
+    if guess > 0:
+        larger = _scaled(gain["brier"], 100 / guess)
+        if larger["high"] < 0:
+            remarks.append(f"Its square error is {_percent(_scaled(larger, -1))} smaller than the constant guess's.")
+        elif larger["low"] > 0:
+            remarks.append(f"Its square error is {_percent(larger)} larger than the constant guess's.")
+        else:
+            remarks.append("Its square error cannot be told apart from the constant guess's.")
+    return remarks
+
+
+def _scaled(found: Mapping[str, float] | Estimate, factor: float) -> dict[str, float]:
+    value, low, high = (factor * part for part in _parts(found))
+    return {"value": value, "low": min(low, high), "high": max(low, high)}
+
+
+def _percent(found: Mapping[str, float]) -> str:
+    return f"{found['value']:.0f}% [{found['low']:.0f}%, {found['high']:.0f}%]"
+
+
+def calibrated(curve: Curve) -> str:
+    """Whether probabilities can be taken at their word."""
+    groups = len(curve.x)
+    inside = int(((curve.y_low <= curve.x) & (curve.x <= curve.y_high)).sum())
+    width = float((curve.y_high - curve.y_low).mean())
+    held = f"in {inside} of {groups} groups of rows the interval of the rate of positives holds the mean prediction"
+    if groups - inside > max(1, groups // 5):
+        return f"Its probabilities are off: {held} only."
+    if width > _WIDE:
+        return f"Whether its probabilities are right can hardly be told: {held}, but intervals are {width:.2f} wide."
+    return f"Its probabilities fit the reports: {held}."
+
+
+def off_level(predicted: float, reported: float, error: float) -> str | None:
+    """What to say if the mean prediction is not what the bags report; error: the difference's standard error."""
+    if abs(predicted - reported) <= _FAR * error:
+        return None
+    way = "high" if predicted > reported else "low"
+    return f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
+
+
+def cautions(facts: Mapping[str, Any], diagnosis: Any = None) -> list[str]:
+    """Why the numbers may mislead."""
+    found = []
+    if doubt_of(dict(facts)) is None and diagnosis is not None and not diagnosis.random:
+        found.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
+    if not enough(facts):
+        found.append(f"With {facts['bags']} bags the intervals themselves are rough: {_FEW} or more are better.")
+    return found
+
+
+def explained(share: float) -> str:
+    """What bags that are grouped by features do tell."""
+    return (
+        f"What such bags can tell: its mean predictions explain {max(share, 0):.0%} of the variation of the reported "
+        "proportions between bags."
+    )

@@ -1,0 +1,266 @@
+"""The data holder's side: a table with labels becomes events without them, and reports of bags."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ibis
+import numpy as np
+import pyarrow as pa
+
+from bagwise.privacy.mechanism import Budget, budget_for
+from bagwise.privacy.releasing import publish, record, warn_of_selection
+from bagwise.tables.bag_table import is_reserved
+from bagwise.tables.checksums import md5
+from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep, write_parquet
+from bagwise.tables.sources import read
+from bagwise.utils.files import replacing
+from bagwise.utils.parameters import check_whole
+from bagwise.utils.text import number_of
+
+BAG = "bag"
+EVENTS, REPORTS = "events.parquet", "reports.parquet"
+_ORDER, _LINE = "bagwise_order", "bagwise_line"
+_SAID = ("size", "count", "suppressed")
+_SAID_OF_NOISE = ("noise_variance", "epsilon", "delta", "mechanism", "threshold")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What was written.  withheld: bags without a report, and their rows.  budget: what noise cost, None without."""
+
+    events: Path
+    reports: Path
+    keys: tuple[str, ...]
+    rows: int
+    bags: int
+    smallest: int
+    largest: int
+    withheld: int
+    withheld_rows: int
+    classes: tuple[str, ...] | None
+    budget: Budget | None = None
+    threshold: float | None = None
+
+    def __str__(self) -> str:
+        why = "too small" if self.threshold is None else "too small or report less than the threshold"
+        left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
+        spent = "" if self.budget is None else f" Spent: {self.budget}"
+        sizes = f"{self.smallest:,} to {self.largest:,} rows"
+        if self.smallest == self.largest:
+            sizes = number_of(self.largest, "row")
+        return (
+            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {sizes}; key: "
+            f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
+        )
+
+
+def put_in_bags(
+    source: Any,
+    folder: str | os.PathLike[str],
+    *,
+    label: str,
+    size: int | None = None,
+    by: Sequence[str] = (),
+    min_size: int = 2,
+    positive: str | None = None,
+    classes: Sequence[str] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    threshold: float | None = None,
+    random_state: int | None = None,
+    connection: Any = None,
+) -> Held:
+    """Write `events.parquet`, which has no labels, and `reports.parquet`, one line per bag, into `folder`.
+
+    source: a table with individual labels, anything that `read` takes.  label: its column of labels, of two values (0
+        and 1, false and true, or any two with `positive` naming one) or more, which become classes.
+    size: rows per bag: every group, or the whole table, is dealt at random into bags of `size` rows or a few more.
+    by: columns to group by. Without `size`, a group is a bag.
+    min_size: bags with fewer rows get no report: their line says `suppressed` and has no count.
+    classes: the labels that may occur; by default those that do, which with noise must not show.
+    epsilon, delta, threshold: as in `bagwise.privacy.release`: counts with noise, and columns that say what was spent.
+        Exact counts are then in no file.
+    random_state: a number deals the same bags to the same file again, and lets anyone who tries numbers until the
+        result is the same undo the shuffling of the rows, which gives labels away where their order tells them; so none
+        goes with noise. None draws a secret one. Noise is always secret.
+    """
+    if size is None and not by:
+        raise ValueError("say how bags are made: by their size, by columns to group by, or both.")
+    if size is not None and size < 1:
+        raise ValueError(f"size must be at least 1, got {size}.")
+    if min_size < 1:
+        raise ValueError(f"min_size must be at least 1, got {min_size}.")
+    if epsilon is None and (delta is not None or threshold is not None):
+        raise ValueError(f"{'threshold' if delta is None else 'delta'} belongs to noised counts: give epsilon, too.")
+    if epsilon is not None and random_state is not None:
+        raise ValueError(
+            "random_state does not go with epsilon: whoever tries numbers finds it, and with it the order of the rows, "
+            "which may tell the labels that noise is to protect; leave it out."
+        )
+    if random_state is not None:
+        check_whole(random_state, "random_state", least=0)
+    if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
+        raise ValueError("classes must be two labels or more, each named once, and go without positive.")
+    # Before the work: what is wrong with the budget, and that OpenDP is there.
+    budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
+    own = connection if connection is not None else connect(ordered=True)
+    table = read(source, own, what="the table with labels")
+    if not is_duckdb(own):
+        raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
+    _check_columns(table, label, by, size)
+    _check_keys(by, _SAID if budget is None else _SAID + _SAID_OF_NOISE)
+    salt = secrets.token_hex(16) if random_state is None else str(random_state)
+    rows = keep(_dealt(table, by, size, salt), own)
+    names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
+    keys = (*by, *((BAG,) if size is not None else ()))
+    _check_keys(by, _count_columns(names))
+    reports = keep(_reports(rows, keys, label, names, values, min_size), own)
+    if budget is not None:
+        reports = _noised(reports, names, budget, threshold, min_size, own)
+    folder = Path(folder)
+    with replacing(folder / EVENTS, folder / REPORTS) as (events_path, reports_path):
+        # Rows in their old order could tell labels, where the table was sorted by them.
+        write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
+        write_parquet(reports.order_by(list(keys)), reports_path, own)
+        found = execute(
+            reports.agg(
+                rows=ibis._["size"].sum(),
+                bags=(~ibis._.suppressed).sum(),
+                smallest=ibis._["size"].min(where=~ibis._.suppressed),
+                largest=ibis._["size"].max(where=~ibis._.suppressed),
+                withheld=ibis._.suppressed.sum(),
+                withheld_rows=ibis._["size"].sum(where=ibis._.suppressed).fill_null(0),
+            ),
+            own,
+        )
+        if not found["bags"]:
+            raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
+    place = (folder / EVENTS, folder / REPORTS)
+    return Held(*place, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
+
+
+def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None) -> None:
+    for name in (label, *by):
+        if name not in table.columns:
+            raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
+    reserved = [name for name in table.columns if is_reserved(name)]
+    if reserved:
+        raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
+    if label in by:
+        raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
+    taken = [name for name in table.columns if size is not None and name.lower() == BAG]
+    if taken:
+        raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
+
+
+def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
+    """Raise where a key would have the name of one of these columns of the reports."""
+    clash = [name for name in by if name.lower() in {column.lower() for column in columns}]
+    if clash:
+        raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
+
+
+def _dealt(table: Any, by: Sequence[str], size: int | None, salt: str) -> Any:
+    """The rows with the key of their bag, and a column to shuffle them by."""
+    numbered = table.mutate(bagwise_row=ibis.row_number())
+    drawn = md5(ibis.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
+    rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
+    if size is None:
+        return rows
+    groups = list(by) or None
+    dealt = rows.mutate(
+        bagwise_place=ibis.row_number().over(group_by=groups, order_by=_ORDER),
+        bagwise_rows=ibis._.count().over(group_by=groups),
+    )
+    bags = ibis.greatest(dealt.bagwise_rows // size, 1)
+    return dealt.mutate(**{BAG: dealt.bagwise_place % bags}).drop("bagwise_place", "bagwise_rows")
+
+
+def classes_of(
+    rows: Any, label: str, positive: str | None, given: Sequence[str] | None, connection: Any, *, noised: bool
+) -> tuple[tuple[str, ...] | None, list[str]]:
+    """Names of the classes, None for two; and the values to count, as text."""
+    column = rows[label]
+    missing = execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
+    if missing:
+        raise ValueError(f"column {label!r} is empty in {number_of(missing, 'row')}: every row needs a label.")
+    text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
+    values = fetch(text, connection).column("value").to_pylist()
+    if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
+        many = "more than 1,000" if len(values) > 1000 else len(values)
+        raise ValueError(
+            f"column {label!r} has {many} values: labels must be classes; name them if they are (classes)."
+        )
+    if given is not None:
+        others = [value for value in values if value not in given]
+        if others:
+            raise ValueError(f"column {label!r} has the value {others[0]!r}, which is not among the classes.")
+        return tuple(given), list(given)
+    if len(values) < 2 and not noised:
+        raise ValueError(f"column {label!r} has one value only: there is nothing to learn.")
+    if positive is not None:
+        if positive not in values and column.type().is_boolean():
+            raise ValueError(
+                f"column {label!r} was read as truth values, false and true: name one of them as positive, or none."
+            )
+        if positive not in values:
+            raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
+        return None, [positive]
+    if set(values) <= {"0", "1", "0.0", "1.0", "false", "true", "False", "True"}:
+        return None, [value for value in values if value.lower() in ("1", "1.0", "true")] or ["1"]
+    if len(values) == 2:
+        raise ValueError(f"column {label!r} has the values {values[0]} and {values[1]}: say which one is positive.")
+    if noised:
+        raise ValueError(
+            f"column {label!r} is not 0 and 1: with noise, which cannot hide which labels occur, name the classes that "
+            "may (or the positive one)."
+        )
+    return tuple(values), values
+
+
+def _reports(
+    rows: Any, keys: Sequence[str], label: str, classes: tuple[str, ...] | None, values: list[str], min_size: int
+) -> Any:
+    text = rows[label].cast("string")
+    names = _count_columns(classes)
+    counts = {name: (text == value).sum() for name, value in zip(names, values, strict=True)}
+    reports = rows.group_by(list(keys)).agg(size=ibis._.count(), **counts)
+    small = reports["size"] < min_size
+    shown = {name: small.ifelse(ibis.null("int64"), reports[name].cast("int64")) for name in names}
+    return reports.select(*keys, "size", **shown, suppressed=small)
+
+
+def _count_columns(classes: tuple[str, ...] | None) -> list[str]:
+    return ["count"] if classes is None else [f"count_{name}" for name in classes]
+
+
+def _noised(
+    reports: Any,
+    classes: tuple[str, ...] | None,
+    budget: Budget,
+    threshold: float | None,
+    min_size: int,
+    connection: Any,
+) -> Any:
+    """The reports with noise on their counts. Sizes and counts alone come into memory: a few numbers per bag."""
+    names = _count_columns(classes)
+    lines = keep(reports.mutate(**{_LINE: ibis.row_number()}), connection)
+    exact = fetch(lines.select(_LINE, "size", *names), connection)
+    size = exact.column("size").to_numpy()
+    counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
+    counts = counts if classes is not None else counts[:, 0]
+    noised, shown = publish(counts, size, budget, min_size=min_size, threshold=threshold)
+    warn_of_selection(shown, size >= min_size, threshold, stacklevel=4)
+    columns = noised.T if classes is not None else noised[None]
+    drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, columns, strict=True)}
+    told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
+    told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
+    variance = told.suppressed.ifelse(ibis.null("float64"), ibis.literal(budget.noise_variance))
+    said = {name: ibis.literal(value) for name, value in record(budget, threshold).items()}
+    return keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)

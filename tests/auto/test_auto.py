@@ -1,0 +1,472 @@
+"""Choosing among families without labels."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bagwise as bw
+from bagwise.auto import BagAutoClassifier, budget, default_candidates, estimator, search
+from bagwise.auto.trials import Problem, choose, score, stack_weights, weighted
+from bagwise.bags import Bags
+from bagwise.base import BagClassifier, NumericFeatures
+from bagwise.boosting.parallel import side_by_side
+from bagwise.boosting.rows import InMemory
+from bagwise.folds import folds_of
+from bagwise.utils import deadline
+
+TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 40}
+
+
+def candidates():
+    return {"boosting": bw.BagBoostingClassifier(**TREES), "ridge": bw.BagRidgeClassifier()}
+
+
+def linear_rows(n, rng):
+    """Many features that matter a little each: a plane is one thing to learn, its steps are many."""
+    X = rng.normal(size=(n, 12))
+    return X, (rng.random(n) < np.clip(0.5 + X @ np.tile([0.08, -0.08], 6), 0, 1)).astype(int)
+
+
+def crossed_rows(n, rng):
+    X = rng.uniform(-1, 1, size=(n, 2))
+    return X, (X[:, 0] * X[:, 1] > 0).astype(int)
+
+
+class Constant(NumericFeatures, BagClassifier):
+    """Predicts one number for everyone."""
+
+    def __init__(self, value=0.5):
+        self.value = value
+
+    def _fit_bags(self, X, bags):
+        self.fitted_ = True
+
+    def _predict_mean(self, X):
+        return np.full(len(X), self.value)
+
+
+class Broken(Constant):
+    """Cannot be fitted."""
+
+    def _fit_bags(self, X, bags):
+        raise RuntimeError("it never works.")
+
+
+@pytest.mark.parametrize(("rows", "chosen"), [(linear_rows, "ridge"), (crossed_rows, "boosting")])
+@pytest.mark.parametrize("size", [4, pytest.param(32, marks=pytest.mark.slow)])
+def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
+    X, y = rows(6400 if size == 4 else 12_800, np.random.default_rng(seed))  # 1,600 bags, or 400
+    ids = bw.random_bags(len(X), size, random_state=seed)
+    model = BagAutoClassifier(candidates=candidates(), random_state=seed).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == chosen
+    assert [line["candidate"] for line in model.trials_] == ["boosting", "ridge"]
+    assert model.best_risk_ == next(line["risk"] for line in model.trials_ if line["weight"] == 1)
+
+
+def test_intervals_hold_the_true_risk(seed):
+    """Candidates that are constants have a risk that is known: p(1 − p) + (p − c)²."""
+    rng = np.random.default_rng(seed)
+    covered, trials = 0, 200
+    for _ in range(trials):
+        y = (rng.random(2000) < 0.3).astype(int)
+        ids = bw.random_bags(2000, 20, random_state=rng)
+        model = BagAutoClassifier(candidates={"constant": Constant(0.5)}, random_state=rng)
+        line = model.fit(rng.normal(size=(2000, 1)), bw.aggregate(y, ids), bags=ids).trials_[0]
+        covered += line["low"] <= 0.25 <= line["high"]
+    from scipy.stats import binomtest
+
+    assert binomtest(covered, trials, 0.95, alternative="less").pvalue > 1e-6
+
+
+def test_the_chosen_candidate_is_refitted_on_all_bags():
+    X, y = linear_rows(3200, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 16, random_state=0)
+    y_bag = bw.aggregate(y, ids)
+    model = BagAutoClassifier(candidates={"ridge": bw.BagRidgeClassifier(random_state=1)}, random_state=0)
+    alone = bw.BagRidgeClassifier(random_state=1).fit(model.fit(X, y_bag, bags=ids).encoding_(X), y_bag, bags=ids)
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(model.encoding_(X)), rtol=1e-6)
+
+
+def test_a_stack_weighs_what_helps():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(12_800, 3))
+    y = (rng.random(len(X)) < np.clip(0.5 + 0.3 * np.sign(X[:, 0] * X[:, 1]) + 0.2 * X[:, 2], 0, 1)).astype(int)
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    model = BagAutoClassifier(candidates={**candidates(), "constant": Constant()}, stack=True, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    weight = {line["candidate"]: line["weight"] for line in model.trials_}
+    assert weight["constant"] == 0
+    assert weight["boosting"] > 0.3
+    assert sum(weight.values()) == pytest.approx(1)
+    assert len(model.models_) == sum(value > 0 for value in weight.values())
+
+
+def said(problem, deviations):
+    """Sums and means of predictions whose deviations √k(h̄ − E[h]) are given, bag by bag of the whole table."""
+    k = problem.bags.size[0]
+    sums = [(np.sqrt(k) * deviations[fold.held_out] + k * 0.5)[:, None] for fold in problem.folds]
+    return score(sums, [np.array([0.5])] * len(sums), problem)
+
+
+@pytest.fixture
+def problem():
+    rng = np.random.default_rng(0)
+    bags = Bags.from_rows(np.repeat(rng.random(400), 5), np.repeat(np.arange(400), 5))
+    return Problem(bags, folds_of(400, 2, rng), 0.01, 0.95)
+
+
+def test_stack_weights_find_the_mixture(problem):
+    rng = np.random.default_rng(1)
+    target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
+    noise = rng.normal(size=400)
+    trials = [said(problem, values) for values in (target + noise, target - noise, rng.normal(size=400))]
+    weights = stack_weights(trials, problem)
+    np.testing.assert_allclose(weights[:2], 0.5, atol=0.05)
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_the_trial_of_a_mean_is_that_of_mean_predictions(problem):
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(size=(2, 400))
+    mean = weighted([said(problem, first), said(problem, second)], np.array([0.25, 0.75]), problem)
+    assert mean.risk == pytest.approx(said(problem, 0.25 * first + 0.75 * second).risk)
+
+
+def test_the_first_is_kept_unless_another_is_clearly_better(problem):
+    rng = np.random.default_rng(1)
+    target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
+    noise = rng.normal(size=400)
+    first, near, far = (said(problem, target + size * noise) for size in (1.0, 0.999, 0.2))
+    assert choose({"first": first}) == "first"
+    assert choose({"first": first, "same": first}) == "first"
+    assert choose({"first": first, "near": near, "far": far}) == "far"
+    assert choose({"first": near, "worse": first}) == "first"
+
+
+@pytest.mark.parametrize(("errors", "name"), [(1.9, "first"), (2.1, "other")])
+def test_clearly_better_is_two_standard_errors(problem, errors, name):
+    losses = np.random.default_rng(1).random(400)
+    difference = np.tile([1.0, -1.0], 200)
+    difference += errors * difference.std(ddof=1) / np.sqrt(400)
+    first = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    other = replace(first, losses=losses - difference, risk=(losses - difference).mean())
+    assert choose({"first": first, "other": other}) == name
+
+
+def test_the_refit_is_the_candidate_alone():
+    X, y = crossed_rows(1600, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    y_bag = bw.aggregate(y, ids)
+    model = BagAutoClassifier(candidates=candidates(), random_state=7).fit(X, y_bag, bags=ids)
+    alone = candidates()[model.best_name_].set_params(random_state=7).fit(X, y_bag, bags=ids)
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X))
+
+
+class Clock:
+    """Time that passes where candidates say so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        for module in (deadline, budget, search, estimator):
+            monkeypatch.setattr(module, "time", self)
+
+    def monotonic(self):
+        return self.now
+
+
+class Slow(Constant):
+    """Takes as many seconds as `seconds` says of the rows in bags; may be stopped at any of them."""
+
+    def __init__(self, value=0.5, clock=None, seconds=None):
+        super().__init__(value)
+        self.clock = clock
+        self.seconds = seconds
+
+    def _fit_bags(self, X, bags):
+        for _ in range(round(self.seconds(bags.n_bagged))):
+            self.clock.now += 1
+            deadline.check_time()
+        self.bags_ = len(bags)
+
+    def __sklearn_clone__(self):
+        return Slow(self.value, self.clock, self.seconds)
+
+
+def slow_fit(monkeypatch, time_budget, **candidates):
+    """A fit of 200 bags of 80 rows each, 5 folds; candidates by what they predict and the seconds of a row."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    slow = {name: Slow(value, clock, lambda n, per=per: per * n) for name, (value, per) in candidates.items()}
+    model = BagAutoClassifier(candidates=slow, time_budget=time_budget, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    return model, clock.now, [line["note"] for line in model.trials_]
+
+
+def test_a_candidate_that_would_take_too_long_is_not_tried(monkeypatch):
+    """One of 1 s a row takes 16,000 s a fit, as fits to few rows show; one after it is quick, and tried."""
+    chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
+    model, seconds, notes = slow_fit(monkeypatch, 20_000, **chosen)
+    assert notes[0] == notes[2] == ""
+    needed, left = (int(number) for number in re.findall(r"about (\d+) s of the (\d+) s left", notes[1])[0])
+    assert needed == pytest.approx(16_000 * (0.8 + 1), rel=0.01)  # a fold of 4/5 of the bags, and the refit
+    assert 17_000 < left < 18_000  # what two small fits have left over
+    assert model.best_name_ == "last"
+    assert model.models_[0].bags_ == 200
+    assert seconds < 3_000
+
+
+def test_to_find_out_how_long_a_candidate_takes_costs_little(monkeypatch):
+    chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
+    model, seconds, notes = slow_fit(monkeypatch, 5_000, **chosen)
+    assert notes[0] == notes[2] == ""
+    assert notes[1].startswith("not tried: it would take too much of the")
+    assert model.best_name_ == "last"
+    assert seconds < 1_400
+
+
+def test_where_time_is_short_a_candidate_is_tried_on_fewer_folds(monkeypatch):
+    """12,800 s a fold, and 16,000 s the last fit: three folds leave the time for it, four would not."""
+    model, seconds, notes = slow_fit(monkeypatch, 60_000, first=(0.5, 0.001), long=(0.3, 1.0))
+    assert notes == ["", "on 3 of 5 folds: the time budget was spent"]
+    assert model.best_name_ == "long"
+    assert model.models_[0].bags_ == 200
+    assert 50_000 < seconds < 60_000
+
+
+def test_a_candidate_is_stopped_inside_its_fit(monkeypatch):
+    """What small fits did not show, since it takes long with all rows only."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    pair = {"first": Slow(0.5, clock, lambda n: 10), "late": Slow(0.3, clock, lambda n: 10 if n < 5000 else 1e6)}
+    model = BagAutoClassifier(candidates=pair, time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    assert model.trials_[1]["note"] == "stopped: the time budget was spent"
+    assert model.best_name_ == "first"
+    assert model.models_[0].bags_ == 200
+    assert clock.now <= 1000  # the refit of the first had its time left
+
+
+@pytest.mark.parametrize(
+    ("seconds", "note", "bags", "taken"),
+    [
+        (641, "on 3 of 5 folds: the time budget was spent", 200, 3 * 128 + 160),
+        (300, "on 1 of 5 folds: the time budget was spent", 200, 128 + 160),
+        (200, "fitted without the bags of one fold: the time budget was spent", 160, 1.1 * 200),
+        (50, "stopped: the time budget was spent", 200, 50 + 160),  # one cheap fit
+    ],
+)
+def test_what_is_there_is_returned_when_time_is_over(monkeypatch, seconds, note, bags, taken):
+    """A fit without a fold takes 128 s, a fit to all bags 160 s."""
+    model, found, notes = slow_fit(monkeypatch, seconds, only=(0.3, 0.01), other=(0.5, 0.01))
+    assert notes[0] == note
+    assert notes[1].startswith("not tried: ")
+    assert model.best_name_ == "only"
+    assert model.models_[0].bags_ == bags
+    assert np.isnan(model.best_risk_) == note.startswith("stopped")
+    assert taken <= found <= taken + 26  # fits that tell the time of the other included
+
+
+def test_cheap_candidates_that_are_not_leave_time_for_the_preferred_one(monkeypatch):
+    """Each has a part of the time: 1 of 5 folds."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    three = {name: Slow(0.3, clock, lambda n: 100 if n > 5000 else 5) for name in ("ridge", "mean map", "boosting")}
+    monkeypatch.setattr(estimator, "default_candidates", lambda: three)
+    model = BagAutoClassifier(time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    folds = [re.findall(r"on (\d) of 5 folds", line["note"]) for line in model.trials_]
+    assert folds == [["1"], ["1"], []]
+    assert model.best_name_ == "boosting"
+    assert clock.now <= 1100
+
+
+class NeedsRows(Constant):
+    """Cannot be fitted to few rows."""
+
+    def _fit_bags(self, X, bags):
+        if bags.n_bagged < 10_000:
+            raise ValueError("these are too few rows.")
+        self.fitted_ = True
+
+
+def test_fits_that_tell_the_time_may_fail(monkeypatch):
+    """They are fits to few rows, which say nothing about one to all."""
+    rng = np.random.default_rng(0)
+    y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
+    pair = {"first": Constant(0.5), "second": NeedsRows(0.3)}
+    model = BagAutoClassifier(candidates=pair, time_budget=1000, random_state=0)
+    model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
+    assert [line["note"] for line in model.trials_] == ["", ""]
+    assert model.best_name_ == "second"
+
+
+def test_all_fits_side_by_side_know_the_limit():
+    """joblib asks for most of them in threads of its own."""
+    seen = []
+
+    def call(_):
+        with pytest.raises(deadline.OutOfTimeError):
+            deadline.check_time()
+        seen.append(1)
+
+    with deadline.time_limit(0):
+        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000))), 2)
+    assert len(seen) == 20
+
+
+def test_a_candidate_that_fails_does_not_use_up_the_others_time(monkeypatch):
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    y, ids = (rng.random(1600) < 0.3).astype(int), np.repeat(np.arange(20), 80)
+    pair = {"broken": Broken(), "slow": Slow(0.3, clock, lambda n: 100)}
+    model = BagAutoClassifier(candidates=pair, time_budget=50, random_state=0)
+    model.fit(np.zeros((1600, 1)), bw.aggregate(y, ids), bags=ids)
+    assert [line["note"] for line in model.trials_] == ["failed: it never works.", "stopped: the time budget was spent"]
+    assert model.best_name_ == "slow"
+
+
+@pytest.mark.parametrize("name", ["boosting", "mean map", "ridge", "network, 32"])
+def test_fits_of_all_families_can_be_stopped(name, torch):
+    X, y = linear_rows(1600, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    candidate = default_candidates()[name]
+    candidate.fit(X, bw.aggregate(y, ids), bags=ids)
+    with pytest.raises(deadline.OutOfTimeError), deadline.time_limit(0):
+        candidate.fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+def test_cheap_families_come_first_and_boosting_is_kept(problem, monkeypatch):
+    assert list(default_candidates())[:3] == ["ridge", "mean map", "boosting"]
+    losses = np.random.default_rng(1).random(400)
+    ridge = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    boosting = replace(ridge, losses=losses + 0.001, risk=losses.mean() + 0.001)
+    assert choose({"ridge": ridge, "boosting": boosting}, "boosting") == "ridge"  # clearly better
+    noise = np.tile([0.2, -0.2], 200)
+    boosting = replace(ridge, losses=losses + 0.001 + noise, risk=losses.mean() + 0.001)
+    assert choose({"ridge": ridge, "boosting": boosting}, "boosting") == "boosting"
+    assert choose({"ridge": ridge, "mean map": boosting}, "boosting") == "ridge"
+    # On the folds that both were tried on.
+    short = replace(ridge, losses=losses[:80] - 0.1, risk=(losses[:80] - 0.1).mean())
+    assert choose({"ridge": ridge, "mean map": short}) == "mean map"
+
+
+def test_a_candidate_that_fails_is_noted_and_passed_over():
+    X, y = linear_rows(800, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    model = BagAutoClassifier(candidates={"broken": Broken(), "ridge": bw.BagRidgeClassifier()}, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.trials_[0]["note"] == "failed: it never works."
+    assert model.best_name_ == "ridge"
+    with pytest.raises(ValueError, match="no candidate could be fitted: failed: it never works"):
+        BagAutoClassifier(candidates={"broken": Broken()}).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+class FailsOnAll(bw.BagRidgeClassifier):
+    """Works on some of the bags, not on all 100."""
+
+    def _fit_bags(self, X, bags):
+        if len(bags) == 100:
+            raise ValueError("too many bags.")
+        super()._fit_bags(X, bags)
+
+
+@pytest.mark.parametrize("stack", [False, True])
+def test_a_refit_that_fails_leaves_the_others(stack):
+    X, y = linear_rows(800, np.random.default_rng(0))
+    ids = bw.random_bags(len(X), 8, random_state=0)
+    own = {"fragile": FailsOnAll(), "ridge": bw.BagRidgeClassifier()}
+    model = BagAutoClassifier(candidates=own, stack=stack, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == "ridge"
+    assert [line["note"] for line in model.trials_] == ["failed: too many bags.", ""]
+    assert [line["weight"] for line in model.trials_] == [0.0, 1.0]
+    with pytest.raises(ValueError, match="no candidate could be fitted: failed: too many bags"):
+        BagAutoClassifier(candidates={"fragile": FailsOnAll()}).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+@pytest.mark.parametrize("regret", [0, 1.5, "low"])
+def test_a_wrong_regret_is_refused_before_anything_is_tried(regret):
+    seen = []
+    model = BagAutoClassifier(regret=regret, callback=seen.append)
+    with pytest.raises(ValueError, match="regret must be a number above 0 and at most 1"):
+        model.fit(np.eye(8), [0, 1] * 4)
+    assert not seen
+
+
+def test_tables_with_categories_and_gaps():
+    rng = np.random.default_rng(0)
+    device = rng.choice(["phone", "tablet", "desktop"], 4800)
+    age = rng.uniform(20, 60, 4800)
+    y = (rng.random(4800) < np.where(device == "phone", 0.8, 0.2)).astype(int)
+    age[::7] = np.nan
+    table = pd.DataFrame({"age": age, "device": device})
+    ids = bw.random_bags(4800, 8, random_state=0)
+    model = BagAutoClassifier(candidates=candidates(), random_state=0).fit(table, bw.aggregate(y, ids), bags=ids)
+    assert all(line["note"] == "" for line in model.trials_)
+    assert model.score(table, y) > 0.75
+
+
+@pytest.mark.slow
+def test_several_classes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4800, 2))
+    y = np.where(X[:, 0] > 0.4, 2, np.where(X[:, 1] > 0, 1, 0))
+    ids = bw.random_bags(4800, 8, random_state=0)
+    y_bag = bw.aggregate(np.eye(3)[y], ids)
+    model = BagAutoClassifier(candidates=candidates(), random_state=0).fit(X, y_bag, bags=ids)
+    assert model.best_name_ == "boosting"
+    assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize(("bags", "used"), [(100_000, 1), (2000, 2), (1000, 3), (508, 5), (9, 4), (4, 2), (3, 0)])
+def test_as_many_folds_as_hold_out_enough(bags, used):
+    folds = folds_of(bags, 5, np.random.default_rng(0))
+    assert len(folds) == used
+    for fold in folds:
+        assert len(fold.held_out) >= 2
+        np.testing.assert_array_equal(np.sort(np.concatenate([fold.train, fold.held_out])), np.arange(bags))
+
+
+def test_too_few_bags_to_hold_some_out():
+    with pytest.raises(ValueError, match="there are 3 bags only: 4 are needed"):
+        BagAutoClassifier().fit(np.arange(6.0)[:, None], np.repeat([0.0, 0.5, 1.0], 2), bags=np.repeat([0, 1, 2], 2))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"cv": 1}, "cv must be a whole number of at least 2"),
+        ({"time_budget": 0}, "time_budget must be a number of seconds"),
+        ({"candidates": {}}, "candidates must be a dict"),
+        ({"candidates": {"mine": object()}}, "candidate 'mine' is a object"),
+        ({"level": 2}, "level"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, message):
+    X, y = linear_rows(80, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=message):
+        BagAutoClassifier(**parameters).fit(X, y)
+
+
+def test_default_candidates_are_of_all_families(torch):
+    kinds = {type(candidate).__name__ for candidate in default_candidates().values()}
+    assert kinds == {"BagRidgeClassifier", "BagMeanMapClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
+
+
+def test_a_constant_does_not_win_by_being_clipped():
+    """Bags grouped by the feature that decides: the residuals of a constant are beyond the threshold."""
+    x = np.repeat([0.0, 1.0], 20 * 1024)
+    ids = np.repeat(np.arange(40), 1024)
+    pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier()}
+    model = BagAutoClassifier(candidates=pair, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
+    assert model.best_name_ == "ridge"
+    assert model.trials_[0]["risk"] > 10
+
+
+def test_a_candidate_keeps_its_own_categories():
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 5, size=(800, 2)).astype(float)
+    own = {"boosting": bw.BagBoostingClassifier(categorical_features=[1], **TREES)}
+    model = BagAutoClassifier(candidates=own, random_state=0).fit(X, X[:, 1].astype(int) % 2)
+    assert model.models_[0].categorical_features == [1]

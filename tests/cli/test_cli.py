@@ -1,0 +1,254 @@
+import json
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import entry_points
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import bagwise
+from bagwise import saving
+from bagwise.cli import app, run
+from bagwise.datasets import synthetic
+from bagwise.experiments import samples
+
+FILES = {"events.parquet", "reports.parquet", "demo.png"}
+ROWS = "10240"  # the least the demo takes
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli") / "story"
+
+
+@pytest.fixture(scope="module")
+def told(out):
+    return call("demo", "--out", out, "--rows", ROWS)
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def one_sentence(result, code=1):
+    assert result.exit_code == code
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert "Traceback" not in line
+    return line
+
+
+# -- the whole ----------------------------------------------------------------------------------------------------
+
+
+def test_version():
+    result = call("--version")
+    assert (result.exit_code, result.stdout) == (0, f"bagwise {bagwise.__version__}\n")
+
+
+def test_help_names_the_commands():
+    result = call("--help")
+    assert result.exit_code == 0
+    for word in ("demo", "reproduce", "bench", "--version", "labels are known only for groups"):
+        assert word in result.stdout
+    assert "reproduce" in call().output  # no command: the same
+
+
+def test_the_script_is_this_program():
+    (script,) = entry_points(group="console_scripts", name="bagwise")
+    assert script.load() is run
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from bagwise.cli import app\n"
+        "try: app(['demo', '--help'])\n"
+        "finally: print('loaded', {'numpy', 'pandas', 'sklearn', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "loaded set()" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["unknown"],
+        ["demo", "--rows", "many"],
+        ["demo", "--seed", "-1"],
+        ["reproduce"],
+        ["reproduce", "nothing"],
+        ["reproduce", "variance", "--scale", "huge"],
+        ["reproduce", "variance", "--jobs", "0"],
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments):
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+# -- demo ---------------------------------------------------------------------------------------------------------
+
+
+def test_demo_tells_the_story(told, out):
+    assert told.exit_code == 0, told.stderr
+    assert "10,240 impressions" in told.stdout
+    assert "finds the bags random" in told.stdout
+    number = r"0\.\d{3}"
+    measured = rf"{number} +{number} ± {number} +{number} +{number} ± {number}"
+    for size in (16, 64, 256):
+        for method in ("ridge on bags", "bag mean as label"):
+            assert re.search(rf"^ *{size} +{method} +{measured}", told.stdout, re.MULTILINE)
+    assert re.search(rf"any +constant guess +{measured}", told.stdout)
+    assert re.search(rf"1 +individual labels +{number} +{number} *$", told.stdout, re.MULTILINE)
+    assert "bagwise reproduce variance" in told.stdout
+    assert names(out) == FILES
+
+
+def test_the_lines_it_prints_run(told, out):
+    shown = re.findall(r"^ {4}(\S.*)$", told.stdout, re.MULTILINE)
+    lines = "\n".join(line for line in shown if not line.startswith("bagwise "))
+    assert "from_reports" in lines
+    shown = {}
+    exec(lines, shown)
+    assert shown["model"].predict_proba(shown["X"]).shape == (int(ROWS), 2)
+    assert len(shown["bags"]) == 7680 // 64 + 2560 // 64
+
+
+def test_the_commands_it_prints_run(told, out):
+    """From two tables to scores; the label-free interval holds the truth, which only the simulation knows."""
+    commands = re.findall(r"^ {4}bagwise (.*)$", told.stdout, re.MULTILINE)
+    assert [line.split()[0] for line in commands] == ["diagnose", "fit", "evaluate", "predict"]
+    results = [call(*shlex.split(line)) for line in commands]
+    assert [result.exit_code for result in results] == [0, 0, 0, 0], [result.stderr for result in results]
+    assert "verdict: random" in results[0].stdout
+    found = saving.inspect(out / "model").about["evaluation"]["accuracy"]
+    y = synthetic(int(ROWS), random_state=np.random.default_rng(0)).y
+    h = pd.read_parquet(out / "scored.parquet")["prediction"]
+    assert found["low"] < ((h > 0.5) == y).mean() < found["high"]
+
+
+def test_demo_is_safe_to_repeat(told, out):
+    before = pd.read_parquet(out / "events.parquet")
+    (out / "notes.txt").write_text("mine")
+    assert call("demo", "--out", out, "--rows", ROWS, "--seed", "1").exit_code == 0
+    assert names(out) >= FILES | {"notes.txt"}
+    assert not pd.read_parquet(out / "events.parquet").equals(before)
+
+
+def test_demo_leaves_other_folders_alone(tmp_path):
+    (tmp_path / "events.parquet").write_text("mine")
+    line = one_sentence(call("demo", "--out", tmp_path, "--rows", ROWS))
+    assert "which is not the demo's: name another folder (--out), or write there all the same (--force)" in line
+    assert (tmp_path / "events.parquet").read_text() == "mine"
+    assert names(tmp_path) == {"events.parquet"}
+    assert call("demo", "--out", tmp_path, "--rows", ROWS, "--force").exit_code == 0
+    assert names(tmp_path) == FILES
+
+
+def test_errors_are_one_sentence_unless_debug(tmp_path):
+    line = one_sentence(call("demo", "--out", tmp_path, "--rows", "100"))
+    assert line.startswith("Error: --rows must be at least 10,240")
+    (tmp_path / "file").touch()
+    assert call("demo", "--out", tmp_path / "file").exit_code == 2
+    line = one_sentence(call("reproduce", "variance", "--out", tmp_path / "file" / "below"))
+    assert line.endswith("not a directory.")
+    assert isinstance(call("demo", "--out", tmp_path / "new", "--rows", "100", "--debug").exception, ValueError)
+    assert names(tmp_path) == {"file"}
+
+
+def test_interrupt_exits_with_130(tmp_path, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bagwise.demo.walkthrough.diagnose", interrupted)  # late, when all but writing is done
+    line = one_sentence(call("demo", "--out", tmp_path / "new", "--rows", ROWS), code=130)
+    assert line.startswith("Stopped")
+    assert not (tmp_path / "new").exists()
+
+
+def test_demo_as_a_program(tmp_path):
+    command = [sys.executable, "-c", "from bagwise.cli import app; app()", "demo", "--rows", ROWS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "ridge on bags" in done.stdout
+    assert "Warning" not in done.stderr
+    assert names(tmp_path / "bagwise-demo") == FILES
+
+
+# -- reproduce ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("experiment", "words"),
+    [
+        ("variance", ["h = x²", "leave_one_out", "because E[d] = 0", "256"]),
+        ("samples", ["iii", "ours_estimated", "slope", "128"]),
+    ],
+)
+def test_reproduce_prints_and_writes(tmp_path, monkeypatch, experiment, words):
+    monkeypatch.setattr(samples, "QUICK", replace(samples.QUICK, problems=("iii",)))  # one problem says as much here
+    result = call("reproduce", experiment, "--scale", "quick", "--jobs", "1", "--seed", "1", "--out", tmp_path / "new")
+    assert result.exit_code == 0, result.stderr
+    for word in words:
+        assert word in result.stdout
+    assert names(tmp_path / "new") == {f"{experiment}-quick.parquet", f"{experiment}-quick.png"}
+    assert f"{experiment}-quick.png" in result.stdout
+    frame = pd.read_parquet(tmp_path / "new" / f"{experiment}-quick.parquet")
+    assert {"k", "label", "config", "config_hash", "bagwise_version"} <= set(frame)
+
+
+def test_reproduce_takes_the_seed_and_the_scale(tmp_path, monkeypatch):
+    seen = []
+
+    def stop(config, *, progress):
+        seen.append((config.random_state, config.n_jobs, config.rows))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bagwise.experiments.variance.run", stop)
+    for options in (["--seed", "7"], ["--scale", "quick", "--jobs", "3"]):
+        assert call("reproduce", "variance", "--out", tmp_path, *options).exit_code == 130
+    assert seen == [(7, 2, 2**20), (0, 3, 2**14)]
+    assert names(tmp_path) == set()
+
+
+def test_reproduce_takes_a_config_file(tmp_path):
+    file, out = tmp_path / "mine.toml", tmp_path / "out"
+    file.write_text("rows = 2048\nsizes = [4, 16]\nrepetitions = 2\nrandom_state = 5\nn_jobs = 1\n")
+    for options, seed in ([], 5), (["--seed", "7"], 7):  # what is typed wins over the file
+        result = call("reproduce", "variance", "--config", file, "--out", out, *options)
+        assert result.exit_code == 0, result.stderr
+        assert names(out) == {"variance-mine.parquet", "variance-mine.png"}
+        frame = pd.read_parquet(out / "variance-mine.parquet")
+        assert set(frame["k"]) == {4, 16}
+        assert json.loads(frame["config"][0])["random_state"] == seed
+    file.write_text("row = 2048\n")
+    line = one_sentence(call("reproduce", "variance", "--config", file, "--out", out))
+    assert "unknown keys row: the keys are rows" in line
+    assert call("reproduce", "variance", "--config", tmp_path / "none.toml").exit_code == 2
+
+
+# -- bench --------------------------------------------------------------------------------------------------------
+
+
+def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
+    file, out = tmp_path / "tiny.toml", tmp_path / "out"
+    file.write_text('datasets = ["digits"]\nsizes = [8]\nmethods = ["ridge", "class_prior"]\npartitions = 2\n')
+    for _ in range(2):  # the second finds every run done
+        result = call("bench", "--config", file, "--out", out, "--report", tmp_path / "tables.md")
+        assert result.exit_code == 0, result.stderr
+        assert "`BagRidgeClassifier`" in result.stdout
+        assert names(out) == {"bench-tiny.parquet"}
+        assert "| Accuracy | k = 8 |" in (tmp_path / "tables.md").read_text(encoding="utf-8")
+        assert len(pd.read_parquet(out / "bench-tiny.parquet")) == 4
+    file.write_text('methods = ["magic"]\n')
+    assert "unknown methods magic" in one_sentence(call("bench", "--config", file, "--out", out))

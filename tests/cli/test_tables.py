@@ -1,0 +1,443 @@
+"""The analyst's commands end to end, on small tables; and the data holder's, whose labels must not get out."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from bagwise import saving
+from bagwise.cli import app, common
+from bagwise.cli.tables import Model
+from bagwise.tables import MODELS
+
+SECRET = "zx-label-q7"  # a label that no file but the first may hold
+
+
+def call(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=stdin)
+
+
+def sentence(result, code=1):
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "Traceback" not in line
+    return line
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def labelled(folder):
+    """6,000 rows whose labels depend on two columns."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, 6000),
+            "device": rng.choice(["phone", "tablet", "radio"], 6000),
+            "seen": pd.Timestamp("2026-01-05") + pd.to_timedelta(rng.integers(0, 30 * 86400, 6000), unit="s"),
+            "campaign": rng.choice(["north", "south"], 6000),
+        }
+    )
+    p = 0.1 + 0.5 * (frame["device"] == "phone") + 0.3 * (frame["age"] > 50)
+    frame["y"] = (rng.random(6000) < p).astype(int)
+    path = folder / "labelled.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bags(folder, labelled):
+    result = call("bag", labelled, "--label", "y", "--size", 16, "--out", folder / "bags", "--seed", 3)
+    assert result.exit_code == 0, result.output
+    return folder / "bags"
+
+
+@pytest.fixture(scope="module")
+def tables(bags):
+    return bags / "events.parquet", bags / "reports.parquet"
+
+
+@pytest.fixture(scope="module")
+def model(folder, tables):
+    result = call("fit", *tables, "--model", "ridge", "--out", folder / "model")
+    assert result.exit_code == 0, result.output
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def campaigns(folder, labelled):
+    """The same rows in bags that are not random: one per campaign and hour."""
+    truth = pd.read_parquet(labelled)
+    truth["y"] = truth["y"] | (np.random.default_rng(0).permutation(97)[truth["seen"].dt.minute] < 40)
+    truth["slot"] = truth["seen"].dt.minute
+    truth.to_parquet(folder / "slots.parquet")
+    options = ("--by", "slot", "--min-size", 1, "--out", folder / "slots")
+    result = call("bag", folder / "slots.parquet", "--label", "y", *options)
+    assert result.exit_code == 0, result.output
+    return folder / "slots" / "events.parquet", folder / "slots" / "reports.parquet"
+
+
+def test_numbers_of_bags_that_are_not_random_are_withheld(campaigns, model, tmp_path):
+    """An unseen effect of the bag: the model's predictions and features are those of random bags."""
+    options = ("--model", "ridge", "--ignore", "seen", "--out", tmp_path / "fitted", "--hold-out", 0.5)
+    fitted = call("fit", *campaigns, *options)
+    assert fitted.exit_code == 0, fitted.output
+    for words in ("accuracy  –", "AUC       –", "cannot be told from these bags: they are not random (proportions"):
+        assert words in fitted.stdout
+    assert "--even-if-not-random shows them all the same" in fitted.stdout
+    for told in (call("evaluate", tmp_path / "fitted", "--json"), call("evaluate", model, *campaigns, "--json")):
+        found = json.loads(told.stdout)
+        assert [found[name] for name in ("accuracy", "brier", "log_loss", "auc")] == [None] * 4
+        assert found["not_random"][0]["subject"] == "proportions"
+        assert told.stderr == ""
+    auto = call("fit", *campaigns, "--time-budget", 2, "--out", tmp_path / "auto", "--hold-out", 0.5, "--json")
+    assert {trial["risk"] for trial in json.loads(auto.stdout)["trials"]} == {None}  # risks, too
+    page = call("report", "--model", tmp_path / "fitted", "--out", tmp_path / "page.html", "--json")
+    assert json.loads(page.stdout)["standing"] == "unsure"
+    assert "cannot be told from these bags" in json.loads(page.stdout)["verdict"]
+    refused = call("evaluate", tmp_path / "fitted", "--even-if-not-random")
+    assert refused.exit_code == 2
+    assert "were withheld when the model was fitted" in refused.stderr
+    asked = call("evaluate", model, *campaigns, "--even-if-not-random")
+    assert "Do not rely on these numbers" in asked.stdout
+    assert "–\n" not in asked.stdout
+    again = call("fit", *campaigns, *options, "--even-if-not-random", "--force")
+    assert "Do not rely on these numbers" in again.stdout
+    for flag, shown in (((), False), (("--even-if-not-random",), True)):  # who reads them must ask, too
+        told = json.loads(call("evaluate", tmp_path / "fitted", "--json", *flag).stdout)
+        assert (told["accuracy"] is not None) is shown
+    assert "accuracy  –" in call("inspect", tmp_path / "fitted").stdout
+
+
+# -- the data holder ----------------------------------------------------------------------------------------------
+
+
+def test_bags_report_what_the_labels_say(labelled, tables):
+    truth, events, reports = (pd.read_parquet(path) for path in (labelled, *tables))
+    assert list(events.columns) == ["age", "device", "seen", "campaign", "bag"]
+    assert len(events) == len(truth)
+    assert reports["count"].sum() == truth["y"].sum()
+    assert (events.groupby("bag").size() == reports.set_index("bag")["size"]).all()
+    assert reports["size"].between(16, 17).all()
+    assert not reports["suppressed"].any()
+    columns = ["age", "device", "seen", "campaign"]
+    rows = truth.merge(events, on=columns, how="inner")
+    assert len(rows.drop_duplicates(columns)) == len(truth.drop_duplicates(columns))
+
+
+@pytest.mark.parametrize("noise", [(), ("--epsilon", 1), ("--epsilon", 1, "--delta", 1e-6)])
+def test_labels_never_reach_the_events(tmp_path, noise):
+    if noise:
+        pytest.importorskip("opendp", reason="OpenDP is not installed: pip install 'bagwise[privacy]'")
+    rng = np.random.default_rng(1)
+    y = np.where(rng.random(400) < 0.5, SECRET, "other")
+    frame = pd.DataFrame({"x": rng.normal(size=400), "outcome": y}).sort_values("outcome")
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    out = tmp_path / "out"
+    options = ["--label", "outcome", "--positive", SECRET, "--size", 8, "--out", out, *noise]
+    result = call("bag", tmp_path / "in.csv", *options)
+    assert result.exit_code == 0, result.output
+    assert SECRET in (tmp_path / "in.csv").read_text()  # so a search would find it
+    for path in out.iterdir():
+        data = path.read_bytes()
+        assert SECRET.encode() not in data
+        assert b"outcome" not in data
+    # A table sorted by its labels must not hand them on by the order of its rows.
+    position = pd.read_parquet(out / "events.parquet").reset_index().merge(frame, on="x")
+    order = position.loc[position["outcome"] == SECRET, "index"]
+    assert abs(order.mean() - 199.5) < 5 * 400 / np.sqrt(12 * len(order))
+
+
+def test_groups_below_the_least_size_are_withheld(labelled, tmp_path):
+    truth = pd.read_parquet(labelled)
+    truth["day"] = truth["seen"].dt.strftime("%d")
+    truth.to_parquet(tmp_path / "in.parquet")
+    sizes = truth.groupby(["campaign", "day"]).size()
+    least = int(sizes.median())
+    options = ["--by", "campaign,day", "--min-size", least, "--out", tmp_path / "out", "--json"]
+    result = call("bag", tmp_path / "in.parquet", "--label", "y", *options)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(result.stdout)
+    assert facts["withheld"] == (sizes < least).sum()
+    reports = pd.read_parquet(tmp_path / "out/reports.parquet").set_index(["campaign", "day"])
+    assert (reports["suppressed"] == (sizes < least)).all()
+    assert (reports["count"].isna() == reports["suppressed"]).all()
+    told = call("diagnose", tmp_path / "out/events.parquet", tmp_path / "out/reports.parquet")
+    assert told.exit_code == 0, told.output
+    assert "withheld" in told.stdout
+
+
+def test_bags_within_groups(labelled, tmp_path):
+    options = ["--by", "campaign", "--size", 32, "--out", tmp_path]
+    assert call("bag", labelled, "--label", "y", *options).exit_code == 0
+    reports = pd.read_parquet(tmp_path / "reports.parquet")
+    assert reports["size"].between(32, 33).all()
+    assert set(reports["campaign"]) == {"north", "south"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--label", "nothing", "--size", 8], "there is no column 'nothing'"),
+        (["--label", "y"], "say how bags are made"),
+        (["--label", "device", "--by", "device"], "is the label"),
+        (["--label", "campaign", "--size", 8], "say which one is positive"),
+        (["--label", "y", "--by", "campaign", "--min-size", 100_000], "every bag has fewer than"),
+    ],
+)
+def test_wrong_requests_of_the_data_holder(labelled, tmp_path, options, words):
+    result = call("bag", labelled, *options, "--out", tmp_path / "out")
+    assert words in sentence(result, 2 if len(options) == 2 else 1)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_several_labels_become_classes(labelled, tmp_path):
+    assert call("bag", labelled, "--label", "device", "--size", 20, "--out", tmp_path, "--seed", 0).exit_code == 0
+    counts = "count_phone,count_radio,count_tablet"
+    paths = [tmp_path / "events.parquet", tmp_path / "reports.parquet"]
+    result = call("fit", *paths, "--count", counts, "--model", "ridge", "--out", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    scored = tmp_path / "scored.parquet"
+    assert call("predict", tmp_path / "model", paths[0], "--out", scored, "--keep", "bag").exit_code == 0
+    frame = pd.read_parquet(scored)
+    np.testing.assert_allclose(frame.filter(like="prediction_").sum(axis=1), 1)
+
+
+# -- the analyst --------------------------------------------------------------------------------------------------
+
+
+def test_diagnose(tables):
+    result = call("diagnose", *tables)
+    assert result.exit_code == 0, result.output
+    assert "375 bags of 16 rows each" in result.stdout
+    assert "verdict: random" in result.stdout
+    assert "reports without noise are no differential privacy" in result.stdout
+    assert json.loads(call("diagnose", *tables, "--json").stdout)["verdict"] == "random"
+
+
+def test_the_interval_contains_the_truth(model, labelled, folder):
+    """Scores of the first table's rows against its labels: the truth that the label-free interval is about."""
+    found = json.loads(call("evaluate", model, "--json").stdout)
+    scored = folder / "truth.parquet"
+    assert call("predict", model, labelled, "--out", scored).exit_code == 0
+    frame = pd.read_parquet(scored)
+    accuracy = ((frame["prediction"] > 0.5) == frame["y"]).mean()
+    brier = ((frame["prediction"] - frame["y"]) ** 2).mean()
+    assert found["accuracy"]["low"] < accuracy < found["accuracy"]["high"]
+    assert found["brier"]["low"] < brier < found["brier"]["high"]
+    assert found["bags"] == 75
+    assert accuracy > 0.7
+
+
+def test_evaluate_on_other_tables(model, labelled, tmp_path):
+    assert call("bag", labelled, "--label", "y", "--size", 8, "--out", tmp_path, "--seed", 9).exit_code == 0
+    result = call("evaluate", model, tmp_path / "events.parquet", tmp_path / "reports.parquet")
+    assert result.exit_code == 0, result.output
+    assert "750 bags" in result.stdout
+    assert "accuracy" in result.stdout
+    assert result.stderr == ""
+
+
+@pytest.mark.filterwarnings("default:these look like")
+def test_evaluate_warns_of_the_tables_that_were_learned_from(model, tables):
+    result = call("evaluate", model, *tables)
+    assert result.exit_code == 0
+    assert "375 bags" in result.stdout
+    assert "these look like the tables that the model was fitted to" in result.stderr
+
+
+def test_inspect_says_what_it_is(model):
+    text = call("inspect", model).stdout
+    for words in (
+        "Model: ridge",
+        "device (category)",
+        "seen (time)",
+        "accuracy",
+        "when a column is shuffled",
+        "bagwise",
+    ):
+        assert words in text
+    facts = json.loads(call("inspect", model, "--json").stdout)
+    first = next(iter(facts["sensitivity"]))
+    assert first in ("device", "age")
+    assert saving.inspect(model).about["rows"] == facts["rows"]
+
+
+@pytest.mark.parametrize("kind", ["boosting", "network", "sgd"])
+def test_other_models(tables, tmp_path, kind):
+    if kind == "network":
+        pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+    result = call("fit", *tables, "--model", kind, "--out", tmp_path / "model", "--hold-out", 0)
+    assert result.exit_code == 0, result.output
+    scored = tmp_path / "scored.csv"
+    assert call("predict", tmp_path / "model", tables[0], "--out", scored).exit_code == 0
+    assert pd.read_csv(scored)["prediction"].between(0, 1).all()
+    assert "fitted without holding bags out" in sentence(call("evaluate", tmp_path / "model"))
+
+
+def test_refit_takes_the_held_out_bags_in(tables, tmp_path):
+    result = call("fit", *tables, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
+    facts = json.loads(result.stdout)
+    assert (facts["bags"], facts["evaluation"]["bags"], facts["refitted"]) == (375, 75, True)
+
+
+def test_scores_stream_through_standard_input_and_output(model, tables):
+    command = [sys.executable, "-m", "bagwise", "predict", str(model), "-", "--keep", "bag"]
+    for data in (tables[0].read_bytes(), pd.read_parquet(tables[0]).to_csv(index=False).encode()):
+        done = subprocess.run(command, input=data, capture_output=True, timeout=120)
+        assert done.returncode == 0, done.stderr.decode()
+        lines = done.stdout.decode().splitlines()
+        assert lines[0].replace('"', "") == "bag,prediction"
+        assert len(lines) == 6001
+
+
+def test_predictions_do_not_depend_on_how_they_are_written(model, tables, tmp_path):
+    for name in ("scored.parquet", "scored.csv"):
+        assert call("predict", model, tables[0], "--out", tmp_path / name).exit_code == 0
+    one, other = pd.read_parquet(tmp_path / "scored.parquet"), pd.read_csv(tmp_path / "scored.csv")
+    np.testing.assert_allclose(one["prediction"], other["prediction"], rtol=1e-12)
+    assert pq.read_metadata(tmp_path / "scored.parquet").num_rows == 6000
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_without_force(model, tables, tmp_path):
+    before = {path: path.read_bytes() for path in model.iterdir()}
+    assert "exists already" in sentence(call("fit", *tables, "--model", "ridge", "--out", model))
+    scored = tmp_path / "scored.parquet"
+    scored.write_text("mine")
+    assert "exists already" in sentence(call("predict", model, tables[0], "--out", scored))
+    assert scored.read_text() == "mine"
+    assert call("predict", model, tables[0], "--out", scored, "--force").exit_code == 0
+    assert "exists already" in sentence(call("bag", tables[0], "--label", "y", "--size", 4, "--out", tables[0].parent))
+    assert {path: path.read_bytes() for path in model.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "EVENTS", "nowhere.parquet"], "no file nowhere.parquet"),
+        (["fit", "EVENTS", "REPORTS", "--count", "clicks"], "no column 'clicks'"),
+        (["fit", "EVENTS", "REPORTS", "--roles", "age=colour"], "cannot be 'colour'"),
+        (["fit", "EVENTS", "REPORTS", "--keys", "campaign"], "campaign"),
+        (["diagnose", "EVENTS"], "name the columns that say which bag a row is in (--keys)"),
+        (["diagnose", "EVENTS", "--keys", "bag"], "name the events' column of proportions (--proportion)"),
+        (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "-1"], "--noise-variance must be a number of at least"),
+        (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "2", "--epsilon", "1"], "-variance and --epsilon say"),
+        (["diagnose", "EVENTS", "REPORTS", "--memory", "lots"], "--memory must be a size"),
+        (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "column 'age' is missing"),
+        (["predict", "MODEL", "EVENTS", "--out", "x.json"], "unknown ending"),
+        (["predict", "MODEL", "EVENTS", "--keep", "nothing", "--out", "x.csv"], "no column 'nothing'"),
+        (["predict", "nowhere", "EVENTS"], "nowhere"),
+        (["inspect", "EVENTS"], "no folder"),
+    ],
+)
+def test_errors_are_one_sentence(arguments, words, tables, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = {"EVENTS": tables[0], "REPORTS": tables[1], "MODEL": model}
+    full = [places.get(one, one) for one in arguments]
+    if arguments[0] == "fit":
+        full += ["--out", tmp_path / "model", "--model", "ridge"]
+    assert words in sentence(call(*full))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit"], "missing argument 'events' (see "),
+        (["fit", "EVENTS", "REPORTS", "--seed", "-1"], "--seed: "),
+        (["fit", "EVENTS", "REPORTS", "--on-mismatch", "maybe"], "--on-mismatch: "),
+        (["fit", "EVENTS", "REPORTS", "--colour", "red"], "no such option: --colour"),
+        (["fit", "EVENTS", "REPORTS", "--roles", "age"], "--roles has 'age' without a role"),
+        (["fit", "EVENTS", "REPORTS", "--processes", "4"], "--processes belongs to --engine torchrun"),
+        (["fit", "EVENTS", "REPORTS", "--model", "ridge", "--time-budget", "5"], "--time-budget belongs to"),
+        (["fit", "EVENTS", "REPORTS", "--hold-out", "0", "--refit"], "--refit is for bags that were held out"),
+        (["diagnose", "EVENTS", "-"], "only the events can come from standard input"),
+        (["evaluate", "MODEL", "--level", "0.9"], "what is stored has 95% intervals"),
+        (["evaluate", "MODEL", "--keys", "bag"], "--keys says something about tables"),
+        (["nothing"], "no such command 'nothing'"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exits_with_2(arguments, words, tables, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = {"EVENTS": tables[0], "REPORTS": tables[1], "MODEL": model}
+    said = sentence(call(*[places.get(one, one) for one in arguments]), 2)
+    assert words in said
+    assert said.endswith("--help).")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["fit", "gather", "report", "predict"])
+def test_places_that_cannot_be_written_are_found_before_any_work(command, tables, model, tmp_path):
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "below"
+    arguments = [model, tables[0]] if command == "predict" else tables
+    assert sentence(call(command, *arguments, "--out", out)) == (
+        f"Error: {out} cannot be written (not a directory): choose another place."
+    )
+
+
+def test_missing_values_are_diagnosed_and_may_be_what_groups_bags(tables, tmp_path):
+    events = pd.read_parquet(tables[0])
+    events["gap"] = np.where(events["bag"].astype("category").cat.codes % 2, np.nan, 1.0)
+    events.to_parquet(tmp_path / "events.parquet")
+    result = call("diagnose", tmp_path / "events.parquet", tables[1])
+    assert result.exit_code == 0, result.output
+    assert "gap, missing" in result.stdout
+
+
+def test_every_model_has_its_option():
+    assert [model.value for model in Model] == list(MODELS)
+
+
+def test_debug_shows_the_traceback(tables, tmp_path):
+    result = call("fit", tables[0], "nowhere.parquet", "--out", tmp_path / "model", "--debug")
+    assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_progress_is_told_without_a_terminal(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "_PAUSE", 0.02)
+    monkeypatch.setattr(common, "_LONGEST", 10**6)
+    result = call("fit", *tables, "--model", "boosting", "--out", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    lines = result.stderr.splitlines()
+    assert all(re.fullmatch(r"\d+:\d\d \S.*", line) for line in lines)
+    assert any("choosing settings: fit" in line for line in lines)
+    assert all(one != two for one, two in itertools.pairwise(lines))
+
+
+def test_the_default_minds_the_time(tables, tmp_path, monkeypatch):
+    """Without --time-budget, auto has five minutes; with --refit, two fits share them."""
+    seen = []
+
+    def fit(bags, kind, *, time_budget, **_):
+        seen.append((kind, time_budget))
+        raise RuntimeError("seen.")
+
+    monkeypatch.setattr("bagwise.tables.fit", fit)
+    for options in ((), ("--refit",), ("--time-budget", 60), ("--model", "ridge")):
+        call("fit", *tables, "--out", tmp_path / "model", *options)
+    assert seen == [("auto", 300), ("auto", 150), ("auto", 60), ("ridge", None)]
+
+
+def test_auto_returns_within_a_short_budget(tables, tmp_path):
+    result = call("fit", *tables, "--time-budget", 1, "--out", tmp_path / "model", "--json")
+    assert result.exit_code == 0, result.output
+    tried = json.loads(result.stdout)["trials"]
+    assert tried[-1]["risk"] is None
+    assert tried[-1]["note"].startswith(("not tried: ", "stopped: "))
+    assert call("predict", tmp_path / "model", tables[0], "--out", tmp_path / "scored.parquet").exit_code == 0

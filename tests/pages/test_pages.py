@@ -1,0 +1,748 @@
+"""Pages: their structure, what is escaped, whether their numbers are right, and how they look in a real browser."""
+
+import io
+import itertools
+import json
+import re
+import shlex
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+from markupsafe import Markup
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise import saving, tables
+from bagwise.cli import app
+from bagwise.diagnostics import Finding
+from bagwise.evaluation import Estimate
+from bagwise.experiments import variance
+from bagwise.experiments.config import provenance
+from bagwise.experiments.paper import PRESETS, plan
+from bagwise.experiments.store import write_table
+from bagwise.pages import (
+    comparison,
+    comparison_page,
+    diagnosis,
+    diagnosis_page,
+    model,
+    model_page,
+    reproduction_page,
+    svg,
+    verdicts,
+    write,
+)
+from bagwise.pages.comparison import _gain
+from bagwise.pages.funnel import Funnel, expected_histogram
+from bagwise.pages.measurement import Measured
+from bagwise.pages.page import GOOD, POOR, UNSURE, clean
+from bagwise.pages.stored import constant_guess
+from bagwise.tables import metadata
+from tests.browser import CHROMIUM, Browser
+
+TAG, QUOTES, MATH = "<script>alert(1)</script>", 'a"b&c', "$x_1$"
+MOST = 3_000_000  # bytes of a page
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def sentence(result, code=1):
+    assert result.exit_code == code, result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+# -- what pages are made of ---------------------------------------------------------------------------------------
+
+
+def table(rows=6400, size=8, seed=0, grouped=False):
+    """Events and reports with names that a careless page would run; labels depend on two columns."""
+    rng = np.random.default_rng(seed)
+    events = pd.DataFrame({TAG: rng.normal(size=rows), QUOTES: rng.choice(["<b>", "&amp;", "x"], rows)})
+    events[MATH] = rng.integers(0, 9, rows)
+    p = 0.15 + 0.5 * (events[TAG] > 0.5) + 0.2 * (events[QUOTES] == "<b>")
+    y = rng.random(rows) < p
+    place = np.argsort(np.argsort(events[TAG])) if grouped else rng.permutation(rows)
+    ids = place // size
+    return (
+        events.assign(**{"<i>": [f"<u>{number}" for number in ids]}),
+        pd.DataFrame({"<i>": [f"<u>{number}" for number in range(rows // size)], "count": np.bincount(ids, weights=y)}),
+        y,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return table()[:2]
+
+
+@pytest.fixture(scope="module")
+def joined(frames):
+    return tables.join(*frames)
+
+
+@pytest.fixture(scope="module")
+def files(folder, frames):
+    """The two tables as files."""
+    paths = folder / "events.parquet", folder / "reports.parquet"
+    for frame, path in zip(frames, paths, strict=True):
+        frame.to_parquet(path)
+    return paths
+
+
+@pytest.fixture(scope="module")
+def fitted(joined):
+    """A ridge, the bags held out from it, and its label-free evaluation there."""
+    train, held_out = tables.split(joined, 0.2)
+    ridge = tables.fit(train, "ridge", random_state=0)
+    return ridge, train, held_out, tables.evaluate(ridge, held_out)
+
+
+def keep(fitted, joined, place, **changes):
+    ridge, train, _, evaluation = fitted
+    about = tables.about(ridge, train, evaluation, summary=train.summary, seen=joined.summary)
+    saving.save(ridge, place, about=about | changes)
+    return place
+
+
+@pytest.fixture(scope="module")
+def ridge(folder, fitted, joined):
+    return keep(fitted, joined, folder / "<script>alert(2)&'\"")
+
+
+@pytest.fixture(scope="module")
+def other(folder, fitted, joined):
+    """Another model of the same tables, which knows one column only."""
+    train = fitted[1]
+    poor = tables.fit(train, "ridge", roles={TAG: "ignored"}, random_state=0)
+    evaluation = tables.evaluate(poor, fitted[2])
+    about = tables.about(poor, train, evaluation, summary=train.summary, seen=joined.summary)
+    saving.save(poor, folder / "other", about=about)
+    return folder / "other"
+
+
+@pytest.fixture(scope="module")
+def results(folder):
+    """What a quick reproduction, made smaller, would store, with invented accuracies."""
+    small = replace(PRESETS["quick"]["adult"], sizes=(1, 64), learning_rates=(1e-3, 1e-2), epochs=(2, 5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS["quick"], "adult", small)
+        for scale in ("machine", "paper"):
+            patch.setitem(PRESETS[scale], "adult", replace(small, sizes=(1, 32, 64), repetitions=3))
+        yield _results(folder / "results", small)
+
+
+def _results(place, config):
+    rng, records = np.random.default_rng(0), []
+    for run in plan(config):
+        stages = list(run.measured) or [0]
+        level = 0.85 - 0.01 * np.log2(run.size) * (1.0 if run.method == "ours" else 1.4)
+        records.append(
+            {"key": run.key, **run.fields, "measured": list(run.measured), "seconds": 1.0, "epoch": stages}
+            | {"accuracy": [level - 0.05 / (epoch + 1) + 0.001 * rng.normal() for epoch in stages]}
+            | {"brier": [0.1] * len(stages), "risk": [rng.random() if run.held_out else None] * len(stages)}
+            | {"diverged": False, **provenance(run)}
+        )
+    write_table(pd.DataFrame(records), place / "adult.parquet")
+    small = variance.VarianceConfig(rows=2048, sizes=(2, 256), repetitions=2, n_jobs=1)
+    write_table(variance.run(small), place / "variance-quick.parquet")
+    return place
+
+
+@pytest.fixture(scope="module")
+def commands(files, ridge, other, results):
+    """Arguments of `bagwise report` for one page of each kind."""
+    given = {
+        "diagnosis": [*files, "--ignore", "$x_1$"],
+        "model": [*files, "--model", ridge],
+        "stored": ["--model", ridge],
+        "comparison": [*files, "--model", ridge, "--model", other],
+        "reproduction": ["--results", results],
+    }
+    return {kind: [str(argument) for argument in arguments] for kind, arguments in given.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(frames, joined, ridge, other, results, commands):
+    """One page of each kind."""
+    command = {kind: shlex.join(["bagwise", "report", *arguments]) for kind, arguments in commands.items()}
+    some = tables.join(*frames, ignore=["$x_1$"])
+    return {
+        "diagnosis": diagnosis_page(some, command=command["diagnosis"]),
+        "model": model_page(ridge, joined, command=command["model"]),
+        "stored": model_page(ridge, command=command["stored"]),
+        "comparison": comparison_page([ridge, other], joined, command=command["comparison"]),
+        "reproduction": reproduction_page(results, command=command["reproduction"]),
+    }
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures left out, to save time where words are looked at."""
+    monkeypatch.setattr(svg, "inline", lambda *_, **__: Markup("<svg></svg>"))
+
+
+KINDS = ("diagnosis", "model", "stored", "comparison", "reproduction")
+
+
+# -- structure ----------------------------------------------------------------------------------------------------
+
+
+class Outline(HTMLParser):
+    """Tags in order with their attributes, and the text, of a page whose tags must be balanced."""
+
+    VOID = ("meta", "link", "br", "img")
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.text, self._open, self._style = [], "", [], ""
+        self.feed(html)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if "style" not in self._open:
+            self.text += data
+
+    def all(self, *names):
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_are_sound_stand_alone_and_run_nothing(pages, kind):
+    html = pages[kind]
+    page = Outline(html)
+    assert html.startswith("<!DOCTYPE html>")
+    assert page.all("html") == [{"lang": "en"}]
+    headings = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(headings))
+    assert not page.all("script", "iframe", "object", "embed", "form", "img", "base", "foreignobject")
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        for name in {"src", "href", "xlink:href", "action", "srcset"} & attributes.keys():
+            assert re.match(r"#|data:,$", attributes[name]), attributes[name]
+        assert "http" not in "".join(str(value) for value in attributes.values() if value), attributes
+    assert "@import" not in html
+    assert not re.findall(r"url\((?!#)", html)
+    assert "http-equiv" in html
+    assert "default-src 'none'" in html
+    assert len(html.encode()) < MOST
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_figures_are_told_in_words_and_ids_are_their_own(pages, kind):
+    page = Outline(pages[kind])
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    pictures = page.all("svg")
+    assert len(pictures) == len(page.all("figure")) == len(page.all("figcaption"))
+    assert len(pictures) == {"diagnosis": 2, "model": 5, "stored": 1, "comparison": 4, "reproduction": 6}[kind]
+    for picture in pictures:
+        assert picture["role"] == "img"
+        for name in picture["aria-labelledby"].split():
+            assert re.search(rf'id="{name}">[^<]{{5,}}<', pages[kind]), name
+    for name in re.findall(r'(?:aria-labelledby="|url\(#|href="#)([^)"\s]+)', pages[kind]):
+        assert name in ids
+    # Colours are the page's own, so that figures follow light and dark.
+    assert not [a["style"] for _, a in page.tags if re.search("#[0-9a-f]{3}", a.get("style") or "")]
+    assert not [a for _, a in page.tags if re.search("#[0-9a-f]{3}", (a.get("fill") or "") + (a.get("stroke") or ""))]
+
+
+def test_the_verdict_comes_first(pages):
+    for html in pages.values():
+        page = Outline(html)
+        sections = page.all("section")
+        assert sections[0]["id"] == "verdict"
+        assert 'class="headline">' in html
+
+
+@pytest.mark.parametrize("kind", ["diagnosis", "model", "stored", "comparison"])
+def test_names_are_shown_not_run(pages, kind):
+    text = Outline(pages[kind]).text
+    assert TAG in text
+    assert QUOTES in text
+    assert MATH in text
+    if kind != "diagnosis":
+        assert "<script>alert(2)&'\"" in text
+    if kind in ("model", "stored"):
+        assert "<i>" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_command_writes_the_same_bytes_again(pages, commands, kind, tmp_path):
+    result = call("report", *commands[kind], "--out", tmp_path / "new" / "page.html", "--json")
+    assert result.exit_code == 0, result.output
+    html = (tmp_path / "new" / "page.html").read_bytes()
+    assert html == pages[kind].encode()
+    facts = json.loads(result.stdout)
+    assert facts["bytes"] == len(html)
+    text = Outline(html.decode()).text
+    assert facts["verdict"] in text
+    assert shlex.join(["bagwise", "report", *commands[kind]]) in text
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
+
+
+def test_letters_that_no_page_can_hold_are_replaced(undrawn, joined):
+    html = diagnosis(joined, command="\x00\x1b[31m\ud800\ufffe").html
+    html.encode()
+    assert "�" in html
+    assert "\x00" not in html
+    assert clean("tab\tnew\nline") == "tab new line"
+
+
+def colours(mode):
+    css = (Path(svg.__file__).parent / "page.css").read_text()
+    blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    return dict(re.findall(r"--(\w+): (#\w{6});", blocks[("light", "dark", "print").index(mode)]))
+
+
+def luminance(colour):
+    parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("mode", ["light", "dark", "print"])
+@pytest.mark.parametrize("behind", ["paper", "card"])
+@pytest.mark.parametrize("text", ["ink", "muted", "link", "good", "unsure", "poor"])
+def test_text_can_be_read(mode, behind, text):
+    found = colours(mode)
+    dark, bright = sorted([luminance(found[behind]), luminance(found[text])])
+    assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_those_of_the_bags_held_out(pages, fitted, ridge):
+    measured = tables.evaluation_facts(fitted[3])
+    for kind in ("model", "stored", "comparison"):
+        text = Outline(pages[kind]).text
+        for name in ("accuracy", "brier", "log_loss", "auc"):
+            assert verdicts.interval(measured[name], 4) in text
+    assert "the same numbers as in its file" in Outline(pages["model"]).text
+    assert f"judged by {fitted[3].n_bags} bags" in Outline(pages["model"]).text
+
+
+def test_a_model_is_judged_by_all_bags_of_tables_it_has_not_seen(undrawn, ridge):
+    events, reports, _ = table(rows=3200, seed=7)
+    fresh = tables.join(events, reports)
+    measured = tables.evaluation_facts(tables.evaluate(saving.load(ridge), fresh))
+    text = Outline(model_page(ridge, fresh)).text
+    assert verdicts.interval(measured["auc"], 4) in text
+    assert "all bags of the tables given" in text
+    assert "judged by 400 bags, 3,200 rows" in text
+
+
+def test_models_that_took_all_bags_in_are_not_judged_by_them(undrawn, folder, fitted, joined):
+    again = keep(fitted, joined, folder / "refitted", refitted=True)
+    text = Outline(model_page(again, joined)).text
+    assert "there are none left in these tables to judge it by" in text
+    assert "Calibration. " not in text
+    blind = keep(fitted, joined, folder / "blind", evaluation=None)
+    text = Outline(model_page(blind, joined)).text
+    assert "Nobody knows yet how good this model is" in text
+    with pytest.raises(ValueError, match="was fitted to all bags of these tables"):
+        comparison_page([again, blind], joined)
+
+
+def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
+    grouped = tables.join(*table(grouped=True)[:2])
+    found = model(ridge, grouped)
+    assert found.standing == UNSURE
+    assert "cannot be told from these bags: they are not random" in found.headline
+    assert not any(section.name == "roc" for section in found.sections)
+    assert "Calibration. " not in found.html
+    assert any("explain" in remark for remark in found.remarks)
+    assert diagnosis(grouped).headline.startswith("The bags are not random: grouped by")
+    assert "<td>–</td>" in re.sub(r" class=\"\w+\"", "", found.html)
+    assert "Numbers that the bags cannot tell are withheld" in found.html
+    asked = model(ridge, grouped, even_if_not_random=True)
+    assert asked.standing == UNSURE
+    assert "These numbers were asked for although the bags cannot tell" in asked.html
+
+
+def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):
+    grouped = tables.join(*table(grouped=True)[:2])
+    for asked in (False, True):
+        found = comparison([ridge, other], grouped, even_if_not_random=asked)
+        assert found.standing == UNSURE
+        assert "Which model is best cannot be told" in found.headline
+        assert {section.name for section in found.sections}.isdisjoint({"intervals", "paired"})
+        lines = found.sections[0].parts[1].rows
+        assert [line[0] for line in lines] == [*sorted([ridge.name, other.name]), "constant guess"]
+        assert (lines[0][1] == "–") is not asked
+        assert "in alphabetical order" in found.html
+
+
+def test_the_better_model_is_named_first(undrawn, pages, ridge, other):
+    text = Outline(pages["comparison"]).text
+    assert "is best: its square error is clearly the smallest" in text
+    stored = comparison([ridge, other])
+    assert stored.standing == UNSURE
+    assert "only the tables can tell" in stored.headline
+
+
+def test_several_classes_have_no_curves_but_everything_else(folder):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=3000)
+    label = np.digitize(x + 0.5 * rng.normal(size=3000), [-0.5, 0.5])
+    ids = rng.permutation(3000) // 10
+    counts = pd.DataFrame(
+        {name: np.bincount(ids, weights=label == c) for c, name in enumerate(["<b>lo", "mid", '"hi'])}
+    )
+    data = tables.join({"x": x, "bag": ids}, counts.assign(bag=range(300)), count=["<b>lo", "mid", '"hi'])
+    train, held_out = tables.split(data, 0.3)
+    fitted = tables.fit(train, "ridge", random_state=0)
+    about = tables.about(fitted, train, tables.evaluate(fitted, held_out), summary=train.summary, seen=data.summary)
+    saving.save(fitted, folder / "classes", about=about)
+    page = Outline(model_page(folder / "classes", data))
+    assert "<b>lo" in page.text
+    assert '"hi' in page.text
+    assert "AUC" not in page.text
+    assert "This model is right on a share of" in page.text
+    assert "class <b>lo" in Outline(diagnosis_page(data)).text or "of class" in page.text
+
+
+def test_noise_that_makes_a_class_rarer_than_never_is_reported_on(undrawn, folder):
+    """A rare class may have a sum of noised counts below 0."""
+    rng = np.random.default_rng(0)
+    x, ids = rng.normal(size=2400), np.arange(2400) // 20
+    label = (x + rng.normal(size=2400) > 0).astype(int)
+    noise = rng.laplace(scale=2.0, size=(3, 120))
+    noise[2] -= noise[2].mean() + 0.5
+    counts = {f"n{c}": np.bincount(ids, weights=label == c) + noise[c] for c in range(3)}
+    reports = pd.DataFrame({**counts, "bag": range(120), "noise_variance": 8.0})
+    data = tables.join({"x": x, "bag": ids}, reports, count=["n0", "n1", "n2"])
+    assert data.summary.prior[2] < 0
+    fitted = tables.fit(data, "ridge", random_state=0)
+    about = tables.about(fitted, data, None, summary=data.summary, seen=data.summary)
+    saving.save(fitted, folder / "rare", about=about)
+    again = tables.join({"x": x[:2300], "bag": ids[:2300]}, reports[:115], count=["n0", "n1", "n2"])
+    assert "Brier score" in Outline(model_page(folder / "rare", again)).text
+
+
+def test_differences_of_classes_may_be_as_large_as_they_are():
+    """The square error of several classes goes up to 2."""
+    rng = np.random.default_rng(0)
+    ids, y = np.arange(1000) // 10, np.eye(3)[rng.integers(0, 2, 1000)]
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    entries = [SimpleNamespace(measured=SimpleNamespace(h=h, bags=bags)) for h in (y[:, [1, 0, 2]], y)]
+    assert _gain(*entries)["brier"].value > 1.5
+
+
+def test_large_tables_make_small_pages(ridge):
+    rng = np.random.default_rng(2)
+    events, _, y = table(rows=40_000, seed=3)
+    ids = rng.integers(0, 20_000, 40_000)
+    reports = pd.DataFrame({"<i>": range(20_000), "count": np.bincount(ids, weights=y, minlength=20_000)})
+    reports = reports.assign(count=reports["count"] + 3 * rng.normal(size=20_000), noise_variance=9.0)
+    data = tables.join(events.assign(**{"<i>": ids}), reports, on_mismatch="drop")
+    assert data.summary.bags > 15_000
+    html = model_page(ridge, data)
+    assert len(html.encode()) < 1_000_000
+    assert "2,000 of " in html
+    assert "Declared noise widens them" in html
+    assert len(diagnosis_page(data).encode()) < 1_000_000
+
+
+# -- the funnel, and words ----------------------------------------------------------------------------------------
+
+
+def bags_of(size, rng, noise=0.0):
+    count = rng.binomial(size, 0.3) + noise * rng.normal(size=len(size))
+    return Funnel(size, np.full(len(size), 0.3), count / size, np.full(len(size), noise**2), 0.3 * 0.7)
+
+
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_random_bags_stay_in_the_funnel(noise):
+    rng = np.random.default_rng(0)
+    found = bags_of(rng.integers(100, 1000, 4000), rng, noise)
+    assert abs(found.outside("95%") - 200) < 5 * np.sqrt(4000 * 0.05 * 0.95)
+    assert not found.too_many_outside
+    assert not found.is_rough
+    assert replace(found, variance=found.variance / 3, noise=found.noise / 3).too_many_outside
+    edges, expected = expected_histogram(found)
+    counts = np.histogram(found.reported, bins=edges)[0]
+    assert counts.sum() == 4000
+    big = expected > 50
+    assert (np.abs(counts - expected)[big] < 5 * np.sqrt(expected[big])).all()
+
+
+def test_noise_widens_the_funnel_and_small_bags_make_it_rough():
+    rng = np.random.default_rng(0)
+    plain, noised = (bags_of(np.full(50, 40), rng, noise) for noise in (0.0, 5.0))
+    assert noised.limits(np.array([40]))["95%"] > plain.limits(np.array([40]))["95%"]
+    assert plain.usual_size == 40
+    assert bags_of(np.full(50, 3), rng).is_rough
+
+
+def test_bags_of_one_size_fill_bins_evenly():
+    rng = np.random.default_rng(0)
+    size = np.full(3000, 64)
+    size[-1] = 20
+    edges, expected = expected_histogram(bags_of(size, rng))
+    assert np.allclose(np.diff(edges) * 64, round(float(np.diff(edges)[0]) * 64))
+    assert expected.sum() == pytest.approx(3000, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("auc", "standing", "said"),
+    [
+        ((0.95, 0.94, 0.96), GOOD, "very well (AUC 0.95 [0.94, 0.96])"),
+        ((0.78, 0.76, 0.80), GOOD, "This model ranks rows well (AUC 0.78 [0.76, 0.80])"),
+        ((0.68, 0.65, 0.71), GOOD, "fairly well"),
+        ((0.55, 0.53, 0.57), UNSURE, "a little better than chance"),
+        ((0.78, 0.60, 0.96), UNSURE, "how well, 40 bags are too few to tell"),
+        ((0.60, 0.45, 0.75), UNSURE, "Whether this model ranks rows better than chance, 40 bags are too few to tell"),
+        ((0.30, 0.20, 0.40), POOR, "worse than chance"),
+    ],
+)
+def test_verdicts_follow_the_interval(auc, standing, said):
+    facts = {"bags": 40, "auc": between(*auc), "accuracy": between(0.8, 0.78, 0.82), "brier": between(0.13, 0.12, 0.14)}
+    found = verdicts.standing(facts, {"accuracy": 0.7, "brier": 0.21})
+    assert found[0] == standing
+    assert said in found[1]
+
+
+def between(value, low, high):
+    return {"value": value, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "brier", "standing"),
+    [
+        ((0.8, 0.78, 0.82), (0.2, 0.19, 0.22), GOOD),  # right more often than the constant guess
+        ((0.7, 0.68, 0.72), (0.18, 0.17, 0.19), GOOD),  # its square error is smaller
+        ((0.71, 0.68, 0.74), (0.2, 0.19, 0.22), UNSURE),  # ranks well, and is worth no more than the constant
+        ((0.6, 0.58, 0.62), (0.25, 0.24, 0.26), UNSURE),
+    ],
+)
+def test_the_badge_is_green_only_where_the_model_beats_the_constant(accuracy, brier, standing):
+    facts = {"bags": 40, "accuracy": between(*accuracy), "brier": between(*brier)}
+    guess = {"accuracy": 0.7, "brier": 0.21}
+    gain = {
+        "accuracy": Estimate(accuracy[0] - 0.7, 0.01, accuracy[1] - 0.7, accuracy[2] - 0.7),
+        "brier": Estimate(brier[0] - 0.21, 0.01, brier[1] - 0.21, brier[2] - 0.21),
+    }
+    for paired in (None, gain):
+        found, sentence = verdicts.standing({**facts, "auc": between(0.78, 0.76, 0.80)}, guess, paired)
+        assert found == standing
+        assert ("not clearly better than one guess for all rows" in sentence) is (standing != GOOD)
+    assert verdicts.standing({**facts, "auc": None}, guess)[0] == (POOR if accuracy[2] < 0.7 else standing)
+    assert verdicts.standing({**facts, "bags": 12, "auc": None}, guess)[0] in (
+        POOR,
+        UNSURE,
+    )  # rough intervals prove little
+
+
+def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, folder, joined, monkeypatch):
+    """One is clearly better than the other, and neither is worth anything."""
+    said = {"bad": 0.9, "worse": 0.99}
+
+    def guessing(self, codes):
+        return np.full(len(codes), said[self.summary])
+
+    for name in said:
+        made = replace(tables.fit(joined, "ridge", random_state=0), summary=name)
+        about = tables.about(made, joined, None, summary=joined.summary, seen=joined.summary)
+        saving.save(made, folder / name, about=about)
+    monkeypatch.setattr(tables.TableModel, "predict_codes", guessing)
+    events, reports, _ = table(rows=6400, seed=7)
+    found = comparison([folder / name for name in said], tables.join(events, reports))
+    assert found.headline.startswith("Model bad has the smallest square error of these")
+    assert "not clearly better than one guess for all rows" in found.headline
+    assert found.standing == UNSURE
+
+
+def test_few_bags_are_called_few():
+    facts = {"not_random": [], "impossible": []}
+    assert "rough" in verdicts.cautions({"bags": 12, **facts})[0]
+    assert verdicts.cautions({"bags": 40, **facts}) == []
+
+
+def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
+    y = np.repeat([0.0, 1.0], [7, 3])
+    found = bw.evaluate(np.full(10, 0.3), None, y)
+    guess = constant_guess([0.3])
+    assert guess == pytest.approx({name: getattr(found, name).value for name in guess})
+    assert constant_guess([0.2, 0.3, 0.5])["brier"] == pytest.approx(1 - 0.04 - 0.09 - 0.25)
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def test_files_are_replaced_only_by_force(undrawn, folder, ridge):
+    out = folder / "there.html"
+    out.write_text("mine")
+    assert "exists already" in sentence(call("report", "--model", ridge, "--out", out))
+    assert out.read_text() == "mine"
+    assert call("report", "--model", ridge, "--out", out, "--force").exit_code == 0
+    assert out.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_errors_are_one_sentence(folder, ridge, files, results):
+    out = folder / "never.html"
+    assert "nothing to report on" in sentence(call("report", "--out", out), 2)
+    assert "stands alone" in sentence(call("report", *files, "--results", results, "--out", out), 2)
+    assert "named twice" in sentence(call("report", "--model", ridge, "--model", ridge, "--out", out))
+    assert "holds no results" in sentence(call("report", "--results", folder / "nothing", "--out", out))
+    plain = bw.BagRidgeClassifier().fit(np.arange(40.0)[:, None], np.arange(40) % 2)
+    saving.save(plain, folder / "plain")
+    assert "saved from Python" in sentence(call("report", "--model", folder / "plain", "--out", out))
+    assert not out.exists()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        write("", folder, force=True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"sensitivity": "<script>"}, {"columns": [3]}, {"evaluation": {"bags": 3}}, {"prior": ["x"]}, {"trials": None}],
+)
+def test_facts_that_bagwise_did_not_write_are_refused(undrawn, folder, fitted, joined, changes):
+    place = keep(fitted, joined, folder / f"odd-{next(iter(changes))}", **changes)
+    with pytest.raises(ValueError, match="tells facts that bagwise did not write"):
+        model_page(place)
+
+
+def test_trials_are_shown_as_a_table(undrawn, folder, fitted, joined):
+    trials = [
+        {"candidate": "ridge <b>", "risk": 0.1234, "low": 0.12, "high": 0.13, "note": ""},
+        {"candidate": "network", "risk": None, "low": None, "high": None, "note": "not tried: out of time"},
+    ]
+    text = Outline(model_page(keep(fitted, joined, folder / "auto", trials=trials))).text
+    assert "What was tried" in text
+    assert "ridge <b>" in text
+    assert "[0.1200, 0.1300]" in text
+    assert "not tried: out of time" in text
+
+
+def test_risks_that_are_impossible_are_in_no_file(fitted):
+    """Machines read the file, too: what bags cannot tell is not in it, unless it was asked for."""
+    lines = [(0.17, -0.01, 0.35), (3.62, 2.9, 4.2), (-0.1, -0.2, 0.1), (None, None, None)]
+    trials = [{"candidate": "c", "risk": risk, "low": low, "high": high, "note": ""} for risk, low, high in lines]
+    *_, found = fitted
+    tried = SimpleNamespace(estimator=SimpleNamespace(trials_=trials), classes=None)
+
+    def risks(evaluation):
+        told = metadata._trials(tried, evaluation)
+        return [(trial["risk"], trial["low"], trial["high"]) for trial in told]
+
+    nothing = (None, None, None)
+    assert risks(found) == risks(None) == [(0.17, 0.0, 0.35), nothing, nothing, nothing]
+    doubtful = replace(found, not_random=(Finding("proportions", 9.0, 1e-9),))
+    assert risks(doubtful) == lines
+    assert risks(replace(doubtful, accuracy=None)) == [nothing] * 4
+
+
+def test_unfinished_reproductions_say_so(undrawn, folder, results):
+    frame = pd.read_parquet(results / "adult.parquet")
+    write_table(frame.iloc[:40], folder / "half" / "adult.parquet")
+    text = Outline(reproduction_page(folder / "half")).text
+    assert "None of the paper's claims can be judged yet" in text
+    assert "40 trainings, " in text
+
+
+# -- a real browser -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    try:
+        tab = Browser(tmp_path_factory.mktemp("chromium"))
+    except (AssertionError, OSError) as error:
+        pytest.skip(f"Chromium does not start here: {error}")
+    yield tab
+    tab.close()
+
+
+VIEWS = {
+    "light": {"scheme": "light"},
+    "dark": {"scheme": "dark"},
+    "narrow": {"width": 360},
+    "print": {"media": "print", "width": 794},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pages_in_a_browser(pages, kind, browser, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(pages[kind], encoding="utf-8")
+    brightness = {}
+    for name, view in VIEWS.items():
+        browser.open(file, **view)
+        box = "e => {const b = e.getBoundingClientRect(); return [b.width, b.height]}"
+        sizes = browser.ask(f"[...document.querySelectorAll('figure svg')].map({box})")
+        assert len(sizes) == pages[kind].count("<svg")
+        assert min(min(size) for size in sizes) > 100
+        assert browser.ask("document.documentElement.scrollWidth") <= view.get("width", 1200)
+        assert browser.ask("document.querySelectorAll('script').length") == 0
+        assert browser.ask("getComputedStyle(document.querySelector('figure svg text')).fontFamily") != ""
+        told = browser.told("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+        assert told == []
+        asked = [event["request"]["url"] for event in browser.told("Network.requestWillBeSent")]
+        assert asked == [file.resolve().as_uri()]
+        pixels = matplotlib.image.imread(io.BytesIO(browser.picture()))[..., :3]
+        assert pixels.std() > 0.05  # not blank
+        brightness[name] = float(np.median(pixels))
+    assert brightness["dark"] < 0.2
+    assert min(brightness[name] for name in ("light", "narrow", "print")) > 0.9
+
+
+def test_the_skip_link_is_the_first_stop_of_the_keyboard(pages, browser, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(pages["model"], encoding="utf-8")
+    browser.open(file)
+    for kind in ("rawKeyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    assert browser.ask("document.activeElement.className") == "skip"
+    browser.ask("document.querySelector('summary').focus()")
+    for kind in ("keyDown", "keyUp"):
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        browser.call("Input.dispatchKeyEvent", type=kind, **key)
+    assert browser.ask("document.querySelector('details').open") is True
+
+
+def test_a_mean_prediction_that_is_off_is_told():
+    rng = np.random.default_rng(0)
+    h = rng.uniform(0.1, 0.4, size=6400)
+    ids = np.arange(6400) // 8
+    bags = bw.Bags.from_rows(bw.aggregate(rng.random(6400) < h, ids), ids)
+
+    def level(h):
+        return Measured(h, bags, None, None, {}).level()
+
+    predicted, reported, error = level(h)
+    assert (predicted, reported) == pytest.approx((h.mean(), bags.proportion.mean()))
+    by_hand = np.std([8 * a - h[8 * j : 8 * j + 8].sum() for j, a in enumerate(bags.proportion)]) * 800**0.5 / 6400
+    assert error == pytest.approx(by_hand)
+    assert verdicts.off_level(predicted, reported, error) is None
+    assert "too high on average: 0.299" in verdicts.off_level(*level(h + 0.05))
+    assert "too low on average" in verdicts.off_level(*level(h - 0.05))

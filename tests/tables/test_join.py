@@ -1,0 +1,433 @@
+"""Events joined with reports: one sentence for everything that can be wrong, keys of any kind, nothing left behind."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import re
+from decimal import Decimal
+from typing import Any
+
+import ibis
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from bagwise import BagAutoClassifier, BagRidgeClassifier
+from bagwise.tables import connect, fit, join
+from bagwise.tables.bag_lines import aligned, joined
+from bagwise.tables.checksums import md5
+from bagwise.tables.engine import fetch
+from bagwise.tables.join import _bags
+from bagwise.tables.keys import Keys
+from bagwise.tables.reports import ReportColumns
+from bagwise.tables.summary import _figures
+
+EVENTS = {"bag": [1, 1, 2, 2, 2, 3], "x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
+REPORTS = {"bag": [1, 2, 3], "count": [1, 2, 0]}
+
+
+@pytest.fixture(scope="module")
+def duck() -> Any:
+    return connect(threads=1)
+
+
+# -- one sentence for everything that can be wrong --------------------------------------------------------------------
+
+
+def wrong(**columns: Any) -> dict[str, Any]:
+    return {**REPORTS, **columns}
+
+
+MISMATCHES = {
+    "unreported": (EVENTS, {"bag": [1, 2], "count": [1, 2]}, r"1 bag \(1 row\) with rows but no report.*bag 3"),
+    "eventless": (EVENTS, {"bag": [1, 2, 3, 9], "count": [1, 2, 0, 0]}, "1 bag with a report but no rows.*bag 9"),
+    "repeated": (EVENTS, {"bag": [1, 2, 3, 3], "count": [1, 2, 0, 0]}, "more than one report, for example bag 3"),
+    "null": (EVENTS, wrong(count=[1, None, 0]), "no number reported, for example bag 2"),
+    "NaN": (EVENTS, pa.table(wrong(count=[1, float("nan"), 0])), "no number reported, for example bag 2"),
+    "infinite": (EVENTS, wrong(count=[1, float("inf"), 0]), "no number reported, for example bag 2"),
+    "above": (EVENTS, wrong(count=[1, 4, 0]), "count below 0 or above the number of rows.*bag 2"),
+    "below": (EVENTS, wrong(count=[1, -1, 0]), "count below 0 or above the number of rows.*bag 2"),
+    "size": (EVENTS, wrong(size=[2, 3, 2]), r"another size reported than there are rows, for example bag 3"),
+    "epsilon 0": (EVENTS, wrong(epsilon=[1, 0, 1]), "noise that is not positive and finite, for example bag 2"),
+    "epsilon −1": (EVENTS, wrong(epsilon=[1, -1, None]), "noise that is not positive and finite, for example bag 2"),
+    "tiny epsilon": (EVENTS, wrong(epsilon=[1, 1e-200, 1]), "noise that is not positive and finite.*bag 2"),
+    "scale −1": (EVENTS, wrong(noise_scale=[1, -1, 0]), "noise that is not positive and finite, for example bag 2"),
+    "variance −1": (EVENTS, wrong(noise_variance=[1, -1, 0]), "noise that is not positive and finite.*bag 2"),
+    "no end of variance": (EVENTS, wrong(noise_variance=[1, float("inf"), 0]), "noise that is not positive.*bag 2"),
+    "marker": (EVENTS, wrong(suppressed=["no", "perhaps", "no"]), "neither yes nor no, for example bag 2"),
+    "keyless": (EVENTS, {"bag": [1, 2, 3, None], "count": [1, 2, 0, 0]}, "1 row of the reports without a key"),
+}
+
+
+@pytest.mark.parametrize("case", MISMATCHES)
+def test_mismatch_names_the_bag(duck: Any, case: str) -> None:
+    events, reports, sentence = MISMATCHES[case]
+    with pytest.raises(ValueError, match=sentence) as raised:
+        join(events, reports, keys="bag", connection=duck)
+    assert "on_mismatch='drop'" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_several_mismatches_are_counted_in_one_sentence(duck: Any) -> None:
+    reports = {"bag": [1, 3, 9], "count": [1, 5, 0]}
+    with pytest.raises(ValueError, match=r"with rows but no report, .*bag 2 \(and 2 more kinds of mismatch\)"):
+        join(EVENTS, reports, connection=duck)
+    assert "1 bag (3 rows) with rows but no report, for example bag 2" in str(
+        join(EVENTS, {"bag": [1, 3], "count": [1, 0]}, connection=duck, on_mismatch="drop").summary
+    )
+
+
+PERCENT = {"bag": [1, 2, 3], "proportion": [50.0, 66.7, 0.0]}
+CALLS = {
+    "percent": ((EVENTS, PERCENT), {}, "if these are percentages, divide them by 100"),
+    "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "one bag can be used.* divide them by 100"),
+    "counts": ((EVENTS, {"bag": [1, 2, 3], "proportion": [2, 2, 0]}), {}, "if these are counts, name the column"),
+    "outside": ((EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, r"\[0, 1\].*bag 2: repair"),
+    "no keys": ((EVENTS, {"Bag": [1], "count": [1]}), {}, "no column in common: give the key columns the same names"),
+    "missing key": ((EVENTS, REPORTS), {"keys": "day"}, "the events have no key column 'day': they have bag, x"),
+    "key twice": ((EVENTS, REPORTS), {"keys": ["bag", "bag"]}, "keys names column 'bag' twice"),
+    "kinds": ((EVENTS, wrong(bag=["1", "2", "3"])), {}, "'bag' is numbers in the events and text in the reports"),
+    "lists": (({"bag": [[1], [2]], "x": [1, 2]}, {"bag": [[1], [2]], "count": [1, 1]}), {}, "'bag' holds array"),
+    "no value": ((EVENTS, {"bag": [1, 2, 3], "n": [1, 1, 1]}), {}, r"counts \(count\) or of proportions"),
+    "both": ((EVENTS, wrong(p=[1, 1, 1])), {"count": "count", "proportion": "p"}, "one of the two"),
+    "no column": ((EVENTS, REPORTS), {"size": "rows"}, "the reports have no column 'rows': they have bag, count"),
+    "a number": ((EVENTS, REPORTS), {"size": 3}, "size must be the name of a column, got 3"),
+    "count a number": ((EVENTS, REPORTS), {"count": 3}, "count must be the name of a column, got 3"),
+    "said twice": ((EVENTS, REPORTS), {"count": "count", "size": "count"}, "'count' of the reports is named for two"),
+    "key and count": ((EVENTS, REPORTS), {"keys": "bag", "count": "bag"}, "'bag' of the reports is named for two"),
+    "one class": ((EVENTS, REPORTS), {"count": ["count"]}, "at least two columns, one per class"),
+    "class twice": ((EVENTS, REPORTS), {"count": ["count", "count"]}, "'count' of the reports is named for two"),
+    "text": ((EVENTS, wrong(count=["1", "2", "<5"])), {}, "'count' of the reports holds text: convert it to num"),
+    "dates": ((EVENTS, wrong(suppressed=[datetime.date(2020, 1, 1)] * 3)), {}, "'suppressed'.*holds date.*truth val"),
+    "two noises": ((EVENTS, REPORTS), {"epsilon": 1, "noise_scale": 1}, "noise_scale and epsilon say the same"),
+    "s² and ε": ((EVENTS, REPORTS), {"epsilon": 1, "noise_variance": 1}, "noise_variance and epsilon say the same"),
+    "s² and b": ((EVENTS, REPORTS), {"noise_scale": 1, "noise_variance": 1}, "noise_variance and noise_scale say the"),
+    "s² < 0": ((EVENTS, REPORTS), {"noise_variance": -1}, "noise_variance must be a number of at least 0 or the name"),
+    "s² infinite": ((EVENTS, REPORTS), {"noise_variance": float("inf")}, "noise_variance must be a number of at least"),
+    "no s²": ((EVENTS, REPORTS), {"noise_variance": "s"}, "the reports have no column 's': they have bag, count"),
+    "ε = 0": ((EVENTS, REPORTS), {"epsilon": 0}, "epsilon must be a number above 0 or the name of a column, got 0"),
+    "ε < 0": ((EVENTS, REPORTS), {"epsilon": -1.0}, "epsilon must be a number above 0"),
+    "ε NaN": ((EVENTS, REPORTS), {"epsilon": float("nan")}, "epsilon must be a number above 0"),
+    "ε true": ((EVENTS, REPORTS), {"epsilon": True}, "epsilon must be a number above 0"),
+    "ε list": ((EVENTS, REPORTS), {"epsilon": [1.0]}, "epsilon must be a number above 0"),
+    "b < 0": ((EVENTS, REPORTS), {"noise_scale": -1}, "noise_scale must be a number of at least 0"),
+    "on_mismatch": ((EVENTS, REPORTS), {"on_mismatch": "skip"}, "on_mismatch must be 'error' or 'drop', got 'skip'"),
+    "ignore": ((EVENTS, REPORTS), {"ignore": ["y"]}, "the events have no column 'y' to ignore"),
+    "no features": ((EVENTS, REPORTS), {"ignore": ["x"]}, "no column left to learn from"),
+    "case": (({**EVENTS, "X": [1] * 6}, REPORTS), {}, "events: columns 'x' and 'X' are the same to the engine"),
+    "one bag": (({"bag": [1, 1], "x": [1, 2]}, {"bag": [1], "count": [1]}), {}, "one bag can be used: at least 2"),
+    "no match": ((EVENTS, wrong(bag=[7, 8, 9])), {"on_mismatch": "drop"}, "no bag of the events has a report"),
+    "no rows": (({"bag": pa.array([], pa.string()), "x": pa.array([], pa.int64())}, REPORTS), {}, "events are empty"),
+    "no lines": ((EVENTS, {"bag": [], "count": []}), {"on_mismatch": "drop"}, "the reports are empty"),
+    "empty": (({"bag": [], "x": []}, {"bag": [], "count": []}), {}, "the events are empty: there must be one"),
+    "aligned, no keys": ((EVENTS,), {"proportion": "x"}, "without reports, name the columns that say which bag"),
+    "aligned, no column": ((EVENTS,), {"keys": "bag"}, "without reports, name the events' column of proportions"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_bad_call_gets_one_sentence(duck: Any, case: str) -> None:
+    tables, options, sentence = CALLS[case]
+    with pytest.raises(ValueError, match=sentence) as raised:
+        join(*tables, connection=duck, **options)
+    assert str(raised.value).endswith(".")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["bag_size", "BAG_NUMBER", "bag_proportion", "bag_proportion_2", "bag_noise_variance"])
+def test_names_of_ours_are_refused_or_ignored(duck: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"column '{name}' of the events has a name that bagwise uses"):
+        join({**EVENTS, name: EVENTS["x"]}, REPORTS, connection=duck)
+    with pytest.raises(ValueError, match=f"column '{name}' of the events has a name that bagwise uses"):
+        join({name: EVENTS["bag"], "x": EVENTS["x"]}, {name: [1, 2, 3], "count": [1, 2, 0]}, connection=duck)
+
+
+def test_other_names_are_free(duck: Any) -> None:
+    names = ["value_0", "used", "usable", "keyed", "key_0", "key_0_right", "reports", "noise", "withheld", "f0", "self",
+             "n", "level", "Count", "x y", "a.b", "%s", "{}", 'q"', "it's", "ü", "bag_right", "differs"]  # fmt: skip
+    events = {
+        "key_1": EVENTS["bag"],
+        "usable": ["u"] * 6,
+        **{name: list(range(6)) for name in names if name != "usable"},
+    }
+    reports = {"key_1": [1, 2, 3], "usable": ["u"] * 3, "used": [1, 2, 0], "differs": [2, 3, 1]}
+    found = join(events, reports, keys=["key_1", "usable"], count="used", size="differs", connection=duck)
+    assert found.features == tuple(name for name in names if name != "usable")
+    rows = fetch(found.rows(), duck).to_pydict()
+    assert {name: sorted(rows[name]) for name in found.features} == {name: list(range(6)) for name in found.features}
+    assert sorted(rows["key_1"]) == EVENTS["bag"]
+    ignored = join({**EVENTS, "bag_size": [9] * 6}, REPORTS, ignore="bag_size", connection=duck)
+    assert set(fetch(ignored.rows(), duck)["bag_size"].to_pylist()) == {1, 2, 3}
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+DAYS = [datetime.date(1969, 12, 31), datetime.date(2024, 2, 29), datetime.date(2024, 3, 1)]
+TIMES = [datetime.datetime(day.year, day.month, day.day) for day in DAYS]
+BERLIN = pd.to_datetime(TIMES).tz_localize("Europe/Berlin")
+KEYS = {
+    "negative": ([-3, 0, 5], [-3, 0, 5]),
+    "int32": (pa.array([1, 2, 3], pa.int32()), [1, 2, 3]),
+    "uint8": (pa.array([1, 2, 3], pa.uint8()), [1, 2, 3]),
+    "float": ([0.1, 2.0, -7.5], [0.1, 2.0, -7.5]),
+    "float and whole": ([1.0, 2.0, 3.0], [1, 2, 3]),
+    "decimal": ([Decimal("0.10"), Decimal("2.5"), Decimal("3")], [Decimal("0.1"), Decimal("2.500"), Decimal("3")]),
+    "decimal and float": ([Decimal("0.1"), Decimal("2.5"), Decimal("3")], [0.1, 2.5, 3.0]),
+    "text": (["", "ü'\"%", "a / b"], ["", "ü'\"%", "a / b"]),
+    "categories": (pd.Categorical(["u", "v", "w"]), ["u", "v", "w"]),
+    "dates": (DAYS, DAYS),
+    "dates and times": (DAYS, TIMES),
+    "nanoseconds": (pa.array(TIMES, pa.timestamp("ns")), pa.array(TIMES, pa.timestamp("s"))),
+    "time zones": (BERLIN, BERLIN.tz_convert("America/Lima")),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_of_any_type(duck: Any, kind: str) -> None:
+    mine, theirs = KEYS[kind]
+    place = np.array([0, 1, 1, 2, 2, 2])
+    events = pa.table({"bag": pa.array(mine).take(pa.array(place)), "x": place})
+    found = join(events, pa.table({"bag": pa.array(theirs), "proportion": [0.0, 0.5, 1.0]}), connection=duck)
+    if "float" in kind or "decimal" in kind:
+        assert found.events.bag.type() == found.bags.bag.type()
+    rows = fetch(found.rows(), duck).to_pydict()
+    assert sorted(zip(rows["x"], rows["bag_size"], rows["bag_proportion"], strict=True)) == sorted(
+        zip(place, place + 1, place / 2, strict=True)
+    )
+
+
+def test_truth_values_as_keys(duck: Any) -> None:
+    found = join({"bag": [True, False, True], "x": [1, 2, 3]}, {"bag": [False, True], "count": [0, 2]}, connection=duck)
+    assert found.summary.bags == 2
+
+
+def test_times_with_and_without_a_zone_are_not_compared(duck: Any) -> None:
+    events = pa.table({"bag": pa.array(TIMES, pa.timestamp("us")), "x": [1, 2, 3]})
+    with pytest.raises(ValueError, match="'bag' is dates in the events and times of a time zone in the reports"):
+        join(events, pa.table({"bag": pa.array(BERLIN), "count": [0, 1, 1]}), connection=duck)
+
+
+def test_keys_with_equal_texts_are_different_bags(duck: Any) -> None:
+    events = {"k": ["a / b", "a", "a"], "l": ["c", "b / c", "b / c"], "x": [1, 2, 3]}
+    found = join(events, {"k": ["a / b", "a"], "l": ["c", "b / c"], "count": [1, 0]}, connection=duck)
+    bags = fetch(found.bags, duck).to_pylist()
+    assert {(line["k"], line["bag_size"], line["bag_proportion"]) for line in bags} == {
+        ("a / b", 1, 1.0),
+        ("a", 2, 0.0),
+    }
+    assert sorted(line["bag_number"] for line in bags) == [0, 1]
+
+
+def test_numbers_of_bags_do_not_depend_on_the_order_of_rows(duck: Any) -> None:
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(200), 3)
+    events = pd.DataFrame({"bag": bag, "bag 2": [f"{b % 7} / {b % 3}" for b in bag], "x": 1.0})
+    reports = events.drop(columns="x").drop_duplicates().assign(count=1)
+    numbers = []
+    for connection in (duck, connect(threads=2)):
+        found = join(events, reports, connection=connection)
+        lines = fetch(found.bags, connection).to_pandas().sort_values("bag")
+        numbers.append(lines["bag_number"].to_numpy())
+        events, reports = (table.sample(frac=1, random_state=int(rng.integers(9))) for table in (events, reports))
+    assert (numbers[0] == numbers[1]).all()
+    assert sorted(numbers[0]) == list(range(200))
+    assert abs(np.corrcoef(np.arange(200), numbers[0])[0, 1]) < 5 / np.sqrt(200)
+
+
+# -- noise ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "variances"),
+    [
+        ({"epsilon": 0.5}, [8.0, 8.0, 8.0]),
+        ({"noise_scale": 3}, [18.0, 18.0, 18.0]),
+        ({"noise_scale": 0.0}, [None, None, None]),
+        ({"epsilon": "e"}, [2.0, None, 0.5]),
+        ({"noise_variance": 7}, [7.0, 7.0, 7.0]),
+        ({"noise_variance": 0}, [None, None, None]),
+        ({"noise_variance": "e"}, [1.0, None, 2.0]),
+    ],
+)
+def test_noise_as_number_or_column(duck: Any, given: dict[str, Any], variances: list[float | None]) -> None:
+    reports = {**REPORTS, "e": [1.0, None, 2.0]}
+    if variances != [None] * 3:
+        reports["count"] = [-4, 2, 99]  # noise takes counts anywhere
+    found = join(EVENTS, reports, connection=duck, **given)
+    lines = sorted(fetch(found.bags, duck).to_pylist(), key=lambda line: line["bag"])
+    assert [line["bag_noise_variance"] for line in lines] == variances
+    assert found.summary.noised == (variances != [None] * 3)
+    assert ("with declared noise" in str(found.summary)) == found.summary.noised
+
+
+def test_the_exact_variance_is_taken_before_what_it_was_made_from(duck: Any) -> None:
+    """Noise for classes has another scale than 1/ε, and discrete noise another variance than 2b²."""
+    noised = wrong(count=[-4, 2, 99], noise_variance=[3.5] * 3, noise_scale=[9.0] * 3, epsilon=[1.0] * 3)
+    found = join(EVENTS, noised, connection=duck)
+    assert fetch(found.bags, duck)["bag_noise_variance"].to_pylist() == [3.5] * 3
+    told = join(EVENTS, noised, noise_scale="noise_scale", connection=duck)  # unless another one is asked for
+    assert fetch(told.bags, duck)["bag_noise_variance"].to_pylist() == [162.0] * 3
+
+
+def test_the_record_of_a_release_holds_no_keys(duck: Any) -> None:
+    events = {**EVENTS, "delta": [0.5] * 6, "mechanism": ["m"] * 6}
+    record = {"epsilon": [1.0] * 3, "delta": [1e-6] * 3, "mechanism": ["discrete Gaussian"] * 3}
+    found = join(events, wrong(noise_variance=[3.5] * 3, **record), connection=duck)
+    assert (found.keys, found.features) == (("bag",), ("x", "delta", "mechanism"))
+    plain = join(events, wrong(delta=[0.5] * 3), connection=duck)  # elsewhere it is a name like any other
+    assert plain.keys == ("bag", "delta")
+
+
+def test_noise_on_one_bag_excuses_no_other(duck: Any) -> None:
+    with pytest.raises(ValueError, match=r"count below 0 or above the number of rows.*bag 3"):
+        join(EVENTS, wrong(count=[9, 2, 9], epsilon=[1.0, None, None]), connection=duck)
+
+
+# -- one table --------------------------------------------------------------------------------------------------------
+
+
+def test_row_aligned_proportions(duck: Any) -> None:
+    events = {"bag": [1, 1, 2, None, 3], "x": [1, 2, 3, 4, 5], "size": [5, 6, 7, 8, 9], "count": [1, 2, 3, 4, 5]}
+    found = join({**events, "proportion": [0.5, 0.5 + 1e-13, 0.25, 7.0, 1.0]}, keys="bag", connection=duck)
+    assert found.features == ("x", "size", "count")  # what bags would report under these names is not guessed
+    assert (found.summary.rows, found.summary.reports, found.summary.bags, found.summary.used_rows) == (5, 3, 3, 4)
+    assert str(found.summary).endswith("Left out: 1 row of the events without a key.")
+    proportions = {line["bag"]: line["bag_proportion"] for line in fetch(found.bags, duck).to_pylist()}
+    assert proportions == pytest.approx({1: 0.5, 2: 0.25, 3: 1.0})
+
+
+ALIGNED = {
+    "two": ({"proportion": [0.5, 0.6, 1.0, 0.0]}, {}, "two different proportions on their rows, for example bag 1"),
+    "null": ({"proportion": [0.5, None, 1.0, 0.0]}, {}, "two different proportions on their rows, for example bag 1"),
+    "NaN": (pa.table({"proportion": [0.5, float("nan"), 1.0, 0.0]}), {}, "two different proportions.*bag 1"),
+    "none": ({"proportion": [None, None, 1.0, 0.0]}, {}, "no number reported, for example bag 1"),
+    "outside": ({"proportion": [0.5, 0.5, 1.1, 0.0]}, {}, r"outside \[0, 1\].*, for example bag 2"),
+    "size": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"size": "n"}, "proportions or sizes.*bag 1"),
+    "noise": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"epsilon": "n"}, "proportions or noises.*bag 1"),
+    "s²": ({"proportion": [0.5, 0.5, 1, 0], "n": [2, 3, 1, 1]}, {"noise_variance": "n"}, "or noises.*bag 1"),
+    "marker": ({"proportion": [0.5, 0.5, 1, 0], "s": [True, False, False, False]}, {"suppressed": "s"}, "markers"),
+    "classes": ({"a": [0.5, 0.5, 0, 0], "b": [0.5, 0.5, 1, 0.5]}, {"proportion": ["a", "b"]}, "do not sum.*bag 3"),
+}
+
+
+@pytest.mark.parametrize("case", ALIGNED)
+def test_row_aligned_table_that_is_wrong(duck: Any, case: str) -> None:
+    columns, options, sentence = ALIGNED[case]
+    columns = columns if isinstance(columns, dict) else {name: columns[name] for name in columns.column_names}
+    events = {"bag": [1, 1, 2, 3], "x": [1, 2, 3, 4], **columns}
+    if case == "two":
+        with pytest.raises(ValueError, match=sentence):
+            join(events, keys="bag", connection=duck, **options)
+    dropped = join(events, keys="bag", connection=duck, on_mismatch="drop", **options)
+    assert dropped.summary.bags == 2
+    assert re.search(sentence, str(dropped.summary))
+
+
+# -- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def test_one_class_only_is_refused_where_models_are_fitted(duck: Any) -> None:
+    for count, label in (([0, 0, 0], "0"), ([2, 3, 1], "1")):
+        found = join(EVENTS, {"bag": [1, 2, 3], "count": count}, connection=duck)
+        with pytest.raises(ValueError, match=f"every row has label {label}: a classifier needs 2 classes"):
+            found.check_two_classes()
+    join(EVENTS, {"bag": [1, 2, 3], "count": [0, 0, 0]}, epsilon=1, connection=duck).check_two_classes()
+    classes = {"bag": [1, 2, 3], "no": [0, 0, 0], "yes": [2, 3, 1]}
+    with pytest.raises(ValueError, match="every row has label yes"):
+        join(EVENTS, classes, count=["no", "yes"], connection=duck).check_two_classes()
+    join(EVENTS, REPORTS, connection=duck).check_two_classes()
+
+
+def names_in(connection: Any) -> set[str]:
+    query = "SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views()"
+    return {name for (name,) in connection.con.execute(query).fetchall()}
+
+
+def test_tables_of_the_user_stay_in_their_engine_and_nothing_is_left_there() -> None:
+    own = ibis.duckdb.connect(threads=1)
+    own.con.register("given", pa.table(EVENTS))
+    own.con.execute(
+        "CREATE TABLE events AS FROM given; CREATE TABLE reports AS SELECT bag, 1 AS count FROM given GROUP BY 1"
+    )
+    before = names_in(own)
+    found = join(own.table("events"), own.table("reports"))
+    assert found.connection is own
+    rows = found.rows()
+    del found
+    gc.collect()
+    assert fetch(rows, own).num_rows == 6  # what still needs it keeps it
+    del rows
+    beside = join(own.table("events"), pd.DataFrame(REPORTS))
+    assert beside.connection is own
+    with pytest.raises(ValueError, match="holds text"):
+        join(own.table("events"), {"bag": [1, 2, 3], "count": ["a", "b", "c"]})
+    del beside
+    gc.collect()
+    assert names_in(own) == before
+
+
+def test_tables_of_two_connections_are_not_joined() -> None:
+    one, other = ibis.duckdb.connect(threads=1), ibis.duckdb.connect(threads=1)
+    for connection in (one, other):
+        connection.con.execute("CREATE TABLE t AS SELECT 1 AS bag, 2 AS count, 3 AS x")
+    with pytest.raises(ValueError, match=r"different connections \(duckdb and duckdb\)"):
+        join(one.table("t"), other.table("t"), keys="bag")
+    memory = ibis.memtable(pa.table(REPORTS))
+    assert join(ibis.memtable(pa.table(EVENTS)), memory, connection=one).connection is one
+
+
+@pytest.mark.parametrize("engine", ["postgres", "bigquery"])
+def test_queries_can_be_said_to_other_engines(engine: str) -> None:
+    columns = {"text": "string", "day": "date", "number": "float64", "p": "float64"}
+    events = ibis.table(columns, name="events")
+    told = {"text": "string", "day": "timestamp", "number": "int64", "count": "int64", "size": "int64",
+            "epsilon": "float64", "suppressed": "string"}  # fmt: skip
+    reports = ibis.table(told, name="reports")
+    keys, said = Keys.of(["text", "day", "number"], events, reports), ReportColumns.guessed(reports.columns, {})
+    lines = joined(events, reports, keys, said)
+    ibis.to_sql(lines, dialect=engine)
+    ibis.to_sql(aligned(events, keys, ReportColumns(proportion="p")), dialect=engine)
+    lines = ibis.table(lines.schema(), name="lines")
+    ibis.to_sql(lines.agg(**_figures(lines, keys, said)), dialect=engine)
+    ibis.to_sql(_bags(lines, keys, said), dialect=engine)
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("duckdb", "MD5(text)"),
+        ("snowflake", "MD5(text)"),
+        ("databricks", "MD5(text)"),
+        ("bigquery", "TO_HEX(MD5(text))"),
+        ("trino", "LOWER(TO_HEX(MD5(TO_UTF8(text))))"),
+        ("clickhouse", "LOWER(HEX(MD5(text)))"),
+    ],
+)
+def test_checksums_are_digits_in_every_engine(engine: str, said: str) -> None:
+    events = ibis.table({"text": "string"}, name="events")
+    query = str(ibis.to_sql(events.select(digits=md5(events.text, engine)), dialect=engine))
+    assert said in query.replace("t0", "").replace('"', "").replace("`", "").replace(".", "")
+
+
+@pytest.mark.parametrize("kind", ["auto", "boosting", "network"])
+def test_long_fits_tell_how_far_they_are(kind):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"bag": np.arange(800) // 8, "x": rng.normal(size=800), "z": rng.normal(size=800)})
+    count = (frame["x"] > 0).groupby(frame["bag"]).sum()
+    data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+    told: list[tuple[int, int | None, str]] = []
+    chosen: Any = kind
+    if kind == "auto":
+        chosen = BagAutoClassifier(candidates={"one": BagRidgeClassifier(), "two": BagRidgeClassifier(cv=3)})
+    model = fit(data, chosen, random_state=0, progress=lambda *line: told.append(line))
+    assert model.estimator.callback is None
+    steps = [(done, total, text) for done, total, text in told if total is not None]
+    assert steps
+    assert all(1 <= done <= total for done, total, _ in steps)
+    assert all(str(done) in text or kind == "auto" for done, _, text in steps)
+    if kind == "boosting":  # a fit of each kind, penalty and fold, then those that are kept
+        assert [done for done, total, _ in steps] == [*range(1, 21), *range(1, 5)]
+    if kind == "network":
+        assert steps[-1][:2] == (model.estimator.n_epochs_, model.estimator.n_epochs_)

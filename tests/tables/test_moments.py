@@ -1,0 +1,180 @@
+"""Ridge inside the engine is ridge: the same coefficients as from rows in memory, in DuckDB and in Spark."""
+
+import shutil
+from importlib.util import find_spec
+
+import ibis
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import bagwise as bw
+from bagwise import tables
+from bagwise.linear.moments import Moments
+from bagwise.linear.ridge import _ALPHAS, _SCALINGS, solve_ridge
+from bagwise.tables.bag_table import NUMBER
+from bagwise.tables.engine import fetch
+
+
+def made_up(rows=3000, *, seed=0, classes=0):
+    """Events with numbers far from 0, gaps, categories and times; reports of unequal bags."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "bag": rng.integers(0, rows // 12, rows),
+            "age": rng.normal(1e6, 10, rows),
+            "clicks": rng.poisson(3, rows),
+            "gap": np.where(rng.random(rows) < 0.2, np.nan, rng.normal(size=rows)),
+            "device": rng.choice(["phone", "tablet", "radio"], rows),
+            "day": pd.Timestamp("2026-03-02") + pd.to_timedelta(rng.integers(0, 20, rows), unit="D"),
+            "always": 7.3,
+        }
+    )
+    score = (frame["age"] - 1e6) / 20 + (frame["device"] == "radio") - frame["clicks"] / 6 + rng.normal(size=rows)
+    label = np.digitize(score, [-0.3, 0.6])
+    if not classes:
+        counts = pd.DataFrame({"count": label == 2})
+    else:
+        counts = pd.DataFrame({f"count_{c}": label == c for c in range(classes)})
+    reports = counts.groupby(frame["bag"]).sum().reset_index()
+    return frame, reports
+
+
+def from_rows(data, model):
+    """The solution from encoded rows in memory, in double precision and with the same folds."""
+    table = fetch(model.features.select(data.rows(), NUMBER, *data.proportions), data.connection)
+    codes, encoding = model.features.matrix(table), model.encoding
+    columns = []
+    for i, levels in enumerate(encoding.levels):
+        if levels is not None:
+            columns += list((codes[:, i, None] == levels).T.astype(float))
+            continue
+        missing = np.isnan(codes[:, i])
+        columns.append(np.where(missing, encoding.fill[i], (codes[:, i] - encoding.low[i]) / encoding.span[i]))
+        if encoding.missing[i]:
+            columns.append(missing.astype(float))
+    X, number = np.stack(columns, axis=1), table.column(NUMBER).to_numpy()
+    proportion = np.stack([table.column(name).to_numpy() for name in data.proportions], axis=1)
+    bags = bw.Bags.from_rows(proportion, number)
+    sums, fold = bags.sum_table(X), np.arange(len(bags)) % 5
+    origin = X.mean(axis=0)
+    deviation = sums - bags.size[:, None] * origin
+    parts = [Moments.of(deviation[fold == f], bags.size[fold == f], bags.outputs[fold == f]) for f in range(5)]
+    return solve_ridge(parts, _ALPHAS, _SCALINGS), origin
+
+
+@pytest.mark.parametrize("classes", [0, 3])
+def test_the_engine_solves_what_memory_solves(classes):
+    events, reports = made_up(classes=classes)
+    counts = [f"count_{c}" for c in range(classes)] if classes else None
+    data = tables.join(events, reports, count=counts)
+    model = tables.fit(data, "ridge")
+    solution, origin = from_rows(data, model)
+    assert (model.estimator.alpha_, model.estimator.scaling_) == (solution.alpha, solution.scaling)
+    scale = np.abs(solution.coef).max()
+    np.testing.assert_allclose(np.atleast_2d(model.estimator.coef_), solution.coef.T, atol=1e-8 * scale)
+    np.testing.assert_allclose(
+        model.estimator.intercept_, (solution.intercept - origin @ solution.coef).squeeze(), rtol=1e-7
+    )
+    np.testing.assert_allclose(model.estimator.risks_, solution.risks, rtol=1e-9)
+
+
+def test_the_model_learns():
+    events, reports = made_up(20_000)
+    model = tables.fit(tables.join(events, reports), "ridge")
+    h = np.concatenate([batch.column("prediction").to_numpy() for batch in model.score(*_table(events))])
+    rows = events.assign(h=h)
+    high = rows["device"] == "radio"
+    assert rows.loc[high, "h"].mean() > rows.loc[~high, "h"].mean() + 0.1
+    assert 0 <= h.min() <= h.max() <= 1
+
+
+def _table(events):
+    connection = tables.connect(ordered=True)
+    return tables.read(events, connection), connection
+
+
+def test_noise_is_subtracted_from_the_risks():
+    events, reports = made_up()
+    plain = tables.fit(tables.join(events, reports), "ridge").estimator
+    noised = tables.fit(tables.join(events, reports, noise_scale=1.5), "ridge").estimator
+    size = events.groupby("bag").size()
+    np.testing.assert_allclose(plain.risks_ - noised.risks_, (2 * 1.5**2 / size).mean(), rtol=1e-9)
+
+
+def test_nan_is_missing():
+    events, reports = made_up(600)
+    null = pa.Table.from_pandas(events, preserve_index=False)
+    place = null.column_names.index("gap")
+    nan = null.set_column(place, "gap", pa.array(events["gap"].to_numpy(), from_pandas=False))
+    assert nan.column("gap").null_count == 0 < null.column("gap").null_count
+    one, other = (tables.fit(tables.join(table, reports), "ridge").estimator for table in (null, nan))
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinity_is_named(value):
+    events, reports = made_up(600)
+    events.loc[5, "age"] = value
+    with pytest.raises(ValueError, match="column 'age' contains"):
+        tables.fit(tables.join(events, reports), "ridge")
+
+
+def test_one_class_only_is_refused():
+    events, reports = made_up(600)
+    with pytest.raises(ValueError, match="every row has label 0: a classifier needs 2 classes"):
+        tables.fit(tables.join(events, reports.assign(count=0)), "ridge")
+
+
+def test_keys_may_have_any_name():
+    events, reports = made_up(600)
+    plain = tables.fit(tables.join(events, reports), "ridge").estimator
+    for name in ("s0", "n0", "fold", "k", "f0"):
+        renamed = [table.rename(columns={"bag": name}) for table in (events, reports)]
+        np.testing.assert_allclose(tables.fit(tables.join(*renamed), "ridge").estimator.coef_, plain.coef_, rtol=1e-9)
+
+
+def test_names_of_ours_are_refused():
+    events, reports = (table.rename(columns={"bag": "bagwise_sum_of_0"}) for table in made_up(600))
+    with pytest.raises(ValueError, match="column 'bagwise_sum_of_0' of the events has a name that bagwise uses"):
+        tables.join(events, reports)
+
+
+def test_many_categories_are_fitted_from_rows():
+    events, reports = made_up()
+    events["place"] = np.random.default_rng(1).choice([f"place {i}" for i in range(120)], len(events))
+    model = tables.fit(tables.join(events, reports), "ridge", max_levels=200)
+    assert model.encoding is not None
+    assert len(model.estimator.coef_) > tables.moments.WIDEST
+
+
+def _spark_missing():
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'bagwise[spark]'"
+    return "" if shutil.which("java") else "there is no Java"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(_spark_missing()), reason=_spark_missing() or "ready")
+@pytest.mark.filterwarnings("ignore")
+def test_spark_gives_the_same_coefficients():
+    from pyspark.sql import SparkSession
+
+    events, reports = made_up()
+    expected = tables.fit(tables.join(events, reports), "ridge")
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.ui.enabled", False)
+        .getOrCreate()
+    )
+    try:
+        spark = ibis.pyspark.connect(session)
+        mine = [spark.create_view(name, ibis.memtable(table)) for name, table in (("e", events), ("r", reports))]
+        found = tables.fit(tables.join(*mine), "ridge")
+    finally:
+        session.stop()
+    scale = np.abs(expected.estimator.coef_).max()
+    np.testing.assert_allclose(found.estimator.coef_, expected.estimator.coef_, atol=1e-8 * scale)
+    np.testing.assert_allclose(found.estimator.intercept_, expected.estimator.intercept_, rtol=1e-7)

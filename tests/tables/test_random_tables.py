@@ -1,0 +1,165 @@
+"""Joins of random tables, in which everything that can be wrong is wrong somewhere, against plain Python."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise.tables import connect, join
+from bagwise.tables.bag_lines import PROBLEMS
+from bagwise.tables.engine import fetch
+
+
+@pytest.fixture(scope="module")
+def duck() -> Any:
+    return connect(threads=1)
+
+
+WORDS = {"bool": (True, False, None), "number": (1, 0, None), "text": ("Yes", "no", ""), "none": (None, None, None)}
+
+
+def random_tables(rng: np.random.Generator, *, classes: int, counts: bool, marker: str) -> tuple[Any, Any]:
+    """Events and reports in which everything that can be wrong is wrong somewhere."""
+    texts = ["a", "b", "a / b", "b / c", "c", "", "ü'\"%"]
+    all_keys = [(int(number), text) for number in range(-2, 7) for text in texts]
+    rng.shuffle(all_keys)
+    events, reports = [], []
+    for number, key in enumerate(all_keys):
+        size = int(rng.integers(1, 6))
+        kind = (
+            "fine"
+            if number > 45
+            else ["fine", "no rows", "no report", "twice", "wrong size", "wild", "empty"][number % 7]
+        )
+        events += [] if kind == "no rows" else [(*key, rng.normal()) for _ in range(size)]
+        if kind == "no report":
+            continue
+        count = rng.multinomial(size, np.full(classes + 1, 1 / (classes + 1)))[:classes].astype(float)
+        if classes > 1:
+            count = rng.multinomial(size, np.full(classes, 1 / classes)).astype(float)
+        scale = rng.choice([None, None, 0.0, 0.5, 3.0, -1.0]) if number % 3 == 0 else None
+        if kind == "wild":
+            count[rng.integers(classes)] += rng.choice([-7, 7])
+        value = count if counts else count / size
+        line = {"number": key[0], "text": key[1], **{f"value {i}": v for i, v in enumerate(value)}}
+        if kind == "empty":
+            line["value 0"] = rng.choice([None, float("nan"), float("inf")])
+        line["size"] = None if rng.random() < 0.2 else size + (kind == "wrong size")
+        line["scale"] = scale
+        line["hidden"] = WORDS[marker][0 if rng.random() < 0.1 else rng.integers(1, 3)]
+        reports += [line] * (2 if kind == "twice" else 1)
+    events += [(None, "a", 0.0), (3, None, 0.0), (None, None, 0.0)]
+    reports += [{**reports[0], "text": None}] * int(rng.integers(0, 3))
+    frame = pd.DataFrame(events, columns=["number", "text", "x"]).astype({"number": "Int64"})
+    lines = pd.DataFrame(reports).astype({"number": "Int64", "scale": float, "size": float})
+    lines = lines.astype({f"value {i}": float for i in range(classes)})
+    if marker in ("bool", "number"):
+        lines = lines.astype({"hidden": "boolean" if marker == "bool" else "Int64"})
+    return frame.sample(frac=1, random_state=int(rng.integers(99))), lines.sample(frac=1, random_state=1)
+
+
+def plain_join(events: Any, reports: Any, *, classes: int, counts: bool) -> tuple[dict[Any, Any], dict[str, Any]]:
+    """Used bags (size, proportions, noise), and the figures of the summary."""
+    sizes: dict[Any, int] = defaultdict(int)
+    lines: dict[Any, list[Any]] = defaultdict(list)
+    problems: dict[str, list[int]] = {name: [] for name in PROBLEMS}
+    keyless = {"events": 0, "reports": 0}
+    for line in events.itertuples():
+        key = (line.number, line.text)
+        sizes[key] += 1 if not any(map(pd.isna, key)) else 0
+        keyless["events"] += any(map(pd.isna, key))
+    for line in reports.to_dict("records"):
+        key = (line["number"], line["text"])
+        if any(map(pd.isna, key)):
+            keyless["reports"] += 1
+        else:
+            lines[key].append(line)
+    sizes = {key: size for key, size in sizes.items() if size}
+    used = {}
+    for key in {*sizes, *lines}:
+        size = sizes.get(key, 0)
+        if key not in lines:
+            problems["unreported"].append(size)
+            continue
+        line = lines[key][0]
+        hidden = line["hidden"]
+        if len(lines[key]) > 1:
+            problems["repeated"].append(size)
+        elif not pd.isna(hidden) and hidden in (True, 1, "Yes"):
+            problems["withheld"].append(size)
+        elif not size:
+            problems["eventless"].append(0)
+        else:
+            value = np.array([line[f"value {i}"] for i in range(classes)]) / (size if counts else 1)
+            scale = line["scale"]
+            noised = not pd.isna(scale) and scale != 0
+            wrong = {
+                "no_value": not np.isfinite(value).all(),
+                "outside": np.isfinite(value).all() and not noised and ((value < -1e-6) | (value > 1 + 1e-6)).any(),
+                "no_sum": np.isfinite(value).all() and not noised and classes > 1 and abs(value.sum() - 1) > 1e-6,
+                "other_size": not pd.isna(line["size"]) and line["size"] != size,
+                "wrong_noise": noised and scale < 0,
+            }
+            for name, so in wrong.items():
+                if so:
+                    problems[name].append(size)
+            if not any(wrong.values()):
+                used[key] = (size, value, 2 * scale**2 if noised else None)
+    rows = np.array([size for size, _, _ in used.values()])
+    figures = {
+        "rows": len(events),
+        "reports": len(reports),
+        "bags": len(used),
+        "used_rows": rows.sum(),
+        "smallest": rows.min(),
+        "largest": rows.max(),
+        "prior": tuple(np.average([value for _, value, _ in used.values()], axis=0, weights=rows)),
+        "noised": any(noise is not None for _, _, noise in used.values()),
+        "problems": {name: (len(found), sum(found)) for name, found in problems.items() if found},
+        "keyless": keyless,
+    }
+    return used, figures
+
+
+@pytest.mark.parametrize("marker", WORDS)
+@pytest.mark.parametrize(("classes", "counts"), [(1, True), (1, False), (3, True), (3, False)])
+def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: str, seed: int) -> None:
+    rng = np.random.default_rng([seed, classes, counts, list(WORDS).index(marker)])
+    events, reports = random_tables(rng, classes=classes, counts=counts, marker=marker)
+    names = [f"value {i}" for i in range(classes)]
+    value = {"count" if counts else "proportion": names if classes > 1 else names[0]}
+    options = {**value, "size": "size", "noise_scale": "scale", "suppressed": "hidden", "connection": duck}
+    used, figures = plain_join(events, reports, classes=classes, counts=counts)
+    assert len(used) > 5
+    assert len(figures["problems"]) >= 5
+    found = join(events, reports, on_mismatch="drop", **options)
+    bags = fetch(found.bags, duck).to_pylist()
+    assert {(line["number"], line["text"]) for line in bags} == set(used)
+    for line in bags:
+        size, proportion, noise = used[line["number"], line["text"]]
+        assert line["bag_size"] == size
+        np.testing.assert_allclose([line[name] for name in found.proportions], proportion, rtol=0, atol=1e-12)
+        assert line["bag_noise_variance"] == (None if noise is None else pytest.approx(noise))
+    assert sorted(line["bag_number"] for line in bags) == list(range(len(used)))
+    summary = found.summary
+    for name in ("rows", "reports", "bags", "used_rows", "smallest", "largest", "noised"):
+        assert getattr(summary, name) == figures[name], name
+    assert summary.prior == pytest.approx(figures["prior"])
+    words = dict(PROBLEMS)
+    if counts:
+        words["outside"] = "with a count below 0 or above the number of rows though no noise is declared"
+    by_name = {name: words[name] for name in figures["problems"]}
+    said = {problem.what: (problem.bags, problem.rows) for problem in summary.problems if problem.bags}
+    assert said == {by_name[name]: counted for name, counted in figures["problems"].items()}
+    keyless = {problem.what.split()[2]: problem.rows for problem in summary.problems if not problem.bags}
+    assert keyless == {name: rows for name, rows in figures["keyless"].items() if rows}
+    assert fetch(found.rows(), duck).num_rows == figures["used_rows"]
+    first = next(problem for problem in summary.problems if not problem.expected)
+    if marker == "none":  # the same tables with on_mismatch="error": the first problem, and an example
+        with pytest.raises(ValueError, match=f"^{re.escape(str(first))} "):
+            join(events, reports, **options)
