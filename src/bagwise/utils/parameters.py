@@ -1,20 +1,148 @@
-"""Checks of parameters: an error is one sentence that names the parameter."""
+"""Parameters: what they may be, as data; and the error that says which one makes no sense.
+
+An estimator or a function lists its constraints once and has them checked in one call:
+
+>>> check_parameters({"cv": 1}, {"cv": whole(2)})
+Traceback (most recent call last):
+    ...
+bagwise.utils.parameters.ParameterError: cv must be a whole number of at least 2, got 1.
+"""
 
 from __future__ import annotations
 
-from numbers import Integral
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 
+class Parameter(str):
+    """The name of a parameter inside a message: who shows the message may call it by another name."""
+
+    __slots__ = ()
+
+
+class ParameterError(ValueError):
+    """A parameter that makes no sense, or does not go with another one.
+
+    parameter: its name.  parts: what is said after it; other parameters in it are marked by `Parameter`.
+
+    >>> error = ParameterError("size", "does not go with ", Parameter("by"), ".")
+    >>> str(error)
+    'size does not go with by.'
+    >>> error.shown(lambda name: f"--{name}")
+    '--size does not go with --by.'
+    """
+
+    def __init__(self, parameter: str, *parts: str) -> None:
+        super().__init__(parameter, *parts)
+        self.parameter, self.parts = parameter, parts
+
+    def shown(self, name_of: Callable[[str], str]) -> str:
+        """The message, with parameters named as `name_of` says."""
+        rest = "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
+        return f"{name_of(self.parameter)} {rest}"
+
+    def __str__(self) -> str:
+        return self.shown(str)
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """What a parameter may be.  words: after "must be".  holds: whether a value is such."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+    def __or__(self, other: Constraint) -> Constraint:
+        return Constraint(f"{self.words}, or {other.words}", lambda value: self.holds(value) or other.holds(value))
+
+
+NONE = Constraint("None", lambda value: value is None)
+BOOLEAN = Constraint("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+
+
+def whole(least: int) -> Constraint:
+    """A whole number of at least `least`."""
+    return Constraint(
+        f"a whole number of at least {least}", lambda value: isinstance(value, Integral) and int(value) >= least
+    )
+
+
+def number(
+    *, least: float | None = None, above: float | None = None, most: float | None = None, below: float | None = None
+) -> Constraint:
+    """A finite number within bounds.
+
+    >>> number(above=0, most=1).words
+    'a number above 0 and at most 1'
+    """
+    bounds = [
+        *([f"above {above:g}"] if above is not None else []),
+        *([f"of at least {least:g}"] if least is not None else []),
+        *([f"at most {most:g}"] if most is not None else []),
+        *([f"below {below:g}"] if below is not None else []),
+    ]
+    finite = "" if most is not None or below is not None else "finite "
+
+    def holds(value: Any) -> bool:
+        if not (isinstance(value, Real) and np.isfinite(float(value))):
+            return False
+        x = float(value)
+        return (
+            (least is None or x >= least)
+            and (above is None or x > above)
+            and (most is None or x <= most)
+            and (below is None or x < below)
+        )
+
+    return Constraint(f"a {finite}number {' and '.join(bounds)}".rstrip(), holds)
+
+
+LEVEL = Constraint("a number between 0 and 1", number(above=0, below=1).holds)
+
+
+def several(one: Constraint, words: str) -> Constraint:
+    """One or more of them in a sequence, or one alone."""
+
+    def holds(value: Any) -> bool:
+        if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+            return len(value) > 0 and np.ndim(value) == 1 and all(one.holds(each) for each in value)
+        return one.holds(value)
+
+    return Constraint(words, holds)
+
+
+def one_of(*options: Any) -> Constraint:
+    """One of the options."""
+    return Constraint(
+        f"one of {', '.join(map(repr, options))}", lambda value: any(value is x or value == x for x in options)
+    )
+
+
+def instance(kind: type | tuple[type, ...], words: str) -> Constraint:
+    """An object of a kind."""
+    return Constraint(words, lambda value: isinstance(value, kind))
+
+
+def check_parameters(values: Mapping[str, Any] | object, constraints: Mapping[str, Constraint]) -> None:
+    """Raise a `ParameterError` for the first parameter that is not what it may be.
+
+    values: by name, or an object whose attributes they are.
+    """
+    for name, constraint in constraints.items():
+        value = values[name] if isinstance(values, Mapping) else getattr(values, name)
+        if not constraint.holds(value):
+            raise ParameterError(name, f"must be {constraint.words}, got {value!r}.")
+
+
 def check_level(level: Any) -> None:
     """Raise unless level is a number between 0 and 1."""
-    if not isinstance(level, (float, np.floating)) or not 0 < level < 1:
-        raise ValueError(f"level must be a number between 0 and 1, got {level!r}.")
+    check_parameters({"level": level}, {"level": LEVEL})
 
 
 def check_whole(value: Any, parameter: str, *, least: int) -> None:
     """Raise unless a parameter is a whole number of at least `least`."""
-    if not (isinstance(value, Integral) and int(value) >= least):
-        raise ValueError(f"{parameter} must be a whole number of at least {least}, got {value!r}.")
+    check_parameters({parameter: value}, {parameter: whole(least)})
