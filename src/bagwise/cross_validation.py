@@ -32,6 +32,8 @@ from bagwise.evaluation import evaluate, predicted, risk
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Integers
 
+__all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
+
 METRICS = ("neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc")
 
 
