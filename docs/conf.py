@@ -4,6 +4,7 @@ import importlib.metadata
 
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.inspect import TypeAliasForwardRef
 
 import bagwise.utils.typing
 
@@ -30,6 +31,7 @@ autodoc_typehints = "signature"
 autodoc_type_aliases = {  # shown by name; what they stand for fills lines
     name: name for name in ("ArrayLike", "RandomState", *bagwise.utils.typing.__all__)
 }
+TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # Sphinx 9.0 shows its own class in `alias | None`
 autodoc_default_options = {
     "exclude-members": "set_fit_request, set_split_request, set_partial_fit_request, set_score_request"
 }

@@ -5,6 +5,7 @@ import inspect
 import re
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,15 @@ def test_public_modules_say_what_is_public(module):
     assert len(set(room.__all__)) == len(room.__all__)
     assert set(bagwise.PUBLIC[module]) <= set(room.__all__)
     assert not [name for name in room.__all__ if name.startswith("_") or inspect.ismodule(getattr(room, name))]
+    # Sphinx finds what is said of a constant only below it, in the module itself.
+    body = ast.parse(Path(room.__file__).read_text(encoding="utf-8")).body
+    told = {
+        ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        for node, below in pairwise(body)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
+    constants = {name for name in room.__all__ if not hasattr(getattr(room, name), "__qualname__")}
+    assert constants <= told
 
 
 def test_all_that_is_public_can_be_reached_from_the_top():
