@@ -116,7 +116,8 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         indicator = sparse.csc_array((np.ones(len(part)), where, pointers), shape=(n_groups + 1, len(part)))
         sums = indicator @ part
         total = sums if total is None else total + sums
-    return total[:n_groups]
+    of_groups: NDArray[np.float64] = total[:n_groups]
+    return of_groups
 
 
 def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
