@@ -116,8 +116,7 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         indicator = sparse.csc_array((np.ones(len(part)), where, pointers), shape=(n_groups + 1, len(part)))
         sums = indicator @ part
         total = sums if total is None else total + sums
-    of_groups: NDArray[np.float64] = total[:n_groups]
-    return of_groups
+    return total[:n_groups]
 
 
 def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
