@@ -22,8 +22,6 @@ from bagwise.disclosure import Leaks, leaks
 from bagwise.utils.parameters import check_level
 from bagwise.utils.typing import Floats, Integers
 
-__all__ = ["Diagnosis", "Finding", "diagnose"]
-
 _STRETCHES = 10  # parts of the bag order compared for drift
 _LEVELS = 50  # most frequent categories tested one by one
 _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted

@@ -32,8 +32,6 @@ from bagwise.diagnostics import NOT_RANDOM, Finding, dispersions, feature_disper
 from bagwise.estimates import Estimate, Floats, Problem, half_width, standard_error, with_interval
 from bagwise.losses.label_linear import log_probabilities
 
-__all__ = ["BagsNotRandomWarning", "Curve", "Estimate", "Evaluation", "differences", "evaluate"]
-
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")
 _SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 
