@@ -8,7 +8,7 @@ from typing import Any
 import ibis
 import numpy as np
 
-from bagwise import diagnostics, evaluation
+from bagwise import diagnostics, dispersion, evaluation
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
@@ -80,10 +80,10 @@ def evaluate(
     return found
 
 
-def spread(data: BagTable, features: Features) -> list[diagnostics.Finding]:
+def spread(data: BagTable, features: Features) -> list[dispersion.Finding]:
     """How much bags differ in each feature, beside random bags; 200,000 rows at most are read, of some bags."""
     frame, number = _some_rows(data, features)
-    return diagnostics.feature_dispersions(frame, numbered(data, number))
+    return dispersion.feature_dispersions(frame, numbered(data, number))
 
 
 def predictions(model: TableModel, data: BagTable) -> tuple[Integers, Floats]:
@@ -134,7 +134,7 @@ def _frame(features: Features, matrix: Floats) -> Any:
     columns: dict[str, Any] = {}
     for made, values in zip(features.made, matrix.T, strict=True):
         if made.levels is None:
-            columns |= dict(diagnostics.without_gaps(made.name, values))
+            columns |= dict(dispersion.without_gaps(made.name, values))
         else:
             codes = np.where(np.isnan(values), -1, values).astype(int)
             columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
@@ -147,7 +147,7 @@ def evaluate_shards(
     """The same on bags that were gathered."""
     h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
     codes, some = shards.sample(_SAMPLE)
-    features = diagnostics.feature_dispersions(_frame(model.features, codes), some)
+    features = dispersion.feature_dispersions(_frame(model.features, codes), some)
     found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
     evaluation.warn_of_doubt(found)
     return found
