@@ -9,11 +9,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from bagwise.demo.walkthrough import CEILING, CONSTANT, NAIVE, RIDGE, DemoResult
+from bagwise.plotting import BLUE, DARK_GREEN, DARK_GREY, LIGHT_GRID, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOUR = {RIDGE: "#0072B2", NAIVE: "#D55E00", CONSTANT: "#595959", CEILING: "#00795A"}  # told apart by all eyes
+_COLOUR = {RIDGE: BLUE, NAIVE: RED, CONSTANT: DARK_GREY, CEILING: DARK_GREEN}
 _MARKER = {RIDGE: "o", NAIVE: "s"}
 _INTERVAL: dict[str, Any] = {"linewidth": 2.2, "markersize": 8, "solid_capstyle": "round"}
 _TRUTH: dict[str, Any] = {"marker": "|", "color": "black", "markeredgewidth": 2, "linestyle": ""}
@@ -45,7 +46,7 @@ def _draw_cost(axes: Axes, result: DemoResult) -> None:
     axes.set_xticks(sizes, [str(size) for size in sizes])
     axes.minorticks_off()
     axes.margins(0.12, 0.13)
-    axes.grid(axis="y", color="#e6e6e6")
+    axes.grid(axis="y", color=LIGHT_GRID)
     axes.set_title("What larger bags cost", loc="left", fontweight="bold")
     axes.set(xlabel="impressions per bag", ylabel="accuracy on single held-out impressions")
 
@@ -65,7 +66,7 @@ def _draw_estimates(axes: Axes, result: DemoResult) -> None:
     axes.set_yticks(range(len(sizes)), [f"bags of {size}" for size in sizes])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(sizes) - 0.6, -0.62)
-    axes.grid(axis="x", color="#e6e6e6")
+    axes.grid(axis="x", color=LIGHT_GRID)
     axes.set_title("Measured without labels, beside the truth", loc="left", fontweight="bold")
     axes.set(xlabel="accuracy")
     keys = [
