@@ -52,7 +52,7 @@ ESTIMATORS: dict[tuple[str, str], str] = {
     ("centred_square", "exact"): "centred, exact mean",
     ("centred_square", "leave_one_out"): "centred, leave-one-out",
 }
-"""Label of each estimator by its loss and means, under the names of `aliases`; the paper's are the leave-one-out ones."""
+"""Label of each estimator by its loss and means, as `aliases` calls them; the paper's are the leave-one-out ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
