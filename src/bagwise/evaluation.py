@@ -31,6 +31,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.diagnostics import NOT_RANDOM, Finding, dispersions, feature_dispersions
 from bagwise.estimates import Estimate, Floats, Problem, half_width, standard_error, with_interval
 from bagwise.losses.label_linear import log_probabilities
+from bagwise.utils.parameters import ParameterError
 
 _MEASURES = ("accuracy", "brier", "log_loss", "auc")
 _SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
@@ -194,7 +195,7 @@ def measure(
     `diagnostics.feature_dispersions`).
     """
     if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
-        raise ValueError(f"n_bins must be a whole number of at least 1, got {n_bins!r}.")
+        raise ParameterError("n_bins", f"must be a whole number of at least 1, got {n_bins!r}.")
     problem = _problem(h, bags, level)
     found = {name: with_interval(*parts, level) for name, parts in _measures(problem).items()}
     spread = sorted(dispersions(problem.bags, h=h, features=features), key=lambda one: one.p_value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.data.features import Encoding, FeatureCodes
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Integers
 
 
@@ -33,9 +34,9 @@ def check_rows(rows: int | None, most: int) -> int:
     if rows is None:
         return most
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
-        raise ValueError(f"rows must be a whole number, or None for all training rows, got {rows!r}.")
+        raise ParameterError("rows", f"must be a whole number, or None for all training rows, got {rows!r}.")
     if not 1 <= rows <= most:
-        raise ValueError(f"rows must lie between 1 and {most}, the number of training rows, got {rows}.")
+        raise ParameterError("rows", f"must lie between 1 and {most}, the number of training rows, got {rows}.")
     return int(rows)
 
 

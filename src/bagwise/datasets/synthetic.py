@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 
 _NAMES = {
@@ -71,7 +72,7 @@ def synthetic(n: int = 200_000, *, random_state: RandomState = None) -> AdLog:
     ['account_days', 'bid', 'hour', 'past_clicks', 'session_depth']
     """
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n must be a whole number of rows, at least 1, got {n!r}.")
+        raise ParameterError("n", f"must be a whole number of rows, at least 1, got {n!r}.")
     rng = generator(random_state)
     events = _impressions(int(n), rng)
     probability = expit(_score(events))
