@@ -16,6 +16,7 @@ from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.engine import batches, execute, fetch, keep
 from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
 
@@ -29,7 +30,7 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     Bags are numbered as if at random, so the last ones are as good as any.
     """
     if not 0 < share < 1:
-        raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
+        raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
     if bags < 5:
