@@ -147,8 +147,8 @@ def evaluate_shards(
 ) -> evaluation.Evaluation:
     """The same on bags that were gathered."""
     h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
-    codes, some = shards.sample(_SAMPLE)
-    features = dispersion.feature_dispersions(_frame(model.features, codes), some)
+    some = shards.sample(_SAMPLE)
+    features = dispersion.feature_dispersions(_frame(model.features, some.X), some.bags)
     found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
     evaluation.warn_of_doubt(found)
     return found
@@ -156,7 +156,7 @@ def evaluate_shards(
 
 def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:
     """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
-    codes = data.sample(_SHUFFLED)[0] if isinstance(data, Shards) else _some_codes(model, data)
+    codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
     codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}

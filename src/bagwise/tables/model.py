@@ -168,7 +168,8 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any, end: float | N
                 f"{shards.n_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
                 f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
             )
-        X, bags = shards.sample(shards.n_rows)
+        some = shards.sample(shards.n_rows)
+        X, bags = some.X, some.bags
     if end is not None and hasattr(estimator, "time_budget"):
         estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
     if hasattr(estimator, "categorical_features"):  # trees read codes
