@@ -356,7 +356,7 @@ OPTIONS = TreeOptions(
 
 
 def in_blocks(X: Any, starts: Any, bags: Any = None) -> InMemory:
-    """A matrix of rows that are bags of their own, or stand in the order of `bags`, whose blocks begin with `starts`."""
+    """Rows that are bags of their own, or stand in the order of `bags`; the blocks begin with the bags `starts`."""
     bags = bw.Bags.singletons(np.zeros(len(X))) if bags is None else bags
     return InMemory(X, bags, starts=np.array([0, *starts, len(bags)]))
 
