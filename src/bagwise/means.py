@@ -27,6 +27,8 @@ from bagwise.segment import per_bag
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 
+__all__ = ["MEANS", "Corrected", "Known", "LeaveOneOut", "Mean", "Means", "Running", "prior"]
+
 
 class Mean(NamedTuple):
     """An estimate of the mean of row values.

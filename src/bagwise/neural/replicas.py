@@ -24,7 +24,7 @@ from bagwise.neural.networks import mlp
 from bagwise.neural.objective import Objective
 from bagwise.neural.stack import Member, Stack, stacks_of
 from bagwise.neural.training import Training, as_rows
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers
 

@@ -17,7 +17,7 @@ from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, stacks_of
 from bagwise.neural.training import Training
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats
 
 Path = Iterator[tuple[float, float]]

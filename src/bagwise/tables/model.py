@@ -24,6 +24,7 @@ from bagwise.tables.moments import WIDEST, fit_ridge, width
 from bagwise.tables.progress import Tell, telling
 from bagwise.tables.streaming import fit_boosting, fit_network
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
@@ -187,7 +188,7 @@ def _is_network(estimator: Any) -> bool:
 
 def _estimator(model: str, random_state: RandomState) -> BagClassifier:
     if model not in MODELS:
-        raise ValueError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}.")
+        raise ParameterError("model", f"must be one of {', '.join(MODELS)}, got {model!r}.")
     if model == "ridge":
         return BagRidgeClassifier(random_state=random_state)
     if model == "sgd":
