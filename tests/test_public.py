@@ -45,7 +45,7 @@ release save saving.Saved saving.check_free saving.inspect selection.ClippedERM 
 selection.counts_decide selection.held_out_risk selection.two_function_statistic tables.BagTable tables.Problem
 tables.Recipe tables.Shards tables.Summary tables.TableModel tables.about tables.connect tables.diagnose
 tables.doubt_of tables.evaluate tables.evaluate_shards tables.evaluation_facts tables.features_of tables.fit
-tables.fit_network tables.join tables.put_in_bags tables.read tables.risk_of tables.sensitivity tables.split
+tables.join tables.put_in_bags tables.read tables.risk_of tables.sensitivity tables.split
 tables.was_seen tables.withhold tables.write_scores tables.write_shards theory.Answer theory.Guarantee
 theory.HypothesisClass theory.InformationBound theory.LinearProblem theory.SGDConstants theory.Setting
 theory.SymmetricPair theory.TwoFunctions theory.bags_needed theory.binary_entropy theory.erm_bound theory.erm_regret

@@ -138,7 +138,8 @@ def train(
         with joined() as ranks:
             kept = Checkpoints(place, every)
             together = Together(ranks, lanes, kept, _teller(progress, tell) if ranks.leads else None)
-            encoding = tables.fit_network(bags, estimator, together=together)
+            encoding = bags.encoding()
+            estimator.fit_rows(bags.encoded(encoding), distributed=together)
             about = None
             if ranks.leads:
                 model = recipe.model(estimator, encoding, "network")
