@@ -94,7 +94,7 @@ def sections(text):
 
 
 def faults(value):
-    """What is missing in a docstring, or too much."""
+    """What is missing in a docstring, or too much. A method may say in its sentences what it takes and returns."""
     if not value.__doc__:
         return ["it has no docstring"]
     if inspect.isclass(value) and (issubclass(value, BaseException) or getattr(value, "_is_protocol", False)):
@@ -103,10 +103,12 @@ def faults(value):
     taken = [name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")]
     listed = found.get("Parameters", [])
     known = {*listed, *found.get("Attributes", [])} if inspect.isclass(value) else set(listed)
+    if brief := not found and "." in value.__qualname__:
+        known |= set(re.findall(r"`(\w+)`", value.__doc__))
     wrong = [f"parameter {name} is not described" for name in taken if name not in known]
     wrong += [f"{name} is described and is no parameter" for name in listed if name not in taken]
     silent = signature.return_annotation in (None, "None", "NoReturn", inspect.Signature.empty)
-    if taken and not inspect.isclass(value) and not silent and not {"Returns", "Yields"} & set(found):
+    if taken and not inspect.isclass(value) and not silent and not brief and not {"Returns", "Yields"} & set(found):
         wrong.append("what it returns is not described")
     return wrong
 
