@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise import segment
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
 from bagwise.estimates import Estimate, Identity
-from bagwise.metrics import METRICS, Curve, curves, metrics, possible
+from bagwise.metrics import METRICS, Curve, curves, metrics
+from bagwise.predictions import predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
 from bagwise.utils.typing import Floats
@@ -45,8 +45,6 @@ __all__ = [
     "label_linear",
     "risk",
 ]
-
-_SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 
 
 class BagsNotRandomWarning(UserWarning):
@@ -120,7 +118,7 @@ def doubt(not_random: Sequence[Finding], impossible: Sequence[str]) -> str | Non
     if not_random:
         why = f"they are not random ({not_random[0]}), so that its label-free numbers are biased, maybe grossly"
     elif impossible:
-        named = " and ".join(_SAID.get(name, name) for name in impossible)
+        named = " and ".join(METRICS[name] for name in impossible)
         why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
     else:
         return None
@@ -154,7 +152,7 @@ def evaluate(
         class 1, or (n, classes).
     X : array or table of shape (n, features), or None
         Held-out rows. Where predictions are given, they serve to see whether bags are random; None for no such look.
-    y, bags, noise_variance
+    y, bags, noise_variance : array, Bags or None
         As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and must not have been used
         to fit the model.
     level : float
@@ -237,6 +235,11 @@ def measure(
     )
 
 
+def possible(name: str, ndim: int = 1) -> tuple[float, float]:
+    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
+    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
+
+
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
     """Brier score, accuracy, log loss and, for two classes, AUC of predictions less those of others on the same bags.
 
@@ -299,8 +302,8 @@ def label_linear(
     0.25
     """
     check_level(level)
-    values, weights = _row_values("h", h, bags), _row_values("g", g, bags)
-    rows = _row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
+    values, weights = row_values("h", h, bags), row_values("g", g, bags)
+    rows = row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
     return Estimate.of(*Identity(values, bags).expectation(rows, weights), level)
 
 
@@ -331,74 +334,8 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     Estimate(value=0.075..., standard_error=..., low=..., high=...)
     """
     check_level(level)
-    identity = Identity(_row_values("h", h, bags), bags)
+    identity = Identity(row_values("h", h, bags), bags)
     return Estimate.of(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
-
-
-def predicted(model: Any, X: Any) -> Floats:
-    """The predictions h of a model, (n,) for two classes or (n, classes); or the predictions given."""
-    is_model = hasattr(model, "predict_proba") and not isinstance(model, type)
-    if is_model:
-        _check_classes(getattr(model, "classes_", None))
-    elif hasattr(model, "predict"):
-        raise TypeError(
-            "evaluate needs probabilities: the model has no predict_proba; for real labels use evaluation.risk."
-        )
-    h = _numbers(model.predict_proba(X) if is_model else model)
-    if h is None or h.ndim not in (1, 2):
-        got = type(model).__name__ if h is None or h.ndim == 0 else f"shape {h.shape}"
-        raise TypeError(
-            f"model must be a fitted classifier with predict_proba, or its predictions (n,) or (n, classes), got {got}."
-        )
-    _check_finite("the prediction", h)
-    if h.size and (h.min() < 0 or h.max() > 1):
-        raise ValueError("predictions must lie in [0, 1]: pass probabilities, not scores or classes.")
-    if h.ndim == 1 or h.shape[1] == 1:
-        return h.reshape(len(h))
-    wrong = np.abs(h.sum(axis=1) - 1) > 1e-6
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise ValueError(f"the predictions of row {i} sum to {h[i].sum():.6g} over classes: they must sum to 1.")
-    return h[:, 1] if h.shape[1] == 2 else h
-
-
-def _check_classes(classes: Any) -> None:
-    """Which column of predictions belongs to which proportion is known only where classes are 0, 1, …"""
-    if classes is None or (len(classes) > 1 and np.array_equal(classes, np.arange(len(classes)))):
-        return
-    names = ", ".join(repr(c.item() if hasattr(c, "item") else c) for c in classes)
-    raise ValueError(
-        f"the model's classes are {names}, not 0 and 1: pass the predictions of the class whose proportion the bags "
-        "report, model.predict_proba(X)[:, i], instead of the model."
-    )
-
-
-def _row_values(name: str, values: Any, bags: Bags) -> Floats:
-    """(n,) finite numbers, one per row of the table, where bags report one label."""
-    if bags.proportion.ndim != 1:
-        raise ValueError(
-            f"the bags report {bags.proportion.shape[1]} classes but one label is needed: take one class, or use "
-            "evaluate."
-        )
-    rows = _numbers(values)
-    if rows is None or rows.shape != (bags.n_rows,):
-        got = type(values).__name__ if rows is None else f"shape {rows.shape}"
-        raise ValueError(f"{name} must hold one number per row, shape ({bags.n_rows},), got {got}.")
-    _check_finite(name, rows)
-    return rows
-
-
-def _numbers(values: Any) -> Floats | None:
-    """A float array without gradient, or None where there are no numbers."""
-    try:
-        return np.asarray(segment.to_numpy(values), dtype=float)
-    except (TypeError, ValueError):
-        return None
-
-
-def _check_finite(what: str, values: Floats) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{what} of row {int(np.argwhere(~np.isfinite(values))[0][0])} is NaN or infinite.")
 
 
 def _identity(h: Floats, bags: Bags) -> Identity:

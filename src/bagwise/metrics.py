@@ -14,13 +14,8 @@ from bagwise.estimates import Identity, intervals
 from bagwise.losses.label_linear import log_probabilities
 from bagwise.utils.typing import Floats
 
-METRICS = ("accuracy", "brier", "log_loss", "auc")
-"""Names of the metrics that are numbers."""
-
-
-def possible(name: str, ndim: int = 1) -> tuple[float, float]:
-    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
-    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
+METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
+"""Metrics that are numbers: their names, and what they are called in a sentence."""
 
 
 def metrics(identity: Identity) -> dict[str, tuple[float, Floats]]:
@@ -142,8 +137,8 @@ class _Bins:
         cell = identity.bags.repeat(np.arange(identity.m)) * len(last) + np.searchsorted(last, level)
         shape, cells = (identity.m, len(last)), identity.m * len(last)
         h = identity.h[identity.bags.order]
-        self.rows: Floats = np.bincount(cell, minlength=cells).astype(float).reshape(shape)
-        self.h: Floats = np.bincount(cell, weights=h, minlength=cells).reshape(shape)
+        self.rows = np.bincount(cell, minlength=cells).astype(float).reshape(shape)
+        self.h = np.bincount(cell, weights=h, minlength=cells).astype(float).reshape(shape)
 
     def calibration(self) -> _Points:
         """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""

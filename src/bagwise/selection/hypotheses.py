@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
+
+
+def as_hypotheses(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags) -> Sequence[Hypothesis] | NDArray[Any]:
+    """Hypotheses for these bags, at least one: a list, or an array (n_rows, H)."""
+    check_bags(bags)
+    given = hypotheses if isinstance(hypotheses, (list, tuple, np.ndarray)) else np.asarray(hypotheses)
+    if isinstance(given, np.ndarray) and (given.ndim != 2 or len(given) != bags.n_rows):
+        raise ParameterError(
+            "hypotheses",
+            f"must be a list of functions or models, or an array of shape ({bags.n_rows}, number of hypotheses), "
+            f"got shape {given.shape}.",
+        )
+    if len(given.T if isinstance(given, np.ndarray) else given) == 0:
+        raise ParameterError("hypotheses", "must hold at least one to choose from.")
+    return given
 
 
 def predictions(hypothesis: Hypothesis, bags: Bags, X: Any) -> Floats:
