@@ -16,6 +16,7 @@ from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.engine import batches, execute, fetch, keep
 from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
 
@@ -29,7 +30,7 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     Bags are numbered as if at random, so the last ones are as good as any.
     """
     if not 0 < share < 1:
-        raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
+        raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
     if bags < 5:
@@ -146,8 +147,8 @@ def evaluate_shards(
 ) -> evaluation.Evaluation:
     """The same on bags that were gathered."""
     h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
-    codes, some = shards.sample(_SAMPLE)
-    features = dispersion.feature_dispersions(_frame(model.features, codes), some)
+    some = shards.sample(_SAMPLE)
+    features = dispersion.feature_dispersions(_frame(model.features, some.X), some.bags)
     found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
     evaluation.warn_of_doubt(found)
     return found
@@ -155,7 +156,7 @@ def evaluate_shards(
 
 def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:
     """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
-    codes = data.sample(_SHUFFLED)[0] if isinstance(data, Shards) else _some_codes(model, data)
+    codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
     codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
