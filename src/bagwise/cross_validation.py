@@ -36,9 +36,14 @@ from bagwise.utils.typing import Floats, Integers
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
-METRICS = {"neg_risk": "risk", "neg_brier": "brier", "accuracy": "accuracy", "neg_log_loss": "log_loss", "auc": "auc"}
-"""What scorers can tell, larger being better, and what `bagwise.evaluate` calls it."""
-_LOSSES = ("risk", "brier", "log_loss")  # smaller is better
+METRICS = {
+    "neg_risk": (-1, "risk"),
+    "neg_brier": (-1, "brier"),
+    "accuracy": (1, "accuracy"),
+    "neg_log_loss": (-1, "log_loss"),
+    "auc": (1, "auc"),
+}
+"""What scorers can tell, larger being better: the sign, and what `bagwise.evaluate` calls it."""
 
 
 class BagKFold(BaseEstimator):
@@ -214,20 +219,20 @@ class LabelFreeScorer(BaseEstimator):
         check_parameters(self, _CONSTRAINTS)
         if bags is None:
             raise ValueError(f"the scorer got no bags: {_HOW}")
-        name, classifier = METRICS[self.metric], self.metric != "neg_risk" or hasattr(estimator, "predict_proba")
+        sign, name = METRICS[self.metric]
+        classifier = name != "risk" or hasattr(estimator, "predict_proba")
         h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
         given = as_bags(y, bags, len(h), noise_variance=noise_variance)
         if classifier:
             given.check_proportions()
-        value = _risk(h, given, classifier) if name == "risk" else self._metric(h, given)
-        return -value if name in _LOSSES else value
+        return sign * (_risk(h, given, classifier) if name == "risk" else self._metric(name, h, given))
 
-    def _metric(self, h: Floats, bags: Bags) -> float:
+    def _metric(self, name: str, h: Floats, bags: Bags) -> float:
         found = measure(h, bags, even_if_not_random=True)  # whether features differ need not be asked of every fold
         warn_of_doubt(found)
         if found.not_random:
             return float("nan")
-        estimate = getattr(found, METRICS[self.metric])
+        estimate = getattr(found, name)
         if estimate is None:
             raise ValueError(f"{self.metric} needs two classes, and bags that report some of both.")
         return float(estimate.value)

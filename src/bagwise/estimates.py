@@ -40,25 +40,6 @@ class Estimate:
     low: float
     high: float
 
-    @classmethod
-    def of(cls, value: float, influence: Floats, level: float) -> Estimate:
-        """The value with its interval, from the influence of each bag.
-
-        Parameters
-        ----------
-        value : float
-            The estimate.
-        influence : array of shape (m,)
-            What each bag adds to it, times m; their mean is 0.
-        level : float
-            Of the interval.
-
-        Returns
-        -------
-        Estimate
-        """
-        return cls(*(float(one) for one in intervals(value, influence, level)))
-
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
@@ -94,6 +75,11 @@ class Estimate:
         """
         value, low, high = (min(max(one, least), most) for one in (self.value, self.low, self.high))
         return Estimate(value, self.standard_error, low, high)
+
+
+def estimated(value: float, influence: Floats, level: float) -> Estimate:
+    """A value with its interval, from the influence of each bag."""
+    return Estimate(*(float(one) for one in intervals(value, influence, level)))
 
 
 def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats, Floats, Floats]:

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
-from bagwise.estimates import Estimate, Identity
-from bagwise.metrics import METRICS, Curve, curves, metrics
+from bagwise.estimates import Estimate, Identity, estimated
+from bagwise.metrics import METRICS, Curve, curves, metrics, within_unit
 from bagwise.predictions import predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
@@ -210,7 +210,7 @@ def measure(
     """
     check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
     identity = _identity(h, bags)
-    found = {name: Estimate.of(*one, level) for name, one in metrics(identity).items()}
+    found = {name: estimated(*one, level) for name, one in metrics(identity).items()}
     drawn = curves(identity, n_bins, level)
     spread = sorted(dispersions(identity.bags, h=h, features=features), key=lambda one: one.p_value)
     not_random = tuple(one for one in spread if one.p_value < NOT_RANDOM)
@@ -218,7 +218,7 @@ def measure(
     if not even_if_not_random:
         known = not (not_random or impossible)
         found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items() if known}
-        drawn = {name: one.within(0.0, 1.0) for name, one in drawn.items() if known}
+        drawn = {name: within_unit(one) for name, one in drawn.items() if known}
     return Evaluation(
         brier=found.get("brier"),
         accuracy=found.get("accuracy"),
@@ -270,7 +270,7 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
     check_level(level)
     one, two = (metrics(_identity(predicted(given, None), bags)) for given in (h, other))
     return {
-        name: Estimate.of(value - two[name][0], influence - two[name][1], level)
+        name: estimated(value - two[name][0], influence - two[name][1], level)
         for name, (value, influence) in one.items()
     }
 
@@ -304,7 +304,7 @@ def label_linear(
     check_level(level)
     values, weights = row_values("h", h, bags), row_values("g", g, bags)
     rows = row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
-    return Estimate.of(*Identity(values, bags).expectation(rows, weights), level)
+    return estimated(*Identity(values, bags).expectation(rows, weights), level)
 
 
 def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
@@ -335,7 +335,7 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     """
     check_level(level)
     identity = Identity(row_values("h", h, bags), bags)
-    return Estimate.of(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
+    return estimated(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
 
 
 def _identity(h: Floats, bags: Bags) -> Identity:

@@ -94,20 +94,11 @@ class Curve:
     y_low: Floats
     y_high: Floats
 
-    def within(self, least: float, most: float) -> Curve:
-        """Points and intervals kept in a range.
 
-        Parameters
-        ----------
-        least, most : float
-            The range.
-
-        Returns
-        -------
-        Curve
-        """
-        names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
-        return replace(self, **{name: np.clip(getattr(self, name), least, most) for name in names})
+def within_unit(curve: Curve) -> Curve:
+    """The same, points and intervals kept in [0, 1]."""
+    names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
+    return replace(curve, **{name: np.clip(getattr(curve, name), 0.0, 1.0) for name in names})
 
 
 def curves(identity: Identity, n_bins: int, level: float) -> dict[str, Curve]:

@@ -52,17 +52,22 @@ def _check_classes(classes: Any) -> None:
 
 def row_values(name: str, values: Any, bags: Bags) -> Floats:
     """(n,) finite numbers, one per row of the table, where bags report one label."""
-    if bags.proportion.ndim != 1:
-        raise ValueError(
-            f"the bags report {bags.proportion.shape[1]} classes but one label is needed: take one class, or use "
-            "evaluate."
-        )
+    check_one_label(bags)
     rows = _numbers(values)
     if rows is None or rows.shape != (bags.n_rows,):
         got = type(values).__name__ if rows is None else f"shape {rows.shape}"
         raise ParameterError(name, f"must hold one number per row, shape ({bags.n_rows},), got {got}.")
     _check_finite(name, rows)
     return rows
+
+
+def check_one_label(bags: Bags) -> None:
+    """Raise where bags report several classes."""
+    if bags.proportion.ndim != 1:
+        raise ValueError(
+            f"the bags report {bags.proportion.shape[1]} classes but one label is needed: take one class, or use "
+            "evaluate."
+        )
 
 
 def _numbers(values: Any) -> Floats | None:

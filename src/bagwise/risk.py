@@ -36,29 +36,13 @@ def bag_losses(
     noise: Floats | None = None,
     clip: Floats | None = None,
 ) -> Floats:
-    r"""Label-free square loss of each bag, classes added up.
+    r"""(m, …) label-free square loss of each bag, classes added up.
 
-    Parameters
-    ----------
-    sums : array of shape (m, …)
-        Σ h over each bag. Axes beyond those of `proportion`, such as several models, are kept.
-    size : array of shape (m,)
-        k.
-    proportion : array of shape (m,) or (m, classes)
-        α.
-    prior, mean : float or array
-        p and E[h], that broadcast against `sums`.
-    noise : array of shape (m,), optional
-        :math:`s_j^2/k_j` (see `Bags.noise_per_row`), to be subtracted; None where the caller does so.
-    clip : array, optional
-        Threshold on \|R_j\| beyond which a square does not count: (m,), or as `sums`.
+    sums: (m, …) Σ h over each bag; axes beyond those of `proportion`, such as several models, are kept.
+    size: (m,) k.  proportion: (m,) or (m, classes) α.  prior, mean: p and E[h], that broadcast against `sums`.
+    noise: (m,) s_j²/k_j to be subtracted (see `Bags.noise_per_row`); None where the caller does so.
+    clip: threshold on \|R_j\| beyond which a square does not count, (m,) or as `sums`; None does not clip.
 
-    Returns
-    -------
-    array of shape (m, …)
-
-    Examples
-    --------
     >>> bag_losses(np.array([0.9]), np.array([2]), np.array([0.5]), prior=0.5, mean=0.4, noise=np.array([0.005]))
     array([0.01])
     """

@@ -15,7 +15,7 @@ from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
 from bagwise.risk import bag_losses
-from bagwise.selection.hypotheses import Hypothesis, as_hypotheses, check_finite_predictions, predictions
+from bagwise.selection.hypotheses import Hypothesis, as_hypotheses, predictions
 from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
@@ -169,5 +169,6 @@ def _bag_sums(
             block = np.stack([predictions(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
         sums = segment.sum_table(block, outside, len(bags) + 1)
         if not np.isfinite(sums).all():
-            check_finite_predictions(np.asarray(block, dtype=float), first=start)
+            for row, column in np.argwhere(~np.isfinite(np.asarray(block, dtype=float))):
+                raise ValueError(f"the prediction of row {row} of hypothesis {start + column} is NaN or infinite.")
         yield start, sums

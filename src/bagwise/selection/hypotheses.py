@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
+from bagwise.predictions import check_one_label, row_values
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
 
@@ -38,29 +39,12 @@ def predictions(hypothesis: Hypothesis, bags: Bags, X: Any) -> Floats:
         if X is None:
             raise ValueError("hypotheses are functions or models but X is missing: pass the rows they predict.")
         hypothesis = hypothesis.predict_proba(X)[:, 1] if model else hypothesis(X)  # type: ignore[operator,union-attr]
-    try:
-        h = np.asarray(hypothesis, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"a hypothesis must be a function, a model or numbers, got {hypothesis!r}.") from error
-    if h.shape != (bags.n_rows,):
-        raise ValueError(f"a hypothesis must give one prediction per row, shape ({bags.n_rows},), got {h.shape}.")
-    check_finite_predictions(h)
-    return h
+    return row_values("hypothesis", hypothesis, bags)
 
 
 def check_bags(bags: Bags) -> None:
     """Raise unless hypotheses of one 0/1 label can be compared on these bags."""
     if not isinstance(bags, Bags):
         raise TypeError(f"bags must be a bagwise.Bags, for example Bags.from_rows(y, ids), got {type(bags).__name__}.")
-    if bags.proportion.ndim != 1:
-        raise ValueError("hypotheses predict one label: the bags must report one proportion each, not one per class.")
+    check_one_label(bags)
     bags.check_proportions()
-
-
-def check_finite_predictions(h: Floats, first: int = 0) -> None:
-    """Raise where a prediction is NaN or infinite, naming its row (and column, counted from `first`)."""
-    finite = np.isfinite(h)
-    if not finite.all():
-        place = tuple(int(i) for i in np.argwhere(~finite)[0])
-        where = f"row {place[0]}" if len(place) == 1 else f"row {place[0]} of hypothesis {first + place[1]}"
-        raise ValueError(f"the prediction for {where} is NaN or infinite.")

@@ -95,19 +95,7 @@ def _decide(
 
 
 def counts_decide(*, delta: float, beta: float, size: float) -> bool:
-    """Whether the models' means differ enough for the total count of positives: \\|Δ\\| ≥ √(β/2k).
-
-    Parameters
-    ----------
-    delta, beta : float
-        Bias and separation of the models.
-    size : float
-        k.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether the models' means differ enough for the total count of positives: \\|Δ\\| ≥ √(β/2k)."""
     return bool(abs(delta) >= np.sqrt(beta / (2 * size)))
 
 
@@ -118,21 +106,8 @@ def two_function_statistic(sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike
     :math:`Q = \sum_j \pm(k\alpha_j - \mu_j)`, :math:`\mu_j = (E_{j,1}+E_{j,2})/2`, with + where
     :math:`E_{j,1} \le E_{j,2}`.
 
-    Parameters
-    ----------
-    sums0, sums1 : array of shape (…, m)
-        Sums of each model's predictions.
-    counts : array of shape (…, m)
-        Reported counts k_j α_j.
-    totals : bool
-        Which statistic.
+    sums0, sums1: (…, m) sums of each model's predictions.  counts: (…, m) reported counts k_j α_j.
 
-    Returns
-    -------
-    array of shape (…)
-
-    Examples
-    --------
     >>> float(two_function_statistic([0.3, 1.7], [1.7, 0.3], [0, 2], totals=False))
     -2.0
     """
