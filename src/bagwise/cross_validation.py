@@ -29,21 +29,15 @@ from sklearn.utils.metadata_routing import UNUSED
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.rows import encode_rows
 from bagwise.evaluation import measure, risk, warn_of_doubt
-from bagwise.predictions import predicted
+from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
-METRICS = {
-    "neg_risk": (-1, "risk"),
-    "neg_brier": (-1, "brier"),
-    "accuracy": (1, "accuracy"),
-    "neg_log_loss": (-1, "log_loss"),
-    "auc": (1, "auc"),
-}
-"""What scorers can tell, larger being better: the sign, and what `bagwise.evaluate` calls it."""
+METRICS = {"neg_risk": "risk", "neg_brier": "brier", "accuracy": "accuracy", "neg_log_loss": "log_loss", "auc": "auc"}
+"""What scorers can tell, and what it is called elsewhere: under another name where its sign is turned."""
 
 
 class BagKFold(BaseEstimator):
@@ -219,13 +213,14 @@ class LabelFreeScorer(BaseEstimator):
         check_parameters(self, _CONSTRAINTS)
         if bags is None:
             raise ValueError(f"the scorer got no bags: {_HOW}")
-        sign, name = METRICS[self.metric]
+        name = METRICS[self.metric]
         classifier = name != "risk" or hasattr(estimator, "predict_proba")
         h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
         given = as_bags(y, bags, len(h), noise_variance=noise_variance)
         if classifier:
             given.check_proportions()
-        return sign * (_risk(h, given, classifier) if name == "risk" else self._metric(name, h, given))
+        value = _risk(h, given) if name == "risk" else self._metric(name, h, given)
+        return value if name == self.metric else -value
 
     def _metric(self, name: str, h: Floats, bags: Bags) -> float:
         found = measure(h, bags, even_if_not_random=True)  # whether features differ need not be asked of every fold
@@ -245,14 +240,10 @@ _HOW = (
 )
 
 
-def _risk(h: Floats, bags: Bags, classifier: bool) -> float:
-    if classifier:
-        if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
-            bags = replace(bags, proportion=bags.proportion[:, 1])
-        bags.check_predictions(h[bags.order])
-    if h.ndim == 1:
-        return risk(h, bags).value
-    columns = zip(h.T, bags.proportion.T, strict=True)
+def _risk(h: Floats, bags: Bags) -> float:
+    """Summed over classes."""
+    bags = fitting_bags(h, bags)
+    columns = zip(np.atleast_2d(h.T), bags.outputs.T, strict=True)
     return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
 from bagwise.estimates import Estimate, Identity, estimated
 from bagwise.metrics import METRICS, Curve, curves, metrics, within_unit
-from bagwise.predictions import predicted, row_values
+from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
 from bagwise.utils.typing import Floats
@@ -75,16 +75,16 @@ class Evaluation:
         Metrics that came out beyond what is possible, by more than their error (see `Estimate.leaves`).
     """
 
-    brier: Estimate | None
-    accuracy: Estimate | None
-    log_loss: Estimate | None
-    auc: Estimate | None
-    calibration: Curve | None
-    roc: Curve | None
     n_bags: int
     n_rows: int
     level: float
     randomness: float
+    brier: Estimate | None = None
+    accuracy: Estimate | None = None
+    log_loss: Estimate | None = None
+    auc: Estimate | None = None
+    calibration: Curve | None = None
+    roc: Curve | None = None
     not_random: tuple[Finding, ...] = ()
     impossible: tuple[str, ...] = ()
 
@@ -209,29 +209,24 @@ def measure(
     `dispersion.feature_dispersions`).
     """
     check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
-    identity = _identity(h, bags)
+    identity = Identity(h, fitting_bags(h, bags))
     found = {name: estimated(*one, level) for name, one in metrics(identity).items()}
     drawn = curves(identity, n_bins, level)
     spread = sorted(dispersions(identity.bags, h=h, features=features), key=lambda one: one.p_value)
     not_random = tuple(one for one in spread if one.p_value < NOT_RANDOM)
     impossible = tuple(name for name in METRICS if name in found and found[name].leaves(*possible(name, h.ndim)))
+    told: dict[str, Any] = {**found, **drawn}
     if not even_if_not_random:
-        known = not (not_random or impossible)
-        found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items() if known}
-        drawn = {name: within_unit(one) for name, one in drawn.items() if known}
+        told = {name: one.within(*possible(name, h.ndim)) for name, one in found.items()}
+        told |= {name: within_unit(one) for name, one in drawn.items()}
     return Evaluation(
-        brier=found.get("brier"),
-        accuracy=found.get("accuracy"),
-        log_loss=found.get("log_loss"),
-        auc=found.get("auc"),
-        calibration=drawn.get("calibration"),
-        roc=drawn.get("roc"),
         n_bags=identity.m,
         n_rows=identity.n,
         level=level,
         randomness=spread[0].p_value if spread else 1.0,
         not_random=not_random,
         impossible=impossible,
+        **(told if even_if_not_random or not (not_random or impossible) else {}),
     )
 
 
@@ -268,7 +263,7 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
     (0.5, 0.5)
     """
     check_level(level)
-    one, two = (metrics(_identity(predicted(given, None), bags)) for given in (h, other))
+    one, two = (metrics(Identity(one, fitting_bags(one, bags))) for one in (predicted(h, None), predicted(other, None)))
     return {
         name: estimated(value - two[name][0], influence - two[name][1], level)
         for name, (value, influence) in one.items()
@@ -336,10 +331,3 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     check_level(level)
     identity = Identity(row_values("h", h, bags), bags)
     return estimated(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
-
-
-def _identity(h: Floats, bags: Bags) -> Identity:
-    if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
-        bags = replace(bags, proportion=bags.proportion[:, 1])
-    bags.check_predictions(h[bags.order])
-    return Identity(h, bags)

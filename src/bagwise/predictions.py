@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
+
+Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
+"""A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
 
 
 def predicted(model: Any, X: Any) -> Floats:
@@ -50,6 +56,14 @@ def _check_classes(classes: Any) -> None:
     )
 
 
+def fitting_bags(h: Floats, bags: Bags) -> Bags:
+    """The bags, of one label where predictions are of two classes; raise unless there is a prediction for each row."""
+    if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
+        bags = replace(bags, proportion=bags.proportion[:, 1])
+    bags.check_predictions(h[bags.order])
+    return bags
+
+
 def row_values(name: str, values: Any, bags: Bags) -> Floats:
     """(n,) finite numbers, one per row of the table, where bags report one label."""
     check_one_label(bags)
@@ -62,12 +76,40 @@ def row_values(name: str, values: Any, bags: Bags) -> Floats:
 
 
 def check_one_label(bags: Bags) -> None:
-    """Raise where bags report several classes."""
+    """Raise unless these are bags that report one label."""
+    if not isinstance(bags, Bags):
+        raise TypeError(f"bags must be a bagwise.Bags, for example Bags.from_rows(y, ids), got {type(bags).__name__}.")
     if bags.proportion.ndim != 1:
         raise ValueError(
             f"the bags report {bags.proportion.shape[1]} classes but one label is needed: take one class, or use "
             "evaluate."
         )
+
+
+def as_hypotheses(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags) -> Sequence[Hypothesis] | NDArray[Any]:
+    """Hypotheses for these bags, at least one: a list, or an array (n_rows, H)."""
+    check_one_label(bags)
+    bags.check_proportions()
+    given = hypotheses if isinstance(hypotheses, (list, tuple, np.ndarray)) else np.asarray(hypotheses)
+    if isinstance(given, np.ndarray) and (given.ndim != 2 or len(given) != bags.n_rows):
+        raise ParameterError(
+            "hypotheses",
+            f"must be a list of functions or models, or an array of shape ({bags.n_rows}, number of hypotheses), "
+            f"got shape {given.shape}.",
+        )
+    if len(given.T if isinstance(given, np.ndarray) else given) == 0:
+        raise ParameterError("hypotheses", "must hold at least one to choose from.")
+    return given
+
+
+def hypothesis_values(hypothesis: Hypothesis, bags: Bags, X: Any) -> Floats:
+    """(n_rows,) predictions in table order, checked."""
+    model = hasattr(hypothesis, "predict_proba")
+    if model or callable(hypothesis):
+        if X is None:
+            raise ValueError("hypotheses are functions or models but X is missing: pass the rows they predict.")
+        hypothesis = hypothesis.predict_proba(X)[:, 1] if model else hypothesis(X)  # type: ignore[operator,union-attr]
+    return row_values("hypothesis", hypothesis, bags)
 
 
 def _numbers(values: Any) -> Floats | None:

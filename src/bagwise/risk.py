@@ -62,23 +62,16 @@ def bag_losses(
 
 
 def own_risk(gap: Floats, size: Integers, noise_variance: Floats | None) -> tuple[float, Floats]:
-    r"""The risk with p and E[h] taken from the same bags, and the influence of each bag on it.
-
-    .. math:: \Bigl(1 - \tfrac{1}{n}\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
-
-    The divisor m − 1 makes it exactly unbiased although p and E[h] are estimated.
+    """The risk with p and E[h] taken from the same bags (see `evaluation.risk`), and the influence of each bag on it.
 
     gap: (m,) Σ(y − h) of each bag.  noise_variance: (m,) s_j².
     """
     n, m = int(size.sum()), len(size)
     bias = gap.sum() / n
     square = (gap - size * bias) ** 2 / size
-    variance = square.sum() / (m - 1)
-    noise_in_bias = 0.0
-    if noise_variance is not None:
-        variance -= ((noise_variance / size).sum() - noise_variance.sum() / n) / (m - 1)
-        noise_in_bias = noise_variance.sum() / n**2
-    value = (1 - 1 / n) * variance + bias**2 - noise_in_bias
+    noise = np.zeros(m) if noise_variance is None else noise_variance
+    variance = square.sum() / (m - 1) - ((noise / size).sum() - noise.sum() / n) / (m - 1)
+    value = (1 - 1 / n) * variance + bias**2 - noise.sum() / n**2
     return value, square - square.mean() + 2 * bias * (gap - size * bias) * m / n
 
 

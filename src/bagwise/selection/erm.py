@@ -14,8 +14,8 @@ from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
+from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
 from bagwise.risk import bag_losses
-from bagwise.selection.hypotheses import Hypothesis, as_hypotheses, predictions
 from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
@@ -166,7 +166,7 @@ def _bag_sums(
         if isinstance(hypotheses, np.ndarray):
             block = hypotheses[:, start : start + width]
         else:
-            block = np.stack([predictions(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
+            block = np.stack([hypothesis_values(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
         sums = segment.sum_table(block, outside, len(bags) + 1)
         if not np.isfinite(sums).all():
             for row, column in np.argwhere(~np.isfinite(np.asarray(block, dtype=float))):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.selection.hypotheses import Hypothesis, as_hypotheses, check_bags, predictions
+from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Floats
 
@@ -75,8 +75,7 @@ def two_function_test(
     >>> two_function_test(good, bad, bags).choice
     0
     """
-    check_bags(bags)
-    first, second = predictions(h0, bags, X), predictions(h1, bags, X)
+    first, second = (hypothesis_values(h, bags, X) for h in as_hypotheses([h0, h1], bags))
     return _decide(first, second, bags.sum_table(first), bags.sum_table(second), bags, delta, beta)
 
 
@@ -147,10 +146,10 @@ def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X
     """
     given = as_hypotheses(hypotheses, bags)
     columns: Sequence[Any] = list(given.T) if isinstance(given, np.ndarray) else given
-    best, champion = 0, predictions(columns[0], bags, X)
+    best, champion = 0, hypothesis_values(columns[0], bags, X)
     sums = bags.sum_table(champion)
     for place in range(1, len(columns)):
-        challenger = predictions(columns[place], bags, X)
+        challenger = hypothesis_values(columns[place], bags, X)
         challenging = bags.sum_table(challenger)
         if _decide(champion, challenger, sums, challenging, bags, None, None).choice == 1:
             best, champion, sums = place, challenger, challenging
