@@ -54,7 +54,20 @@ class Question:
                 self.setting(k, epsilon)  # refuses what it does not cover
 
     def setting(self, size: int, epsilon: float | None) -> Setting:
-        """The question at one size and one ε."""
+        """The question at one size and one ε.
+
+        Parameters
+        ----------
+        size : int
+            Rows per bag k.
+        epsilon : float or None
+            Of the noise on counts.
+
+        Returns
+        -------
+        Setting
+            For `bagwise.theory`.
+        """
         return Setting(
             size=size,
             epsilon=epsilon,

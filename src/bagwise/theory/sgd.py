@@ -99,7 +99,18 @@ class LinearProblem:
         return self.risk + laplace_variance(self.epsilon) / self.size
 
     def constants(self, bags: float) -> SGDConstants:
-        """θ, ζ and η for so many bags; with noise the step is that for L* + s²/k."""
+        """θ, ζ and η for so many bags; with noise the step is that for L* + s²/k.
+
+        Parameters
+        ----------
+        bags : float
+            Their number.
+
+        Returns
+        -------
+        SGDConstants
+            With one θ, for bags of one size.
+        """
         return _constants(np.array([self.size]), bags, self.rho_w, self.rho_x, self.rho_y, self.bag_risk)
 
 

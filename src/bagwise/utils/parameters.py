@@ -39,7 +39,17 @@ class NamesParameters(Exception):  # noqa: N818  (of warnings, too)
         self.parts = parts
 
     def shown(self, name_of: Callable[[str], str]) -> str:
-        """The message, with parameters named as `name_of` says."""
+        """The message.
+
+        Parameters
+        ----------
+        name_of : callable
+            What a parameter is called where the message is shown.
+
+        Returns
+        -------
+        str
+        """
         return "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
 
     def __str__(self) -> str:
