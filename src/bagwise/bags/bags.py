@@ -430,7 +430,6 @@ def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[
     Parameters
     ----------
     n : int
-        Rows.
     size : int
         Rows of a bag.
     random_state : int, Generator, RandomState or None

@@ -66,7 +66,6 @@ class Question:
         Returns
         -------
         Setting
-            For `bagwise.theory`.
         """
         return Setting(
             size=size,
@@ -90,7 +89,6 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     Parameters
     ----------
     question : Question
-        What is asked.
     progress : callable, optional
         Called with steps done, steps in all and what is going on.
 

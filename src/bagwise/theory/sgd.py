@@ -104,7 +104,6 @@ class LinearProblem:
         Parameters
         ----------
         bags : float
-            Their number.
 
         Returns
         -------
@@ -130,14 +129,11 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     Parameters
     ----------
     problem : LinearProblem
-        The predictors and the bags.
     bags : float
-        Their number.
 
     Returns
     -------
     float
-        The bound.
 
     Examples
     --------
@@ -157,14 +153,11 @@ def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
     Parameters
     ----------
     problem : LinearProblem
-        The predictors and the bags.
     regret : float
-        Target.
 
     Returns
     -------
     Guarantee
-        The bags.
 
     Examples
     --------
