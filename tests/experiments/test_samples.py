@@ -9,13 +9,12 @@ from scipy import stats
 
 from bagwise import Bags, losses, means, two_function_test
 from bagwise.experiments import learners, samples
-from bagwise.experiments.curves import bags_needed, clearly_passed, log_bags_error, slope
-from bagwise.experiments.learners import LEARNERS, Sample, draw
-from bagwise.experiments.problems import TRUTH, problems
-from bagwise.experiments.samples import SamplesConfig
+from bagwise.experiments.learners import LEARNERS
+from bagwise.experiments.samples import SamplesConfig, bags_needed, clearly_passed, log_bags_error, slope
+from bagwise.experiments.simulation import TRUTH, Sample, draw, simulations
 
 BETA = 0.01
-PROBLEMS = problems(BETA)
+PROBLEMS = simulations(BETA)
 
 
 def sample_of(name, size=6, bags=8, trials=3):
@@ -150,7 +149,7 @@ def test_only_matching_is_wrong_in_the_end_and_only_for_large_bags():
 
 def test_a_target_that_nothing_misses_is_refused():
     with pytest.raises(ValueError, match="every hypothesis meets"):
-        problems(0.5)
+        simulations(0.5)
 
 
 # -- success curves ------------------------------------------------------------------------------------------------
@@ -317,13 +316,13 @@ def test_result_depends_on_the_seed_alone():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"problems": ("v",)}, "unknown problems v"),
-        ({"learners": ("oracle",)}, "unknown learners oracle"),
+        ({"problems": ("v",)}, "problems must be .*'v'"),
+        ({"learners": ("oracle",)}, "learners must be .*oracle"),
         ({"ratio": 1.0}, "ratio"),
         ({"trials": 10}, "fewest_trials"),
-        ({"sizes": ()}, "positive bag sizes"),
-        ({"success": 0.5}, "guessing"),
-        ({"regret": 0.0}, "positive"),
+        ({"sizes": ()}, "sizes"),
+        ({"success": 0.5}, "success"),
+        ({"regret": 0.0}, "regret"),
         ({"cap": 2}, "cap"),
     ],
 )

@@ -12,7 +12,7 @@ import pandas as pd
 from bagwise.experiments import figures, paper, samples, store, variance
 from bagwise.experiments.config import load
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, table
-from bagwise.experiments.paper.figure import figure
+from bagwise.experiments.paper.figures import accuracy_figure
 from bagwise.utils.text import number_of
 
 Progress = Callable[..., None]
@@ -73,8 +73,8 @@ def _simulate(name: str, plan: Any, out: Path, stem: str, progress: Progress | N
 def _train(plan: paper.PaperConfig, out: Path, stem: str, progress: Progress | None) -> Result:
     frame = paper.run(plan, out, progress=progress)
     found = curves(frame, plan)
-    files = [paper.Folder(out, plan.dataset).gathered, out / f"{stem}.png"]
-    store.save_figure(figure(frame, plan), files[1])
+    files = [paper.store_of(out, plan.dataset).path, out / f"{stem}.png"]
+    store.save_figure(accuracy_figure(frame, plan), files[1])
     tables = {
         f"Test accuracy after {after}, by bag size; learning rate by {rule}": table(found, epochs, rule)
         for epochs, after in ((one, number_of(one, "epoch")) for one in plan.epochs)

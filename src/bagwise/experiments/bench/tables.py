@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.problems import HELD_OUT, TITLES
+from bagwise.experiments.bench.tasks import HELD_OUT, TITLES
 from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"
