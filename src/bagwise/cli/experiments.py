@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.common import Debug, Misuse, Seed, one_sentence_errors, show, show_progress
+from bagwise.cli.common import Misuse, one_sentence_errors, show, show_progress
+from bagwise.cli.options import Debug, Seed
 
 
 class Experiment(StrEnum):

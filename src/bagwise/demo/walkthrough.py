@@ -28,6 +28,7 @@ from bagwise.estimates import Estimate
 from bagwise.evaluation import evaluate
 from bagwise.linear import BagRidgeClassifier
 from bagwise.utils.files import replacing
+from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError
 from bagwise.utils.rng import RandomState, generator
 
 if TYPE_CHECKING:
@@ -178,16 +179,18 @@ def _run(folder: Path, rows: int, sizes: list[int], random_state: RandomState, p
     return result
 
 
+class FolderInUseError(NamesParameters, FileExistsError):
+    """A folder that holds what is not the demo's."""
+
+
 def check_folder(folder: Path, *, force: bool = False) -> None:
     """Raise unless the demo may write here: a folder that is new, empty, or its own, known by its three files."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file: the demo needs a folder to write into.")
     found = sorted(path.name for path in folder.glob("[!.]*"))
     if found and not set(FILES).issubset(found) and not force:
-        raise FileExistsError(
-            f"{folder} holds {found[0]!r}, which is not the demo's: name another folder (out), or write there all the "
-            "same (force)."
-        )
+        way = ("name another folder (", Parameter("out"), "), or write there all the same (", Parameter("force"), ").")
+        raise FolderInUseError(f"{folder} holds {found[0]!r}, which is not the demo's: ", *way)
 
 
 # -- learning -----------------------------------------------------------------------------------------------------
@@ -240,10 +243,10 @@ class _Task:
 
 def _check_sizes(sizes: Sequence[int], rows: int) -> list[int]:
     if not sizes or min(sizes) < 2:
-        raise ValueError(f"sizes must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
+        raise ParameterError("sizes", f"must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
     least = 4 * 10 * max(sizes)
     if rows < least:
-        raise ValueError(f"rows must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
+        raise ParameterError("rows", f"must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
     return sorted(sizes)
 
 
