@@ -227,26 +227,13 @@ def slope(size: ArrayLike, bags: ArrayLike, log_bags_se: ArrayLike) -> dict[str,
 
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Bags needed as problems and learners × bag sizes; missing where none up to the cap sufficed."""
-    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(_pairs(frame))
+    order = pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
+    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(order)
 
 
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What to print, by title."""
     return {"Bags needed, by bag size k (–: none sufficed)": table(frame)}
-
-
-def slopes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Slope of log bags on log k with its standard error: 0 is a need that does not grow, 1 one that grows like k."""
-    records = [
-        {"problem": problem, "learner": learner} | slope(rows["k"], rows["bags"], rows["log_bags_se"])
-        for (problem, learner), rows in frame.groupby(["problem", "learner"])
-    ]
-    return pd.DataFrame(records).set_index(["problem", "learner"]).reindex(_pairs(frame))
-
-
-def _pairs(frame: pd.DataFrame) -> pd.MultiIndex:
-    """Problems and learners in the order of the table."""
-    return pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
 
 
 def summary(frame: pd.DataFrame) -> list[str]:

@@ -174,6 +174,12 @@ def table(frame: pd.DataFrame, value: str = "variance") -> pd.DataFrame:
     return frame.pivot_table(index=["model", "loss", "means"], columns="k", values=value, sort=False)
 
 
+def lookup(frame: pd.DataFrame) -> Callable[[str, str, str, str, int], float]:
+    """A function of column, model, loss, means and k: the number in the results."""
+    value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
+    return lambda column, *place: float(value.loc[place, column])
+
+
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What to print, by title."""
     return {
@@ -184,11 +190,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def summary(frame: pd.DataFrame) -> list[str]:
     """What the table shows, in plain sentences with the numbers of this run."""
-    value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
-    small, large = int(frame["k"].min()), int(frame["k"].max())
-
-    def at(column: str, model: str, loss: str, means: str, k: int) -> float:
-        return float(value.loc[(model, loss, means, k), column])
+    at, small, large = lookup(frame), int(frame["k"].min()), int(frame["k"].max())
 
     def growth(model: str, loss: str, means: str) -> str:
         return ", ".join(f"{at('variance', model, loss, means, k):.3g} at k = {k}" for k in sorted({small, large}))

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import FeatureCodes, is_table
 from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
@@ -46,10 +45,9 @@ class Method:
     needs: str = "bagwise"
 
 
-def _ours(task: Task, *, room: str, name: str) -> Iterator[Prediction]:
-    """An estimator of this package as it is."""
-    model = getattr(import_module(room), name)(random_state=task.random_state)
-    yield _fit_predict(model, task)
+def _ours(task: Task, *, room: str, name: str, **parameters: Any) -> Iterator[Prediction]:
+    """An estimator of this package, as it is but for parameters given."""
+    yield _fit_predict(getattr(import_module(room), name)(random_state=task.random_state, **parameters), task)
 
 
 def _fit_predict(model: Any, task: Task) -> Prediction:
@@ -58,9 +56,7 @@ def _fit_predict(model: Any, task: Task) -> Prediction:
 
 
 def _auto(task: Task, *, auto_seconds: float) -> Iterator[Prediction]:
-    from bagwise.auto import BagAutoClassifier
-
-    yield _fit_predict(BagAutoClassifier(time_budget=auto_seconds, random_state=task.random_state), task)
+    return _ours(task, room="bagwise.auto", name="BagAutoClassifier", time_budget=auto_seconds)
 
 
 def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
@@ -105,10 +101,6 @@ def _class_prior(task: Task) -> Iterator[Prediction]:
     yield Prediction(model.predict_proba(np.zeros((len(task.X_test), 1)))[:, 1])
 
 
-def _group_prior(task: Task) -> Iterator[Prediction]:
-    yield _fit_predict(GroupPriorClassifier(random_state=task.random_state), task)
-
-
 def _lightgbm(task: Task) -> Iterator[Prediction]:
     """LightGBM with its defaults, on individual labels."""
     import lightgbm as lgb
@@ -132,9 +124,10 @@ def _labels(task: Task) -> Integers:
     return np.asarray(task.bags.proportion, dtype=int)  # single rows, in table order
 
 
-def _estimator(room: str, name: str, features: Literal["table", "encoded"]) -> Method:
+def _estimator(room: str, name: str, features: Literal["table", "encoded"], label: str = "") -> Method:
     room = f"bagwise.{room}"
-    return Method(label=f"`{name}`", run=partial(_ours, room=room, name=name), features=features, needs=room)
+    run = partial(_ours, room=room, name=name)
+    return Method(label=label or f"`{name}`", run=run, features=features, needs=room)
 
 
 def _loss(label: str, loss: str) -> Method:
@@ -162,13 +155,11 @@ METHODS: dict[str, Method] = {
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),
     "llp_learn_dllp": Method(
-        label="llp-learn 1.6, DLLP",
-        run=llp_learn.run_dllp,
-        settings=("epochs", "outside_rates", "timeout"),
+        label="llp-learn 1.6, DLLP", run=llp_learn.run_dllp, settings=("epochs", "outside_rates", "timeout")
     ),
     "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
-    "group_prior": Method(label="group prior", run=_group_prior, features="table"),
+    "group_prior": _estimator("baselines", "GroupPriorClassifier", "table", "group prior"),
     "supervised_lightgbm": Method(
         label="LightGBM on individual labels", run=_lightgbm, features="table", individual=True
     ),

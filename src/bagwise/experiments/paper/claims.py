@@ -10,7 +10,7 @@ import pandas as pd
 
 from bagwise.experiments.paper.curves import BY_TEST, curves
 from bagwise.experiments.paper.plan import METHODS, PAPER, PaperConfig
-from bagwise.experiments.variance import MODELS
+from bagwise.experiments.variance import MODELS, lookup
 from bagwise.utils.text import number_of
 
 _FAR = 0.02  # in accuracy
@@ -142,12 +142,7 @@ def _above_at_64(one: Measured, level: float) -> Claim:
 
 def variance_claims(frame: pd.DataFrame) -> list[Claim]:
     """The paper's claims about variance, which speak of bags of 2 and of 256 rows."""
-    value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
-
-    def at(column: str, model: str, loss: str, means: str, k: int) -> float:
-        return float(value.loc[(model, loss, means, k), column])
-
-    small, large = 2, 256
+    at, small, large = lookup(frame), 2, 256
     ours = [at("variance", "h = x", "ours", "leave_one_out", k) for k in (small, large)]
     bias = at("excess", "h = x", "ours", "leave_one_out", large) / at("mean", "h = x", "ours", "exact", large)
     easy = {model: [at("variance", model, "easyllp_square", "none", k) for k in (small, large)] for model in MODELS}

@@ -166,13 +166,7 @@ PRESETS: dict[str, dict[str, PaperConfig]] = {
             _MNIST, **_HERE, sizes=(1, 8, 64, 256, 512), extras=(), learning_rates=(5e-4, 5e-3), epochs=(1, 3)
         ),
         "cifar10": replace(
-            _CIFAR10,
-            **_HERE,
-            rows=10_000,
-            sizes=(1, 8, 64, 256),
-            extras=(),
-            learning_rates=(1e-3, 5e-3),
-            epochs=(2, 8),
+            _CIFAR10, **_HERE, rows=10_000, sizes=(1, 8, 64, 256), extras=(), learning_rates=(1e-3, 5e-3), epochs=(2, 8)
         ),
         "higgs": replace(
             _HIGGS,
@@ -246,10 +240,7 @@ def plan(config: PaperConfig) -> list[PaperRun]:
         run
         for repetition in range(max(config.repetitions, config.extra_repetitions))
         for size in config.sizes
-        for methods, repetitions in (
-            (config.methods, config.repetitions),
-            (config.extras, config.extra_repetitions),
-        )
+        for methods, repetitions in ((config.methods, config.repetitions), (config.extras, config.extra_repetitions))
         if repetition < repetitions
         for name in methods
         for run in _runs(config, name, size, repetition)
