@@ -312,7 +312,7 @@ def many_texts() -> Any:
     ids=["fetch", "keep", "batches"],
 )
 def test_too_little_memory_says_what_to_do(ask: Any) -> None:
-    with pytest.raises(MemoryError, match=r"memory \(.* MiB/7\.6 MiB\): give it more, .*\(memory\)\."):
+    with pytest.raises(MemoryError, match=r"memory \(.* MiB/7\.6 MiB\): give it more, such as memory='4GB'\."):
         ask(connect(memory="8MB", threads=1))
 
 

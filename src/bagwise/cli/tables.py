@@ -6,24 +6,39 @@ import sys
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bagwise.cli.common import (
+    Misuse,
+    check_free,
+    ignore_not_random,
+    one_sentence_errors,
+    show_progress,
+    show_result,
+)
+from bagwise.cli.describe import describe_evaluation, describe_model
+from bagwise.cli.options import (
+    SOURCE,
     Debug,
     EvenIfNotRandom,
     Force,
+    HoldOut,
+    Joined,
     Json,
-    Misuse,
+    MaxLevels,
+    Memory,
+    Roles,
     Seed,
-    answer,
-    check_free,
-    one_sentence_errors,
-    show_progress,
-    told_below,
+    parse_names,
+    parse_roles,
+    table_source,
+    with_tables,
 )
-from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
+
+if TYPE_CHECKING:
+    from bagwise.tables import TableModel
 
 
 class Engine(StrEnum):
@@ -85,7 +100,7 @@ def bag(
             "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
             "may tell the labels that noise is to protect; leave it out."
         )
-    with show_progress() as progress, source_of(table) as source:
+    with show_progress() as progress, table_source(table) as source:
         from bagwise import tables
         from bagwise.tables.publish import EVENTS, REPORTS
 
@@ -97,17 +112,17 @@ def bag(
             out,
             label=label,
             size=size,
-            by=names_of(by) or (),
+            by=parse_names(by) or (),
             min_size=min_size,
             positive=positive,
-            classes=names_of(classes),
+            classes=parse_names(classes),
             epsilon=epsilon,
             delta=delta,
             threshold=threshold,
             random_state=seed,
             connection=tables.connect(memory=memory, ordered=True),
         )
-    answer(as_json, _facts(held), str(held), f"Written: {held.events}, {held.reports}")
+    show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
 @one_sentence_errors
@@ -124,12 +139,12 @@ def diagnose(
         progress(1, 2, "looking at the bags")
         found = tables.diagnose(data)
     facts = {
-        "tables": _facts(data.summary),
+        "tables": data.summary,
         "verdict": found.verdict,
         "advice": found.advice,
-        "leaks": _facts(found.leaks),
+        "leaks": found.leaks,
     }
-    answer(as_json, facts, str(data.summary), "", str(found))
+    show_result(as_json, facts, str(data.summary), "", str(found))
 
 
 @one_sentence_errors
@@ -141,9 +156,7 @@ def fit(
         Model,
         typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
     ] = Model.auto,
-    hold_out: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
-    ] = 0.2,
+    hold_out: HoldOut = 0.2,
     refit: Annotated[
         bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
@@ -180,7 +193,7 @@ def fit(
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
+        columns: dict[str, Any] = {"roles": parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
 
         def learn(bags: Any) -> Any:
@@ -195,7 +208,7 @@ def fit(
         evaluation = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            with told_below():
+            with ignore_not_random():
                 evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit and held_out is not None:
             fitted = learn(data)
@@ -204,7 +217,7 @@ def fit(
             fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
         )
         saving.save(fitted, out, about=about, force=force)
-    answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+    show_result(as_json, about, *describe_model(about, even_if_not_random=even_if_not_random), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -236,7 +249,7 @@ def evaluate(
                 "fit it with --even-if-not-random."
             )
         stored = stored if even_if_not_random else tables.withhold(stored)
-        answer(as_json, stored, *_measured(stored, "held-out "))
+        show_result(as_json, stored, *describe_evaluation(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
@@ -248,10 +261,10 @@ def evaluate(
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        with told_below():
+        with ignore_not_random():
             measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
         found = tables.evaluation_facts(measured)
-    answer(as_json, found, *_measured(found))
+    show_result(as_json, found, *describe_evaluation(found))
 
 
 @one_sentence_errors
@@ -270,7 +283,7 @@ def predict(
         check_free(Path(out), force=force)
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
-    with show_progress() as progress, source_of(table) as source:
+    with show_progress() as progress, table_source(table) as source:
         from bagwise import tables
 
         fitted = _load(folder)
@@ -279,12 +292,12 @@ def predict(
             fitted,
             source,
             target,
-            keep=names_of(keep),
+            keep=parse_names(keep),
             connection=tables.connect(memory=memory, ordered=True),
             progress=progress,
         )
     if out != "-":
-        answer(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+        show_result(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
 
 
 @one_sentence_errors
@@ -294,24 +307,12 @@ def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) ->
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
-    lines = description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    lines = describe_model(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    answer(as_json, facts, *lines, f"Made with {made}.")
+    show_result(as_json, facts, *lines, f"Made with {made}.")
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
-def roles_of(text: str | None) -> dict[str, str]:
-    """Roles by column, from a=category,b=ignored."""
-    pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
-    wrong = [pair for pair in pairs if len(pair) != 2]
-    if wrong:
-        raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
-    return {name.strip(): role.strip() for name, role in pairs}
-
-
-def _load(folder: Path) -> Any:
+def _load(folder: Path) -> TableModel:
     from bagwise import saving
     from bagwise.tables import TableModel
 
@@ -319,62 +320,3 @@ def _load(folder: Path) -> Any:
     if not isinstance(model, TableModel):
         raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
     return model
-
-
-# -- answers ------------------------------------------------------------------------------------------------------
-
-
-def _facts(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON."""
-    import json
-    from dataclasses import asdict
-
-    return json.loads(json.dumps(asdict(value), default=str))
-
-
-def description(about: dict[str, Any], *, even_if_not_random: bool = False) -> list[str]:
-    """A model in words."""
-    from bagwise import tables
-
-    used = [column for column in about["columns"] if column["role"] != "ignored"]
-    ignored = [column for column in about["columns"] if column["role"] == "ignored"]
-    roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
-    lines = [f"Model: {about['model']} ({about['estimator']}).", about["tables"], f"Columns: {roles}."]
-    if ignored:
-        lines.append(
-            "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
-        )
-    if about.get("trials"):
-        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
-        for trial in about["trials"]:
-            risk = " ".join(tables.risk_of(trial, about, even_if_not_random=even_if_not_random)).strip()
-            told = [part for part in (risk if trial["risk"] is not None else "", trial["note"]) if part]
-            lines.append(f"  {trial['candidate']:<22}{'; '.join(told)}")
-    found = about["evaluation"]
-    if found is not None:
-        lines += ["", *_measured(found if even_if_not_random else tables.withhold(found), "held-out ")]
-        if about["refitted"]:
-            lines.append("  Measured before the last fit, which took these bags in.")
-    lines += ["", "Mean change of a prediction when a column is shuffled:"]
-    lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
-    return [*lines, ""]
-
-
-def _measured(found: dict[str, Any], which: str = "") -> list[str]:
-    from bagwise import tables
-
-    lines = [
-        f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
-        "intervals:"
-    ]
-    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        value = found[name]
-        if value is not None:
-            lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
-        elif found["accuracy"] is None:
-            lines.append(f"  {label:<10}–")
-    if (why := tables.doubt_of(found)) is not None:
-        shown = found["accuracy"] is not None
-        way = "Do not rely on these numbers" if shown else "--even-if-not-random shows them all the same"
-        lines.append(f"  {why} {way}; bagwise diagnose says more.")
-    return lines

@@ -12,9 +12,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from bagwise.evaluation import Curve
-from bagwise.experiments.figures import BLACK, BLUE, RED
 from bagwise.pages.funnel import Funnel
-from bagwise.pages.svg import GREY
+from bagwise.plotting import BLACK, BLUE, GREY, RED
 from bagwise.utils.typing import Booleans
 
 Interval = Mapping[str, float]

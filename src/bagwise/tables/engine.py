@@ -210,8 +210,8 @@ def plainly(what: str = "the tables") -> Iterator[None]:
     except (duckdb.Error, OSError) as error:
         if "Out of Memory" in str(error):  # as an OSError where it comes through Arrow
             used = re.search(r"\(([^()]*) used\)", str(error))
-            begin = f"DuckDB has used up its memory{f' ({used[1]})' if used else ''}: give it more, such as 4GB ("
-            raise OutOfMemoryError(begin, Parameter("memory"), ").") from error
+            said = f"DuckDB has used up its memory{f' ({used[1]})' if used else ''}: give it more, such as "
+            raise OutOfMemoryError(said, Parameter("memory"), "='4GB'.") from error
         if isinstance(error, OSError):
             raise
         said = str(error).strip().split("\n\n")[0].split("\nLINE ")[0].split("\nPossible ")[0]

@@ -8,7 +8,7 @@ from typing import Any
 import ibis
 import numpy as np
 
-from bagwise import diagnostics, evaluation
+from bagwise import diagnostics, dispersion, evaluation
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
@@ -16,6 +16,7 @@ from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch, keep
 from bagwise.tables.model import TableModel
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
 
@@ -29,7 +30,7 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     Bags are numbered as if at random, so the last ones are as good as any.
     """
     if not 0 < share < 1:
-        raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
+        raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
     if bags < 5:
@@ -80,10 +81,10 @@ def evaluate(
     return found
 
 
-def spread(data: BagTable, features: Features) -> list[diagnostics.Finding]:
+def spread(data: BagTable, features: Features) -> list[dispersion.Finding]:
     """How much bags differ in each feature, beside random bags; 200,000 rows at most are read, of some bags."""
     frame, number = _some_rows(data, features)
-    return diagnostics.feature_dispersions(frame, numbered(data, number))
+    return dispersion.feature_dispersions(frame, numbered(data, number))
 
 
 def predictions(model: TableModel, data: BagTable) -> tuple[Integers, Floats]:
@@ -134,7 +135,7 @@ def _frame(features: Features, matrix: Floats) -> Any:
     columns: dict[str, Any] = {}
     for made, values in zip(features.made, matrix.T, strict=True):
         if made.levels is None:
-            columns |= dict(diagnostics.without_gaps(made.name, values))
+            columns |= dict(dispersion.without_gaps(made.name, values))
         else:
             codes = np.where(np.isnan(values), -1, values).astype(int)
             columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
@@ -146,8 +147,8 @@ def evaluate_shards(
 ) -> evaluation.Evaluation:
     """The same on bags that were gathered."""
     h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
-    codes, some = shards.sample(_SAMPLE)
-    features = diagnostics.feature_dispersions(_frame(model.features, codes), some)
+    some = shards.sample(_SAMPLE)
+    features = dispersion.feature_dispersions(_frame(model.features, some.X), some.bags)
     found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
     evaluation.warn_of_doubt(found)
     return found
@@ -155,7 +156,7 @@ def evaluate_shards(
 
 def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:
     """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
-    codes = data.sample(_SHUFFLED)[0] if isinstance(data, Shards) else _some_codes(model, data)
+    codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
     codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}

@@ -326,7 +326,7 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
         )
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
-        way = (", or leave such bags out: set ", Parameter("on_mismatch"), " to drop.")
+        way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
         raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
     if found["bags"] < 2:
         said = f" ({mismatches[0]})" if mismatches else ""
