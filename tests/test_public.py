@@ -34,19 +34,19 @@ boosting.solve_leaves checks.check_bag_estimator checks.checks_for clipped_erm c
 datasets.AdLog datasets.Split datasets.adult datasets.cifar10 datasets.criteo datasets.encode datasets.higgs
 datasets.mnist datasets.show_downloads datasets.synthetic diagnose diagnostics.Diagnosis diagnostics.Finding evaluate
 evaluation.Curve evaluation.Estimate evaluation.Evaluation evaluation.differences label_free_scorer linear.Moments
-load losses.BagLoss losses.by_name losses.centred losses.clip_threshold losses.components losses.count_likelihood
+losses.BagLoss losses.by_name losses.centred losses.clip_threshold losses.components losses.count_likelihood
 losses.debiased_square losses.debiased_square_of_sums losses.difference losses.easyllp losses.generate_labels
 losses.label_generation losses.li_square losses.matching_cross_entropy losses.matching_square losses.residual
 means.Corrected means.Known means.LeaveOneOut means.Mean means.Running means.prior neural.BagBatchSampler neural.Fold
 neural.Replica neural.Trained neural.cnn neural.folds_of neural.mlp neural.train_modules neural.train_replicas
 pages.Page pages.comparison_page pages.diagnosis_page pages.model_page pages.reproduction_page pages.write
-planning.Question planning.curves planning.pilot privacy.Budget privacy.Release privacy.noise_variance random_bags
-release save saving.Saved saving.check_free saving.inspect selection.ClippedERM selection.TwoFunctionTest
-selection.counts_decide selection.held_out_risk selection.two_function_statistic tables.BagTable tables.Problem
-tables.Recipe tables.Shards tables.Summary tables.TableModel tables.about tables.connect tables.diagnose
+planning.Question planning.curves planning.pilot random_bags
+selection.ClippedERM selection.TwoFunctionTest
+selection.counts_decide selection.held_out_risk selection.two_function_statistic
+tables.Recipe tables.Shards tables.TableModel tables.about tables.diagnose
 tables.doubt_of tables.evaluate tables.evaluate_shards tables.evaluation_facts tables.features_of tables.fit
-tables.fit_network tables.join tables.put_in_bags tables.read tables.risk_of tables.sensitivity tables.split
-tables.was_seen tables.withhold tables.write_scores tables.write_shards theory.Answer theory.Guarantee
+tables.fit_network tables.risk_of tables.sensitivity tables.split
+tables.was_seen tables.withhold tables.write_shards theory.Answer theory.Guarantee
 theory.HypothesisClass theory.InformationBound theory.LinearProblem theory.SGDConstants theory.Setting
 theory.SymmetricPair theory.TwoFunctions theory.bags_needed theory.binary_entropy theory.erm_bound theory.erm_regret
 theory.expected_bags theory.expected_regret theory.growth theory.information_bound theory.information_regret

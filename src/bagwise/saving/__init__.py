@@ -98,7 +98,13 @@ def save(
 
 
 def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise where `save` would, since something is in the way: before a long training, not after it."""
+    """Raise where `save` would, since something is in the way: before a long training, not after it.
+
+    Parameters
+    ----------
+    folder, force
+        As in `save`.
+    """
     _folder.check_target(Path(folder), force=force)
 
 

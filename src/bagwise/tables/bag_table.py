@@ -5,21 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns
+from bagwise.data.shards import NOISE as NOISE
+from bagwise.data.shards import PROPORTION, proportion_columns
+from bagwise.data.shards import SIZE as SIZE
 from bagwise.tables.engine import Connection, Table
-from bagwise.utils.text import number_of
-
-__all__ = [
-    "MISMATCHES",
-    "NOISE",
-    "NUMBER",
-    "SIZE",
-    "BagTable",
-    "Mismatch",
-    "Summary",
-    "is_reserved",
-    "proportion_columns",
-]
+from bagwise.utils.text import number_of, rows_of
 
 NUMBER = "bag_number"
 """Columns of `BagTable.bags` beside the keys; with classes, the proportions are `bag_proportion_0`, …"""
@@ -110,9 +100,7 @@ class Summary:
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
         noised = ", with declared noise" if self.noised else ""
-        sizes = f"{self.smallest:,} to {self.largest:,} rows"
-        if self.smallest == self.largest:
-            sizes = f"{number_of(self.largest, 'row')} each"
+        sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
         lines = [
             f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}: {self.bags:,} bags of {sizes}, "
             f"{self.used_rows:,} rows in all, mean label {prior}{noised}.",

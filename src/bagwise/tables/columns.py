@@ -9,7 +9,7 @@ about the columns in training is part of the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,19 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagwise.tables.engine import (
-    Connection,
-    DataType,
-    Expression,
-    Table,
-    as_number,
-    as_seconds,
-    as_whole,
-    execute,
-    fetch,
-    kind_of,
-    md5,
-)
+from bagwise.tables import engine
+from bagwise.tables.engine import Connection, DataType, Expression, Table
 from bagwise.utils.parameters import check_whole
 
 MAX_LEVELS = 64
@@ -107,16 +96,16 @@ class Column:
         """
         column = table[self.name]
         if self.role is Role.number:
-            return [column.cast("float64") if plain else as_number(column)]
+            return [column.cast("float64") if plain else engine.as_number(column)]
         if self.role is Role.category:
             return [_as_text(column)]
         if self.role is Role.hashed:
-            return [md5(_as_text(column)).left(2)]
+            return [engine.md5(_as_text(column)).left(2)]
         if self.role is Role.time:
             moment = column.cast("timestamp")
             hours = [moment.hour().cast("string").lpad(2, "0")] if self.has_hours else []
             weekday = moment.day_of_week.index().cast("string")
-            days = (as_seconds(moment) - self.origin) / 86_400
+            days = (engine.as_seconds(moment) - self.origin) / 86_400
             return [*hours, weekday, days]
         return []
 
@@ -149,11 +138,12 @@ def infer(
     kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
     for name, role in kinds.items():
         if role is not None and not _fits(role, table[name].type()):
-            held = kind_of(table[name].type())
+            held = engine.kind_of(table[name].type())
             raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
     counted = [name for name in names if kinds[name] is Role.category and name not in given]
-    distinct = _distinct(table, counted, connection)
-    origins = _origins(table, [name for name in names if kinds[name] is Role.time], connection)
+    distinct = _of_each(table, counted, lambda column: column.approx_nunique(), connection)
+    times = [name for name in names if kinds[name] is Role.time]
+    firsts = _of_each(table, times, lambda column: engine.as_seconds(column.min().cast("timestamp")), connection)
     columns = []
     for name, role in kinds.items():
         type_ = table[name].type()
@@ -161,7 +151,7 @@ def infer(
             note = "it is empty" if type_.is_null() else f"nothing is made of {str(type_).lower()}"
             columns.append(Column(name, Role.ignored, note=note))
         elif role is Role.time:
-            columns.append(Column(name, role, origin=origins[name], has_hours=type_.is_timestamp()))
+            columns.append(Column(name, role, origin=float(firsts[name] or 0), has_hours=type_.is_timestamp()))
         elif role is Role.category:
             many = name in distinct and distinct[name] > _SURELY_MORE * max_levels
             most = None if name in given else max_levels
@@ -187,7 +177,7 @@ def _category(table: Table, name: str, most: int | None, connection: Connection)
     """A category with its levels, hashed where there are more than `most`."""
     levels = table.select(level=_as_text(table[name]))
     levels = levels.filter(levels.level.notnull()).distinct()
-    found = fetch(levels if most is None else levels.limit(most + 1), connection)["level"].to_pylist()
+    found = engine.fetch(levels if most is None else levels.limit(most + 1), connection)["level"].to_pylist()
     if not found:
         return Column(name, Role.ignored, note="it is empty")
     if most is not None and len(found) > most:
@@ -195,39 +185,30 @@ def _category(table: Table, name: str, most: int | None, connection: Connection)
     return Column(name, Role.category, levels=tuple(sorted(found)))
 
 
-def _distinct(table: Table, names: Sequence[str], connection: Connection) -> dict[str, int]:
-    """About how many values each column has."""
-    if not names:
-        return {}
-    figures = {f"n_{number}": table[name].approx_nunique() for number, name in enumerate(names)}
-    found = execute(table.agg(**figures), connection)
+def _of_each(
+    table: Table, names: Sequence[str], figure: Callable[[Expression], Expression], connection: Connection
+) -> dict[str, Any]:
+    """A figure of each column, by one query."""
+    figures = {f"n_{number}": figure(table[name]) for number, name in enumerate(names)}
+    found = engine.execute(table.agg(**figures), connection) if names else {}
     return {name: found[f"n_{number}"] for number, name in enumerate(names)}
 
 
 def _is_unique(table: Table, name: str, about: int, connection: Connection) -> bool:
     """Whether nearly every row has a value, and none has another's; `about` so many are there, which is looked at
     first."""
-    found = execute(table.agg(rows=table.count(), held=table[name].count()), connection)
+    found = engine.execute(table.agg(rows=table.count(), held=table[name].count()), connection)
     if min(about, found["held"]) < _NEARLY_ALL * found["rows"]:
         return False
-    return bool(execute(table.agg(n=table[name].nunique()), connection)["n"] == found["held"])
-
-
-def _origins(table: Table, names: Sequence[str], connection: Connection) -> dict[str, float]:
-    """The first time in each column, in seconds since 1970; 0 where there is none."""
-    if not names:
-        return {}
-    firsts = {f"n_{i}": as_seconds(table[name].min().cast("timestamp")) for i, name in enumerate(names)}
-    found = execute(table.agg(**firsts), connection)
-    return {name: float(found[f"n_{i}"] or 0) for i, name in enumerate(names)}
+    return bool(engine.execute(table.agg(n=table[name].nunique()), connection)["n"] == found["held"])
 
 
 def _as_text(column: Expression) -> Expression:
     """The column as text that does not depend on the type in which a file holds it: 1, 1.0 and 1.00 are "1"."""
     type_ = column.type()
     if type_.is_floating() or type_.is_decimal():
-        number = as_number(column)
-        whole = as_whole(number)
+        number = engine.as_number(column)
+        whole = engine.as_whole(number)
         return (number == whole).ifelse(whole.cast("string"), number.cast("string"))
     if type_.is_timestamp() or type_.is_date():
         return column.cast("timestamp").cast("string")
@@ -336,7 +317,7 @@ class Features:
             if not _fits(column.role, type_) or (column.has_hours and not type_.is_timestamp()):
                 kind = "times of day" if column.has_hours else _HELD[column.role]
                 raise ValueError(
-                    f"column {column.name!r} held {kind} in training and {kind_of(type_)} now: convert it first."
+                    f"column {column.name!r} held {kind} in training and {engine.kind_of(type_)} now: convert it first."
                 )
 
     def matrix(self, batch: pa.RecordBatch | pa.Table) -> NDArray[np.float64]:

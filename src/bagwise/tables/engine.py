@@ -320,9 +320,8 @@ def kind_of(type_: DataType) -> str:
     return str(type_).lower()
 
 
-def literal(value: Any) -> Expression:
-    """The same value in every row."""
-    return ibis.literal(value)
+literal = ibis.literal
+"""The same value in every row."""
 
 
 def missing(type_: str = "float64") -> Expression:

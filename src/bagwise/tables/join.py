@@ -12,35 +12,10 @@ from functools import reduce
 from operator import add
 from typing import Any, Literal
 
-from bagwise.tables.bag_table import (
-    MISMATCHES,
-    NOISE,
-    NUMBER,
-    SIZE,
-    BagTable,
-    Mismatch,
-    Summary,
-    is_reserved,
-    proportion_columns,
-)
-from bagwise.tables.engine import (
-    Connection,
-    Expression,
-    Table,
-    all_of,
-    any_of,
-    as_whole,
-    connect,
-    connection_of,
-    execute,
-    is_empty,
-    is_finite,
-    is_table,
-    keep,
-    literal,
-    md5,
-    row_number,
-)
+from bagwise.data.shards import NOISE, SIZE, proportion_columns
+from bagwise.tables import engine
+from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
+from bagwise.tables.engine import Connection, Expression, Table
 from bagwise.tables.reports import Keys, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, read
 from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
@@ -124,7 +99,7 @@ def join(
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
-    engine = connection_of(rows, source) or own
+    home = engine.connection_of(rows, source) or own
     try:
         names = choose_keys(keys, rows, lines, given)
         columns = ReportColumns.guessed(source.columns, given, never=() if lines is not None else ("count", "size"))
@@ -136,26 +111,26 @@ def join(
         joint = Keys.of(names, rows, source)
     except ValueError:
         for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
-            if is_empty(table, engine):
+            if engine.is_empty(table, home):
                 raise ValueError(_EMPTY.format(what)) from None
         raise
     features = _features(rows, names, ignore, columns.names if lines is None else ())
     found = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    found = keep(found, engine)
-    summary = _summary(found, joint, columns, engine, drop=on_mismatch == "drop")
-    bags = keep(numbered(found, joint, columns), engine)
+    found = engine.keep(found, home)
+    summary = _summary(found, joint, columns, home, drop=on_mismatch == "drop")
+    bags = engine.keep(numbered(found, joint, columns), home)
     keyed = [column.name(name) for name, column in zip(names, joint.columns(rows), strict=True)]
     kept = rows.select(*keyed, *features)
-    return BagTable(kept, bags, joint.names, features, columns.classes, summary, engine)
+    return BagTable(kept, bags, joint.names, features, columns.classes, summary, home)
 
 
 def _engine(events: Source, reports: Source | None, connection: Connection | None) -> Connection:
     """The engine of the tables among the sources that have one, or the one given, or a DuckDB of our own."""
-    tables = [source for source in (events, reports) if is_table(source)]
-    found = connection_of(*tables) if tables else None
+    tables = [source for source in (events, reports) if engine.is_table(source)]
+    found = engine.connection_of(*tables) if tables else None
     if found is None:
         found = connection
-    return connect() if found is None else found
+    return engine.connect() if found is None else found
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -209,7 +184,7 @@ def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
         most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]
         spread = most != least if _is_truth(most) else most - least > 1e-12 + 1e-9 * least.abs()
         differs.append(spread.fill_null(False) | ((known > 0) & (known < lines[SIZE])))
-    lines = lines.mutate(differs=any_of(differs), reports=_keyed(lines, keys).ifelse(1, 0))
+    lines = lines.mutate(differs=engine.any_of(differs), reports=_keyed(lines, keys).ifelse(1, 0))
     return _flagged(lines, keys, columns, differing="differing")
 
 
@@ -225,9 +200,9 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     withheld = has_report & ~differs & both.withheld.fill_null(False)
     usable = has_rows & has_report & ~differs & ~withheld
     proportions = [both[name] for name in names]
-    finite = all_of(is_finite(value) for value in proportions).fill_null(False)
+    finite = engine.all_of(engine.is_finite(value) for value in proportions).fill_null(False)
     exact = usable & finite & both.noise.isnull()
-    outside = any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+    outside = engine.any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
     flags = {
         "unreported": has_rows & ~has_report,
         "eventless": has_report & ~has_rows & ~differs & ~withheld,
@@ -237,21 +212,21 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
         "no_value": usable & ~finite,
         "outside" if columns.count is None else "impossible": exact & outside,
         "other_size": usable & (both.reported_size != both[SIZE]),
-        "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & literal(len(names) > 1),
+        "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & engine.literal(len(names) > 1),
         "wrong_noise": usable & both.wrong_noise,
     }
     lines = both.select(
         *keys.ours, SIZE, *names, both.noise.name(NOISE), "reports", "keyed",
         usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
     )  # fmt: skip
-    return lines.mutate(used=lines.usable & ~any_of(lines[name] for name in flags))
+    return lines.mutate(used=lines.usable & ~engine.any_of(lines[name] for name in flags))
 
 
 def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
     """One line per usable bag, under the names of the user's keys."""
     usable = lines.filter(lines.used)
     # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
-    number = row_number(md5(keys.text(usable)), *(usable[key] for key in keys.ours))
+    number = engine.row_number(engine.md5(keys.text(usable)), *(usable[key] for key in keys.ours))
     named = [usable[key].name(name) for name, key in zip(keys.names, keys.ours, strict=True)]
     return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
 
@@ -261,7 +236,7 @@ def _by_name(keys: Keys, table: Table) -> dict[str, Expression]:
 
 
 def _keyed(table: Table, keys: Keys) -> Expression:
-    return all_of(table[key].notnull() for key in keys.ours)
+    return engine.all_of(table[key].notnull() for key in keys.ours)
 
 
 def _is_truth(column: Expression) -> bool:
@@ -293,8 +268,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "usable": lines.usable.sum().fill_null(0),
         "least": lines[names[0]].min(where=lines.usable),
         "greatest": lines[names[0]].max(where=lines.usable),
-        "no_counts": any_of(
-            (lines[name] != as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
+        "no_counts": engine.any_of(
+            (lines[name] != engine.as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
         ).any(where=lines.usable),
     }
     for number, name in enumerate(names):
@@ -312,7 +287,7 @@ def _kinds(lines: Table) -> list[str]:
 
 def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Connection, *, drop: bool) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are."""
-    found = execute(lines.agg(**figures_of(lines, keys, columns)), connection)
+    found = engine.execute(lines.agg(**figures_of(lines, keys, columns)), connection)
     for what in ("events", "reports"):
         if not found[what]:
             raise ValueError(_EMPTY.format(what))

@@ -13,25 +13,13 @@ import pyarrow as pa
 
 from bagwise.privacy.mechanism import Budget, budget_for
 from bagwise.privacy.release import record, report_counts, warn_of_selection
+from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
-from bagwise.tables.engine import (
-    Connection,
-    Table,
-    connect,
-    execute,
-    fetch,
-    is_duckdb,
-    keep,
-    literal,
-    md5,
-    missing,
-    row_number,
-    write_parquet,
-)
+from bagwise.tables.engine import Connection, Table
 from bagwise.tables.sources import Source, read
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, whole
-from bagwise.utils.text import number_of
+from bagwise.utils.text import number_of, rows_of
 
 BAG = "bag"
 EVENTS, REPORTS = "events.parquet", "reports.parquet"
@@ -82,11 +70,8 @@ class Published:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
         spent = "" if self.budget is None else f" Spent: {self.budget}"
-        sizes = f"{self.smallest:,} to {self.largest:,} rows"
-        if self.smallest == self.largest:
-            sizes = number_of(self.largest, "row")
         return (
-            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {sizes}; key: "
+            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}; key: "
             f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
         )
 
@@ -163,34 +148,34 @@ def put_in_bags(
         )
     # Before the work: what is wrong with the budget, and that OpenDP is there.
     budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
-    own = connection if connection is not None else connect(ordered=True)
+    own = connection if connection is not None else engine.connect(ordered=True)
     table = read(source, own, what="the table with labels")
-    if not is_duckdb(own):
+    if not engine.is_duckdb(own):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
     _check_keys(by, _SAID if budget is None else _SAID + _SAID_OF_NOISE)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
-    rows = keep(_dealt(table, by, size, salt), own)
+    rows = engine.keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
     keys = (*by, *((BAG,) if size is not None else ()))
     _check_keys(by, _count_columns(names))
-    reports = keep(_reports(rows, keys, label, names, values, min_size), own)
+    reports = engine.keep(_reports(rows, keys, label, names, values, min_size), own)
     if budget is not None:
         reports = _noised(reports, names, budget, threshold, min_size, own)
     events_file, reports_file = Path(folder) / EVENTS, Path(folder) / REPORTS
     with replacing(events_file, reports_file) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
-        write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
-        write_parquet(reports.order_by(list(keys)), reports_path, own)
-        rows_of, hidden = reports["size"], reports.suppressed
-        found = execute(
+        engine.write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
+        engine.write_parquet(reports.order_by(list(keys)), reports_path, own)
+        sizes, hidden = reports["size"], reports.suppressed
+        found = engine.execute(
             reports.agg(
-                rows=rows_of.sum(),
+                rows=sizes.sum(),
                 bags=(~hidden).sum(),
-                smallest=rows_of.min(where=~hidden),
-                largest=rows_of.max(where=~hidden),
+                smallest=sizes.min(where=~hidden),
+                largest=sizes.max(where=~hidden),
                 withheld=hidden.sum(),
-                withheld_rows=rows_of.sum(where=hidden).fill_null(0),
+                withheld_rows=sizes.sum(where=hidden).fill_null(0),
             ),
             own,
         )
@@ -222,13 +207,13 @@ def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
 
 def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Table:
     """The rows with the key of their bag, and a column to shuffle them by."""
-    numbered = table.mutate(bagwise_row=row_number())
-    drawn = md5(literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
+    numbered = table.mutate(bagwise_row=engine.row_number())
+    drawn = engine.md5(engine.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
     rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
     if size is None:
         return rows
     dealt = rows.mutate(
-        bagwise_place=row_number(rows[_ORDER], group_by=by),
+        bagwise_place=engine.row_number(rows[_ORDER], group_by=by),
         bagwise_rows=rows.count().over(group_by=list(by) or None),
     )
     bags = (dealt.bagwise_rows // size).clip(lower=1)
@@ -240,11 +225,11 @@ def classes_of(
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """Names of the classes, None for two; and the values to count, as text."""
     column = rows[label]
-    empty = execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
+    empty = engine.execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
     if empty:
         raise ValueError(f"column {label!r} is empty in {number_of(empty, 'row')}: every row needs a label.")
     text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
-    values = fetch(text, connection).column("value").to_pylist()
+    values = engine.fetch(text, connection).column("value").to_pylist()
     if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
         raise AdviceError(
@@ -285,7 +270,7 @@ def _reports(
     counts = {name: (text == value).sum() for name, value in zip(names, values, strict=True)}
     reports = rows.group_by(list(keys)).agg(size=rows.count(), **counts)
     small = reports["size"] < min_size
-    shown = {name: small.ifelse(missing("int64"), reports[name].cast("int64")) for name in names}
+    shown = {name: small.ifelse(engine.missing("int64"), reports[name].cast("int64")) for name in names}
     return reports.select(*keys, "size", **shown, suppressed=small)
 
 
@@ -303,8 +288,8 @@ def _noised(
 ) -> Table:
     """The reports with noise on their counts. Sizes and counts alone come into memory: a few numbers per bag."""
     names = _count_columns(classes)
-    lines = keep(reports.mutate(**{_LINE: row_number()}), connection)
-    exact = fetch(lines.select(_LINE, "size", *names), connection)
+    lines = engine.keep(reports.mutate(**{_LINE: engine.row_number()}), connection)
+    exact = engine.fetch(lines.select(_LINE, "size", *names), connection)
     size = exact.column("size").to_numpy()
     counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
     counts = counts if classes is not None else counts[:, 0]
@@ -314,6 +299,6 @@ def _noised(
     drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, columns, strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
     told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
-    variance = told.suppressed.ifelse(missing(), literal(budget.noise_variance))
-    said = {name: literal(value) for name, value in record(budget, threshold).items()}
-    return keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)
+    variance = told.suppressed.ifelse(engine.missing(), engine.literal(budget.noise_variance))
+    said = {name: engine.literal(value) for name, value in record(budget, threshold).items()}
+    return engine.keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)

@@ -8,26 +8,9 @@ from functools import reduce
 from numbers import Real
 from typing import Any
 
-from bagwise.tables.engine import (
-    DataType,
-    Expression,
-    Table,
-    as_number,
-    is_finite,
-    kind_of,
-    literal,
-    missing,
-    without_nan,
-)
-from bagwise.utils.parameters import (
-    NONE,
-    Parameter,
-    ParameterError,
-    check_parameters,
-    instance,
-    number,
-    several,
-)
+from bagwise.tables import engine
+from bagwise.tables.engine import DataType, Expression, Table
+from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, instance, number, several
 
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
 """Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
@@ -119,7 +102,9 @@ class ReportColumns:
             marker = name == self.suppressed and type_.is_string()
             if not (type_.is_numeric() or type_.is_boolean() or type_.is_null() or marker):
                 wanted = "truth values" if name == self.suppressed else "numbers"
-                raise ValueError(f"column {name!r} of the reports holds {kind_of(type_)}: convert it to {wanted}.")
+                raise ValueError(
+                    f"column {name!r} of the reports holds {engine.kind_of(type_)}: convert it to {wanted}."
+                )
 
     def said(self, table: Table) -> dict[str, Expression]:
         """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count), and
@@ -127,10 +112,10 @@ class ReportColumns:
         variance, wrong = self._variance(table)
         withheld, unclear = self._marked(table)
         return {
-            **{f"value_{place}": as_number(table[name]) for place, name in enumerate(self.values)},
-            "reported_size": missing() if self.size is None else as_number(table[self.size]),
+            **{f"value_{place}": engine.as_number(table[name]) for place, name in enumerate(self.values)},
+            "reported_size": engine.missing() if self.size is None else engine.as_number(table[self.size]),
             "noise": variance.nullif(0.0),
-            "wrong_noise": (wrong | ~is_finite(variance)).fill_null(False),
+            "wrong_noise": (wrong | ~engine.is_finite(variance)).fill_null(False),
             "withheld": withheld.fill_null(False),
             "unclear": unclear.fill_null(False),
         }
@@ -139,8 +124,8 @@ class ReportColumns:
         """The variance of the noise on a count, and whether what is declared cannot be."""
         given = self.noise
         if given is None:
-            return missing(), literal(False)
-        declared = as_number(table[given]) if isinstance(given, str) else literal(float(given))
+            return engine.missing(), engine.literal(False)
+        declared = engine.as_number(table[given]) if isinstance(given, str) else engine.literal(float(given))
         if self.noise_variance is not None:
             return declared, declared < 0
         scale = declared if self.noise_scale is not None else 1 / declared.nullif(0.0)
@@ -149,12 +134,12 @@ class ReportColumns:
     def _marked(self, table: Table) -> tuple[Expression, Expression]:
         """Whether a line is withheld, and whether its marker says neither yes nor no."""
         if self.suppressed is None:
-            return literal(False), literal(False)
+            return engine.literal(False), engine.literal(False)
         column = table[self.suppressed]
         if column.type().is_string():
             word = column.strip().lower()
             return word.isin(_TRUE), ~word.isin((*_TRUE, *_FALSE))
-        return (column if column.type().is_boolean() else as_number(column) != 0), literal(False)
+        return (column if column.type().is_boolean() else engine.as_number(column) != 0), engine.literal(False)
 
 
 def _names_of(value: Any) -> tuple[str, ...]:
@@ -191,7 +176,7 @@ class Keys:
     def columns(self, table: Table) -> list[Expression]:
         """The keys of a table, in the types in which they are compared; NaN is a missing key."""
         chosen = zip(self.names, self.types, strict=True)
-        return [without_nan(table[name] if kind is None else table[name].cast(kind)) for name, kind in chosen]
+        return [engine.without_nan(table[name] if kind is None else table[name].cast(kind)) for name, kind in chosen]
 
     def text(self, table: Table) -> Expression:
         """The key of a bag as messages show it, of a table that has the keys under our names."""
@@ -222,15 +207,15 @@ def choose_keys(
 
 def _common(name: str, mine: DataType, theirs: DataType) -> str | None:
     """The type in which two columns are compared, None for their own."""
-    if kind_of(mine) != kind_of(theirs):
+    kind, other = engine.kind_of(mine), engine.kind_of(theirs)
+    if kind != other:
         raise ValueError(
-            f"key column {name!r} is {kind_of(mine)} in the events and {kind_of(theirs)} in the reports: convert "
-            "one of them."
+            f"key column {name!r} is {kind} in the events and {other} in the reports: convert one of them."
         )
     if mine.is_nested() or mine.is_json():
-        raise ValueError(f"key column {name!r} holds {kind_of(mine)}: keys are numbers, texts, dates or truth values.")
+        raise ValueError(f"key column {name!r} holds {kind}: keys are numbers, texts, dates or truth values.")
     if mine.is_numeric() and not (mine.is_integer() and theirs.is_integer()) and mine != theirs:
         return "float64"
     if mine.is_temporal() and mine != theirs:  # to the microsecond
-        return "timestamp" if kind_of(mine) == "dates" else "timestamp('UTC')"
+        return "timestamp" if kind == "dates" else "timestamp('UTC')"
     return None

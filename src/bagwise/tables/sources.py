@@ -16,16 +16,8 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bagwise.tables.engine import (
-    Connection,
-    Table,
-    is_duckdb,
-    is_table,
-    plainly,
-    tables_of_file,
-    view_of_files,
-    view_of_memory,
-)
+from bagwise.tables import engine
+from bagwise.tables.engine import Connection, Table
 
 
 class ArrowTable(Protocol):
@@ -68,15 +60,15 @@ def read(source: Source, connection: Connection, *, what: str = "the table") -> 
     >>> read({"bag": [1, 2], "count": [3, 4]}, connect()).columns
     ('bag', 'count')
     """
-    if is_table(source):
+    if engine.is_table(source):
         table = source
     elif isinstance(source, (str, os.PathLike)):
         table = _read_path(os.fspath(source), connection, what)
     else:
         arrow = _arrow(source, what)
         _check_names(arrow.column_names, what)
-        with plainly(what):
-            table = view_of_memory(arrow, connection)
+        with engine.plainly(what):
+            table = engine.view_of_memory(arrow, connection)
     _check_names(table.columns, what)
     return table
 
@@ -103,7 +95,7 @@ def _arrow(source: Source, what: str) -> pa.Table:
 
 
 def _read_path(path: str, connection: Connection, what: str) -> Table:
-    if not is_duckdb(connection):
+    if not engine.is_duckdb(connection):
         raise ValueError(f"{what} is a file ({path}): {connection.name} cannot read it; pass a table of that engine.")
     if "://" in path:
         raise ValueError(f"{what} is an address ({path}): only files on this machine are read; download it first.")
@@ -118,8 +110,8 @@ def _read_path(path: str, connection: Connection, what: str) -> Table:
     if odd is not None or len(kinds) > 1:
         hold = "files of different kinds" if odd is None else f"a file of unknown kind ({odd})"
         raise ValueError(f"{what} holds {hold}: pass Parquet files or CSV files (.parquet, .csv).")
-    with plainly(f"{what} ({path})"):
-        found = view_of_files(files, connection, parquet=kinds == {"parquet"})
+    with engine.plainly(f"{what} ({path})"):
+        found = engine.view_of_files(files, connection, parquet=kinds == {"parquet"})
     _check_same_columns(files, found.columns, what)
     return found
 
@@ -128,8 +120,8 @@ def _read_database(path: str, name: str | None, connection: Connection, what: st
     """A table of a DuckDB file, the only one if it is not named."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{what}: there is no file {path}.")
-    with plainly(f"{what}: the DuckDB file {path}"):
-        tables = tables_of_file(path, connection)
+    with engine.plainly(f"{what}: the DuckDB file {path}"):
+        tables = engine.tables_of_file(path, connection)
     listed = ", ".join(tables) or "none"
     if name is None and len(tables) != 1:
         raise ValueError(f"{what}: {path} holds {len(tables)} tables ({listed}): say which one with {path}::table.")

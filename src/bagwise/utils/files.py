@@ -57,12 +57,11 @@ def new_folder(place: Path, *, replace: bool = False) -> Iterator[Path]:
     new.mkdir(parents=True)
     try:
         yield new
-        with uninterrupted():
-            if replace and place.exists():
-                os.rename(place, old)
-            os.rename(new, place)
+        if replace and place.exists():
+            os.rename(place, old)
+        os.rename(new, place)
     finally:
-        if old.exists() and not place.exists():  # an error came between the two
+        if old.exists() and not place.exists():  # an error or a signal came between the two
             os.rename(old, place)
         for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)
