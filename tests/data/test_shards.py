@@ -23,8 +23,8 @@ from bagwise.data.rows import prior, row_starts, subset
 from bagwise.data.shards import Shards, _digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import fetch
-from bagwise.tables.features import Features
 from bagwise.tables.gather import cuts, write_shards
 from bagwise.tables.streaming import fit_boosting, fit_network
 
@@ -592,7 +592,7 @@ import bagwise as bw
 import torch
 from bagwise.neural import BagNeuralClassifier
 from bagwise.tables import connect, join
-from bagwise.tables.features import Features
+from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.tables.streaming import fit_boosting, fit_network
 

@@ -79,8 +79,9 @@ def bag(
         )
     with show_progress() as progress, options.table_source(table) as source:
         from bagwise import tables
+        from bagwise.tables.publish import EVENTS, REPORTS
 
-        for name in (tables.publish.EVENTS, tables.publish.REPORTS):
+        for name in (EVENTS, REPORTS):
             check_free(out / name, force=force)
         progress(0, None, "putting rows in bags")
         held = tables.put_in_bags(

@@ -13,8 +13,8 @@ from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch, keep
-from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator

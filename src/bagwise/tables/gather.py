@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from bagwise.data.shards import REPORTS, File, Shards, Stored, write_index
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
-from bagwise.tables.columns import Made
+from bagwise.tables.columns import Features, Made
 from bagwise.tables.engine import batches, execute, fetch
-from bagwise.tables.features import Features
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import check_whole
 from bagwise.utils.typing import Integers

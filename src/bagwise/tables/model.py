@@ -16,9 +16,8 @@ from bagwise.boosting import BagBoostingClassifier
 from bagwise.data.features import Encoding
 from bagwise.linear import BagRidgeClassifier, BagSGDClassifier
 from bagwise.tables.bag_table import BagTable, Summary
-from bagwise.tables.columns import MAX_LEVELS
+from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import batches
-from bagwise.tables.features import Features
 from bagwise.tables.gather import write_shards
 from bagwise.tables.moments import WIDEST, fit_ridge, width
 from bagwise.tables.progress import Tell, telling
