@@ -232,7 +232,10 @@ COUNTS = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
         (lambda: clipped_erm(np.ones((3, 2)), BAGS, prior=0.5, means=[1, 1]), "shape \\(4, number of hypotheses\\)"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1]), "one finite number per hypothesis"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, np.nan]), "one finite number per hypothesis"),
-        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], regret=0), "regret must lie in"),
+        (
+            lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], regret=0),
+            "regret must be a number above 0",
+        ),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=5.0, means=[1, 1]), r"prior must lie in \[0, 1\]"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=np.nan, means=[1, 1]), r"prior must lie in \[0, 1\]"),
         (

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.data.rows import SAMPLE_NUMBERS, SAMPLE_ROWS, prior
+from bagwise.data.rows import SAMPLE_NUMBERS, SAMPLE_ROWS
 from bagwise.data.shards import Shards
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Integers
 
 if TYPE_CHECKING:
     from bagwise.boosting import BagBoostingClassifier
