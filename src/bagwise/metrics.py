@@ -143,7 +143,7 @@ class _Bins:
         shape, cells = (identity.m, len(last)), identity.m * len(last)
         h = identity.h[identity.bags.order]
         self.rows: Floats = np.bincount(cell, minlength=cells).astype(float).reshape(shape)
-        self.h: Floats = np.bincount(cell, weights=h, minlength=cells).reshape(shape)
+        self.h: Floats = np.bincount(cell, weights=h, minlength=cells).astype(float, copy=False).reshape(shape)
 
     def calibration(self) -> _Points:
         """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""
