@@ -10,7 +10,7 @@ bagwise.utils.parameters.ParameterError: cv must be a whole number of at least 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -128,9 +128,8 @@ def several(one: Constraint, words: str) -> Constraint:
     """One or more of them in a sequence, or one alone."""
 
     def holds(value: Any) -> bool:
-        if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
-            return len(value) > 0 and np.ndim(value) == 1 and all(one.holds(each) for each in value)
-        return one.holds(value)
+        values = np.atleast_1d(np.asarray(value, dtype=object))
+        return values.ndim == 1 and len(values) > 0 and all(one.holds(each) for each in values)
 
     return Constraint(words, holds)
 
