@@ -13,7 +13,7 @@ from bagwise.auto.trials import Validation, choose, score, stack_weights, weight
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.boosting.parallel import side_by_side
-from bagwise.boosting.rows import InMemory
+from bagwise.data.rows import InMemory
 from bagwise.folds import folds_of
 from bagwise.utils import deadline
 
@@ -313,7 +313,7 @@ def test_all_fits_side_by_side_know_the_limit():
         seen.append(1)
 
     with deadline.time_limit(0):
-        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000))), 2)
+        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000)), Bags.singletons(np.zeros(1000))), 2)
     assert len(seen) == 20
 
 

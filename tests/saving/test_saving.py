@@ -934,7 +934,7 @@ def test_a_changed_number_in_the_document_is_found(place):
 
 
 def test_a_class_that_cannot_be_imported_is_told(place, monkeypatch):
-    monkeypatch.setitem(saving.kinds._ROOM_OF, "BagRidgeClassifier", "bagwise.nothing")
+    monkeypatch.setitem(saving.kinds._MODULE_OF, "BagRidgeClassifier", "bagwise.nothing")
     with pytest.raises(ValueError, match="it holds a BagRidgeClassifier, which cannot be imported here"):
         load(place)
 

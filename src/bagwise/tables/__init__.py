@@ -6,13 +6,14 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 """
 
 from bagwise.data.shards import Shards
+from bagwise.estimators import MODELS
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary
 from bagwise.tables.engine import connect
 from bagwise.tables.evaluation import diagnose, evaluate, evaluate_shards, sensitivity, split
 from bagwise.tables.gather import write_shards
 from bagwise.tables.join import join
 from bagwise.tables.metadata import about, doubt_of, evaluation_facts, risk_of, was_seen, withhold
-from bagwise.tables.model import MODELS, Recipe, TableModel, features_of, fit
+from bagwise.tables.model import Recipe, TableModel, features_of, fit
 from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.scoring import write_scores
 from bagwise.tables.sources import read

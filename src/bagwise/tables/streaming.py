@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.data.rows import SAMPLE_NUMBERS, SAMPLE_ROWS, prior
+from bagwise.data.rows import SAMPLE_NUMBERS, SAMPLE_ROWS
 from bagwise.data.shards import Shards
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Integers
 
 if TYPE_CHECKING:
     from bagwise.boosting import BagBoostingClassifier
     from bagwise.neural import BagNeuralClassifier
-    from bagwise.neural.distributed.training import Together
+    from bagwise.neural.distributed import Distributed
 
 
 def fit_boosting(shards: Shards, estimator: BagBoostingClassifier, *, sample_rows: int | None = None) -> None:
@@ -50,7 +49,7 @@ def fit_network(
     estimator: BagNeuralClassifier,
     *,
     sample_rows: int | None = None,
-    together: Together | None = None,
+    together: Distributed | None = None,
 ) -> Encoding:
     """Fit to all bags of the shards; the encoding of numbers and codes that the estimator reads.
 
@@ -59,24 +58,8 @@ def fit_network(
     together: with which other processes, and where checkpoints go. Without it, and where the sample holds all bags,
         this is `estimator.fit`.
     """
-    from bagwise.neural.distributed.estimator import fit_streamed
-
     encoding = shards.encoding()
-    width = encoding.width
-    rows = _rows(sample_rows, width)
-    if together is None and rows >= shards.n_rows:
-        some = shards.encoded(encoding).sample(rows)
-        estimator.fit(some.X, bags=some.bags)
-        return encoding
-
-    def sample() -> tuple[Floats, Bags]:
-        some = shards.encoded(encoding).sample(rows)
-        return some.X, some.bags
-
-    estimator.classes_ = _classes(shards)
-    estimator.n_features_in_ = width
-    task = {"checksum of the shards": shards.fingerprint}
-    fit_streamed(estimator, sample, shards, encoding, p=prior(shards), width=width, together=together, task=task)
+    estimator.fit_rows(shards.encoded(encoding), distributed=together)
     return encoding
 
 
