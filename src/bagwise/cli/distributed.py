@@ -130,6 +130,7 @@ def train(
         )
         with joined() as processes:
             kept = Checkpoints(place, every)
+            encoding = bags.encoding()
             tell = (lambda step, steps: progress(step, steps, step_text(step, steps))) if processes.leads else None
             estimator.fit_rows(bags.encoded(encoding), distributed=Distributed(processes, streams, kept, tell))
             about = None

@@ -17,6 +17,7 @@ from torch import nn
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.keys import name
 from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
+from bagwise.data.reading import Reads
 from bagwise.data.rows import BagRows, InMemory, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
@@ -127,6 +128,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     True
     """
 
+    reads: ClassVar[Reads] = Reads(blocks=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "module": instance(nn.Module, "a torch.nn.Module") | NONE,
         "hidden": Constraint("whole numbers of at least 1", _are_widths),
