@@ -36,30 +36,35 @@ class Leaks:
     exposed_rows: int
     noised_rows: int
 
-    def __str__(self) -> str:
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What they say, one by one."""
         lines = [
-            f"leaks: {self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
+            f"{self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
             f"{self.revealed_rows:,} individual labels revealed"
         ]
         if self.certainty is not None:
             lines.append(
-                f"  the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
+                f"the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
                 f"(median over rows), {self.certainty[4]:.2f} at most; {self.nearly_certain_rows:,} labels that are "
                 f"not revealed are guessed with {NEARLY:.0%} or more"
             )
         if self.exposed_rows:
             rows = "" if not self.noised_rows else f" of {self.exposed_rows:,} rows"
             lines.append(
-                f"  reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
+                f"reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
                 "but one, learns the last"
             )
         if self.noised_rows:
             lines.append(
-                f"  noise is declared on the reports of {self.noised_rows:,} rows: none makes a label certain; if it "
+                f"noise is declared on the reports of {self.noised_rows:,} rows: none makes a label certain; if it "
                 "was drawn for an ε, it lets an insider's odds of a label change by a factor of exp(ε) at most (but "
                 "for δ)"
             )
-        return "\n".join(lines)
+        return tuple(lines)
+
+    def __str__(self) -> str:
+        return "leaks: " + "\n  ".join(self.statements)
 
 
 def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[Any] | None = None) -> Leaks:

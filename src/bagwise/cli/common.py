@@ -139,16 +139,6 @@ def sentence(error: Exception) -> str:
 
 
 @contextmanager
-def told_below() -> Iterator[None]:
-    """No warning of bags that are not random: the answer says it."""
-    from bagwise.evaluation import BagsNotRandomWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BagsNotRandomWarning)
-        yield
-
-
-@contextmanager
 def show_progress() -> Iterator[Callable[..., None]]:
     """Progress on stderr: a bar on a terminal, a line now and then elsewhere.
 

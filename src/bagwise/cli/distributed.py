@@ -27,7 +27,6 @@ from bagwise.cli.common import (
     one_sentence_errors,
     sentence,
     show_progress,
-    told_below,
 )
 from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
 from bagwise.cli.tables import description, roles_of
@@ -118,6 +117,7 @@ def train(
         from bagwise.neural.distributed.checkpoints import Checkpoints
         from bagwise.neural.distributed.processes import joined
         from bagwise.neural.distributed.training import Together
+        from bagwise.utils.records import as_data
 
         saving.check_free(out, force=force)
         recipe = _recipe(shards)
@@ -137,18 +137,17 @@ def train(
             about = None
             if ranks.leads:
                 model = recipe.model(estimator, encoding, "network")
-                evaluation = None
+                measured = None
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
                     held_out = tables.Shards.open(shards / _HELD_OUT)
-                    with told_below():
-                        evaluation = tables.evaluate_shards(model, held_out, even_if_not_random=even_if_not_random)
-                about = tables.about(model, bags, evaluation, summary=recipe.summary, seen=recipe.seen)
-                saving.save(model, out, about=about, force=force)
+                    measured = tables.measure(model, held_out, even_if_not_random=even_if_not_random)
+                about = tables.about(model, bags, measured, seen=recipe.seen)
+                saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()
             ranks.share(None)  # all stay until the model is written: machines that are done would close the meeting
     if about is not None:
-        answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+        answer(as_json, as_data(about), *description(about), f"Written: {out}")
 
 
 def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int, **options: Any) -> Any:

@@ -21,7 +21,6 @@ from bagwise.cli.common import (
     check_free,
     one_sentence_errors,
     show_progress,
-    told_below,
 )
 from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
 
@@ -165,6 +164,7 @@ def fit(
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     check_free(out, force=force)
     saving.check_free(out, force=True)
@@ -191,19 +191,16 @@ def fit(
 
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         fitted = learn(train)
-        evaluation = None
+        measured = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            with told_below():
-                evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
+            measured = tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
-        about = tables.about(
-            fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
-        )
-        saving.save(fitted, out, about=about, force=force)
-    answer(as_json, about, *description(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+        about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
+        saving.save(fitted, out, about=as_data(about), force=force)
+    answer(as_json, as_data(about), *description(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -220,37 +217,38 @@ def evaluate(
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     if joined is None:
         from bagwise import tables
 
-        stored = saving.inspect(folder).about.get("evaluation")
-        if stored is None:
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
-        if level is not None and abs(level - stored["level"]) > 1e-9:
-            raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
-        if even_if_not_random and stored["accuracy"] is None:
+        stored = about.evaluation
+        if level is not None and abs(level - stored.level) > 1e-9:
+            raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
+        if even_if_not_random and stored.withheld:
             raise Misuse(
                 "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
                 "fit it with --even-if-not-random."
             )
-        stored = stored if even_if_not_random else tables.withhold(stored)
-        answer(as_json, stored, *_measured(stored, "held-out "))
+        stored = about.shown(even_if_not_random=even_if_not_random).evaluation
+        answer(as_json, as_data(stored), *_measured(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        if tables.was_seen(saving.inspect(folder).about, data.summary):
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is not None and about.has_seen(data.summary):
             warnings.warn(
                 "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
                 "or none to see how it did on the bags held out.",
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        with told_below():
-            measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-        found = tables.evaluation_facts(measured)
-    answer(as_json, found, *_measured(found))
+        measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
+    answer(as_json, as_data(measured.evaluation), *_measured(measured.evaluation))
 
 
 @one_sentence_errors
@@ -290,10 +288,12 @@ def predict(
 def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
+    from bagwise.tables import read_about
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
-    lines = description(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    about = read_about(found.about)
+    lines = [f"a {found.kind}, saved from Python"] if about is None else description(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     answer(as_json, facts, *lines, f"Made with {made}.")
 
@@ -331,49 +331,40 @@ def _facts(value: Any) -> dict[str, Any]:
     return json.loads(json.dumps(asdict(value), default=str))
 
 
-def description(about: dict[str, Any], *, even_if_not_random: bool = False) -> list[str]:
+def description(about: Any) -> list[str]:
     """A model in words."""
-    from bagwise import tables
-
-    used = [column for column in about["columns"] if column["role"] != "ignored"]
-    ignored = [column for column in about["columns"] if column["role"] == "ignored"]
-    roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
-    lines = [f"Model: {about['model']} ({about['estimator']}).", about["tables"], f"Columns: {roles}."]
+    used = [column for column in about.columns if column.role != "ignored"]
+    ignored = [column for column in about.columns if column.role == "ignored"]
+    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
+    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
     if ignored:
         lines.append(
-            "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
+            "Ignored: " + ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored) + "."
         )
-    if about.get("trials"):
+    if about.trials:
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
-        for trial in about["trials"]:
-            risk = " ".join(tables.risk_of(trial, about, even_if_not_random=even_if_not_random)).strip()
-            told = [part for part in (risk if trial["risk"] is not None else "", trial["note"]) if part]
-            lines.append(f"  {trial['candidate']:<22}{'; '.join(told)}")
-    found = about["evaluation"]
-    if found is not None:
-        lines += ["", *_measured(found if even_if_not_random else tables.withhold(found), "held-out ")]
-        if about["refitted"]:
+        for trial in about.trials:
+            risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
+            lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
+    if about.evaluation is not None:
+        lines += ["", *_measured(about.evaluation, "held-out ")]
+        if about.refitted:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
-    lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
+    lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
 
 
-def _measured(found: dict[str, Any], which: str = "") -> list[str]:
-    from bagwise import tables
-
+def _measured(found: Any, which: str = "") -> list[str]:
     lines = [
-        f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
+        f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels, {found.level:.0%} "
         "intervals:"
     ]
     for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        value = found[name]
-        if value is not None:
-            lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
-        elif found["accuracy"] is None:
-            lines.append(f"  {label:<10}–")
-    if (why := tables.doubt_of(found)) is not None:
-        shown = found["accuracy"] is not None
-        way = "Do not rely on these numbers" if shown else "--even-if-not-random shows them all the same"
-        lines.append(f"  {why} {way}; bagwise diagnose says more.")
+        value = getattr(found, name)
+        if value is not None or found.withheld:
+            lines.append(f"  {label:<10}{value or '–'}")
+    if found.doubt is not None:
+        way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
+        lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")
     return lines

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
 import bagwise
 from bagwise.diagnostics import Diagnosis, Finding
-from bagwise.evaluation import Curve, Estimate
+from bagwise.estimates import Estimate
+from bagwise.evaluation import Curve
 from bagwise.pages import figures, svg
-from bagwise.pages.funnel import LEVELS, Funnel, expected_histogram
+from bagwise.pages.figures import LEVELS, Funnel, expected_histogram
 from bagwise.pages.page import Bullets, Code, Part, Picture, Pictures, Section, Table, Text
 from bagwise.pages.verdicts import interval
-from bagwise.tables import Summary
+from bagwise.tables import BagTable, Summary
 from bagwise.utils.text import number_of
+from bagwise.utils.typing import Integers
 
 _BARS = 15  # columns drawn; tables hold more
 _LINES = 200  # lines of a folded table
@@ -30,27 +32,18 @@ def curve_picture(name: str, curve: Curve, level: float, auc: Estimate | None = 
             "Calibration",
             "Rows are grouped by their prediction. On the dashed line, probabilities are right.",
         )
-        rows = [[f"{x:.4f}", *_estimate(y, low, high)] for x, y, low, high in _points(curve)]
         inside = int(((curve.y_low <= curve.x) & (curve.x <= curve.y_high)).sum())
         told = f"The interval holds the mean prediction in {inside} of {len(curve.x)} groups of rows."
-        head = ["mean prediction", "rate of positives", "low", "high"]
-        drawn = svg.inline(lambda: figures.calibration(curve, level), name=name, title=title, description=told)
+        head, draw = ["mean prediction", "rate of positives", "low", "high"], figures.calibration
     else:
         title = "ROC curve"
         caption = f"Rows above a threshold, for ten thresholds. The area under the curve is {interval(auc)}."
-        rows = [[f"{x:.4f}", *_estimate(y, low, high)] for x, y, low, high in _points(curve)]
         told = f"True against false positives; the area under the curve is {interval(auc)}, that of chance 0.5."
-        head = ["false positives", "true positives", "low", "high"]
-        drawn = svg.inline(lambda: figures.roc(curve, level), name=name, title=title, description=told)
+        head, draw = ["false positives", "true positives", "low", "high"], figures.roc
+    drawn = svg.inline(lambda: draw(curve, level), name=name, title=title, description=told)
+    points = zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)
+    rows = [[f"{value:.4f}" for value in point] for point in points]
     return Picture(drawn, f"{title}. {caption}", Table(f"{title}, with {level:.0%} intervals", head, rows, "rrrr"))
-
-
-def _points(curve: Curve) -> list[tuple[float, float, float, float]]:
-    return [tuple(map(float, line)) for line in zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)]  # type: ignore[misc]
-
-
-def _estimate(value: float, low: float, high: float) -> list[str]:
-    return [f"{value:.4f}", f"{low:.4f}", f"{high:.4f}"]
 
 
 def agreement_pictures(name: str, funnel: Funnel) -> list[Picture]:
@@ -86,7 +79,7 @@ def funnel_picture(name: str, funnel: Funnel, label: str, caption: str) -> Pictu
     return Picture(drawn, f"{title}. {caption}", _outside(funnel))
 
 
-def sizes(name: str, size: Any) -> tuple[str, Picture | None]:
+def sizes(name: str, size: Integers) -> tuple[str, Picture | None]:
     """How large the bags are, in a sentence, and as a histogram where they differ."""
     low, high, middle = int(size.min()), int(size.max()), int(np.median(size))
     if low == high:
@@ -183,17 +176,18 @@ def _ratio_picture(shown: Sequence[Finding], level: float) -> Picture:
 
 def summary_parts(summary: Summary) -> list[Part]:
     """What came of the join."""
-    first, *left_out = str(summary).splitlines()
-    return [Text(first), *([Bullets(left_out)] if left_out else [])]
+    left_out = [f"Left out: {problem}." for problem in summary.problems]
+    return [Text(str(replace(summary, problems=()))), *([Bullets(left_out)] if left_out else [])]
+
+
+def class_name(data: BagTable, output: int) -> str:
+    """Which class a number is about, where there are several."""
+    return f" of class {data.classes[output]}" if data.classes is not None else ""
 
 
 def leak_part(found: Diagnosis) -> Part:
     """What the reports give away."""
-    return Bullets([_sentence(line.strip().removeprefix("leaks: ")) for line in str(found.leaks).splitlines()])
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    return Bullets([f"{text[:1].upper()}{text[1:]}." for text in found.leaks.statements])
 
 
 # -- how to make it again -----------------------------------------------------------------------------------------

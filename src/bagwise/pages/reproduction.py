@@ -53,8 +53,21 @@ class _Runs:
         return f"{drawing.NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
 
 
-def reproduction(results: str | Path, *, command: str | None = None) -> Page:
-    """The page as data; see `bagwise.pages.reproduction_page`."""
+def reproduction_page(results: str | Path, *, command: str | None = None) -> Page:
+    """A page on what `bagwise reproduce` stored: the paper's claims, figures and tables.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder with the results.
+    command : str, optional
+        How the page was made, to be shown on it.
+
+    Returns
+    -------
+    Page
+        To be written by `write`.
+    """
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
     simulated = {name: frame for name in _SIMULATIONS if (frame := _simulated(folder, name)) is not None}
