@@ -99,10 +99,10 @@ def memory(shards: Shards, batch: int) -> float:
     """The same network on the same rows in memory."""
     torch.set_num_threads(1)
     clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
-    few, theirs = shards.sample(BAG * 100)
-    model.fit(few, bags=theirs)  # so that there is a network
-    X, bags = shards.sample(shards.n_rows)
-    data = BagTensors(torch.as_tensor(X, dtype=torch.float32), bags)
+    few = shards.sample(BAG * 100)
+    model.fit(few.X, bags=few.bags)  # so that there is a network
+    rows = shards.sample(shards.n_rows)
+    data = BagTensors(torch.as_tensor(rows.X, dtype=torch.float32), rows.bags)
     for x, some in data.epoch(np.random.default_rng(0), batch):
         model._training.step(x, some)
         clock(0, 0)

@@ -1,11 +1,12 @@
 """How the documentation is built: `make docs`."""
 
 import importlib.metadata
-import re
-from itertools import pairwise
 
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util.inspect import TypeAliasForwardRef
+
+import bagwise.utils.typing
 
 project = "bagwise"
 copyright = "2026, the bagwise developers"
@@ -14,6 +15,7 @@ release = importlib.metadata.version("bagwise")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_gallery.gen_gallery",
     "sphinxcontrib.bibtex",
@@ -25,7 +27,18 @@ default_role = "code"
 exclude_patterns = ["_build", "results", "sg_execution_times.rst"]
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # docstrings say what is meant in words
+autodoc_typehints = "signature"
+autodoc_type_aliases = {  # shown by name; what they stand for fills lines
+    name: name for name in ("ArrayLike", "RandomState", *bagwise.utils.typing.__all__)
+}
+TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # Sphinx 9.0 shows its own class in `alias | None`
+autodoc_default_options = {
+    "exclude-members": "set_fit_request, set_split_request, set_partial_fit_request, set_score_request"
+}
+python_maximum_signature_line_length = 110
+napoleon_google_docstring = False
+napoleon_use_ivar = True  # attributes stand in a list below their class
+napoleon_use_rtype = False
 
 html_theme = "furo"
 html_static_path = ["_static"]
@@ -48,43 +61,6 @@ sphinx_gallery_conf = {
 suppress_warnings = ["config.cache"]
 
 
-# Docstrings list arguments as "name: what it is.  other: what that is.", lines that go on are indented. For the site
-# each becomes an item of a list.
-_ITEM = re.compile(r"(?:^|(?<=\s\s))((?:[A-Za-z_]\w*)(?:, [A-Za-z_]\w*)*): ")
-
-
-def _list_items(app, what, name, obj, options, lines):
-    paragraphs, made = "\n".join(lines).split("\n\n"), []
-    for paragraph in paragraphs:
-        rows = paragraph.split("\n")
-        if not _ITEM.match(rows[0]) or paragraph.lstrip().startswith((">>>", "..", "-")):
-            made.append(paragraph)
-            continue
-        block, items = [], []
-        for row in rows:
-            if row.startswith(" ") and items:
-                items[-1] += " " + row.strip()
-            elif _ITEM.match(row):
-                items.append(row.strip())
-            else:  # a sentence after the list
-                block.append("\n".join(_bullets(items)))
-                items = []
-                block.append(row)
-        if items:
-            block.append("\n".join(_bullets(items)))
-        made.append("\n\n".join(filter(None, block)))
-    lines[:] = "\n\n".join(made).split("\n")
-
-
-def _bullets(items):
-    for item in items:
-        places = [*(found.start() for found in _ITEM.finditer(item)), len(item)]
-        for start, end in pairwise(places):
-            names, text = item[start:end].strip().split(": ", 1)
-            quoted = ", ".join(f"``{one}``" for one in names.split(", "))
-            yield f"- {quoted}: {text}"
-
-
 # Formulas become MathML, which browsers draw themselves: no script, no network.
 def _inline(page, node):
     page.body.append(tex2mathml(node.astext()))
@@ -99,4 +75,3 @@ def _displayed(page, node):
 def setup(app):
     """Called by Sphinx."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_displayed, None))
-    app.connect("autodoc-process-docstring", _list_items)

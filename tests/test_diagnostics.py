@@ -8,7 +8,8 @@ from scipy import sparse
 from scipy.stats import binomtest, kstest
 
 import bagwise as bw
-from bagwise.diagnostics import diagnose, dispersion_test, partition_moments
+from bagwise.diagnostics import diagnose
+from bagwise.dispersion import dispersion_test, partition_moments
 
 
 def log(rng, n=6400):

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
 import bagwise as bw
-from bagwise.diagnostics import dispersion_test, dispersions, feature_dispersions
+from bagwise.dispersion import dispersion_test, dispersions, feature_dispersions
 from bagwise.estimates import Estimate
 from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, measure, risk
 

@@ -117,10 +117,10 @@ def test_as_like_follows_library_and_float_type(torch):
     assert frozen[0] == 0.5
 
 
-@pytest.mark.parametrize("stretch", [1, 7, 10**6])
-def test_sums_of_single_precision_and_of_views_are_exact_in_double(stretch, monkeypatch):
-    """A flag on top of a large number: single precision would lose it; sums are added up in stretches of rows."""
-    monkeypatch.setattr(segment, "_STRETCH", stretch)
+@pytest.mark.parametrize("chunk", [1, 7, 10**6])
+def test_sums_of_single_precision_and_of_views_are_exact_in_double(chunk, monkeypatch):
+    """A flag on top of a large number: single precision would lose it; sums are added up in chunks of rows."""
+    monkeypatch.setattr(segment, "_CHUNK", chunk)
     rng = np.random.default_rng(0)
     wide = (2.0**20 + rng.integers(0, 2, size=(1000, 4))).astype(np.float32)
     codes = rng.integers(-1, 5, size=1000)

@@ -21,109 +21,97 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from bagwise.auto import BagAutoClassifier
-    from bagwise.bags import Bags, aggregate, random_bags
-    from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
-    from bagwise.cross_validation import BagKFold, label_free_scorer
-    from bagwise.diagnostics import diagnose
-    from bagwise.evaluation import evaluate
-    from bagwise.linear import (
-        BagMeanMapClassifier,
-        BagRidgeClassifier,
-        BagRidgeRegressor,
-        BagSGDClassifier,
-        BagSGDRegressor,
-    )
-    from bagwise.neural import BagNeuralClassifier
-    from bagwise.privacy import release
-    from bagwise.saving import load, save
-    from bagwise.selection import clipped_erm, tournament, two_function_test
+if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getattr__`
+    from bagwise import auto as auto
+    from bagwise import bags as bags
+    from bagwise import baselines as baselines
+    from bagwise import boosting as boosting
+    from bagwise import checks as checks
+    from bagwise import cross_validation as cross_validation
+    from bagwise import datasets as datasets
+    from bagwise import diagnostics as diagnostics
+    from bagwise import evaluation as evaluation
+    from bagwise import linear as linear
+    from bagwise import losses as losses
+    from bagwise import means as means
+    from bagwise import neural as neural
+    from bagwise import pages as pages
+    from bagwise import planning as planning
+    from bagwise import privacy as privacy
+    from bagwise import saving as saving
+    from bagwise import selection as selection
+    from bagwise import tables as tables
+    from bagwise import theory as theory
+    from bagwise.auto import BagAutoClassifier as BagAutoClassifier
+    from bagwise.bags import Bags as Bags
+    from bagwise.bags import aggregate as aggregate
+    from bagwise.bags import random_bags as random_bags
+    from bagwise.boosting import BagBoostingClassifier as BagBoostingClassifier
+    from bagwise.boosting import BagBoostingRegressor as BagBoostingRegressor
+    from bagwise.cross_validation import BagKFold as BagKFold
+    from bagwise.cross_validation import label_free_scorer as label_free_scorer
+    from bagwise.diagnostics import diagnose as diagnose
+    from bagwise.evaluation import evaluate as evaluate
+    from bagwise.linear import BagMeanMapClassifier as BagMeanMapClassifier
+    from bagwise.linear import BagRidgeClassifier as BagRidgeClassifier
+    from bagwise.linear import BagRidgeRegressor as BagRidgeRegressor
+    from bagwise.linear import BagSGDClassifier as BagSGDClassifier
+    from bagwise.linear import BagSGDRegressor as BagSGDRegressor
+    from bagwise.neural import BagNeuralClassifier as BagNeuralClassifier
+    from bagwise.privacy import release as release
+    from bagwise.saving import load as load
+    from bagwise.saving import save as save
+    from bagwise.selection import clipped_erm as clipped_erm
+    from bagwise.selection import tournament as tournament
+    from bagwise.selection import two_function_test as two_function_test
 
-__version__ = "0.1.0"
+    __version__: str
 
-__all__ = [
-    "BagAutoClassifier",
-    "BagBoostingClassifier",
-    "BagBoostingRegressor",
-    "BagKFold",
-    "BagMeanMapClassifier",
-    "BagNeuralClassifier",
-    "BagRidgeClassifier",
-    "BagRidgeRegressor",
-    "BagSGDClassifier",
-    "BagSGDRegressor",
-    "Bags",
-    "aggregate",
-    "clipped_erm",
-    "diagnose",
-    "evaluate",
-    "label_free_scorer",
-    "load",
-    "random_bags",
-    "release",
-    "save",
-    "tournament",
-    "two_function_test",
-]
-
-_ROOMS = (
-    "auto",
-    "bags",
-    "baselines",
-    "boosting",
-    "checks",
-    "datasets",
-    "diagnostics",
-    "evaluation",
-    "linear",
-    "losses",
-    "means",
-    "neural",
-    "privacy",
-    "pages",
-    "saving",
-    "selection",
-    "tables",
-    "theory",
-    "cross_validation",
-)
-
-
-_ROOM_OF = {
-    "BagAutoClassifier": "auto",
-    "BagBoostingClassifier": "boosting",
-    "BagBoostingRegressor": "boosting",
-    "BagKFold": "cross_validation",
-    "BagMeanMapClassifier": "linear",
-    "BagNeuralClassifier": "neural",
-    "BagRidgeClassifier": "linear",
-    "BagRidgeRegressor": "linear",
-    "BagSGDClassifier": "linear",
-    "BagSGDRegressor": "linear",
-    "Bags": "bags",
-    "aggregate": "bags",
-    "clipped_erm": "selection",
-    "diagnose": "diagnostics",
-    "evaluate": "evaluation",
-    "label_free_scorer": "cross_validation",
-    "load": "saving",
-    "random_bags": "bags",
-    "release": "privacy",
-    "save": "saving",
-    "tournament": "selection",
-    "two_function_test": "selection",
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "auto": ("BagAutoClassifier",),
+    "bags": ("Bags", "aggregate", "random_bags"),
+    "baselines": (),
+    "boosting": ("BagBoostingClassifier", "BagBoostingRegressor"),
+    "checks": (),
+    "cross_validation": ("BagKFold", "label_free_scorer"),
+    "datasets": (),
+    "diagnostics": ("diagnose",),
+    "evaluation": ("evaluate",),
+    "linear": (
+        "BagMeanMapClassifier",
+        "BagRidgeClassifier",
+        "BagRidgeRegressor",
+        "BagSGDClassifier",
+        "BagSGDRegressor",
+    ),
+    "losses": (),
+    "means": (),
+    "neural": ("BagNeuralClassifier",),
+    "pages": (),
+    "planning": (),
+    "privacy": ("release",),
+    "saving": ("load", "save"),
+    "selection": ("clipped_erm", "tournament", "two_function_test"),
+    "tables": (),
+    "theory": (),
 }
+"""What is public: these modules with the names in their `__all__`, and which of those `bagwise` itself has too."""
+
+_MODULE_OF = {name: module for module, names in PUBLIC.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a room, or a public name from its room, on first use."""
-    if name in _ROOMS:
+    """Load a public module, or a name from its module, on first use."""
+    if name in PUBLIC:
         return import_module(f"bagwise.{name}")
-    if name in _ROOM_OF:
-        return getattr(import_module(f"bagwise.{_ROOM_OF[name]}"), name)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"bagwise.{_MODULE_OF[name]}"), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("bagwise")
     raise AttributeError(f"module 'bagwise' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ROOMS, "__version__"])
+    return sorted([*__all__, *PUBLIC, "__version__"])

@@ -17,6 +17,8 @@ from bagwise.utils.parameters import check_whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
+__all__ = ["GroupPriorClassifier"]
+
 
 class GroupPriorClassifier(TableFeatures, BagClassifier):
     r"""Every row takes its bag's proportion for its own label, and LightGBM is fitted to these soft labels.

@@ -29,8 +29,11 @@ from sklearn.utils.metadata_routing import UNUSED
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.rows import encode_rows
 from bagwise.evaluation import evaluate, predicted, risk
+from bagwise.utils.parameters import Parameter, ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Integers
+
+__all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
 METRICS = ("neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc")
 
@@ -69,8 +72,8 @@ class BagKFold(BaseEstimator):
         """
         codes, m = _codes(groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X))
         if not (isinstance(self.n_splits, (int, np.integer)) and 2 <= self.n_splits <= m):
-            raise ValueError(
-                f"n_splits must be a whole number between 2 and the number of bags ({m}), got {self.n_splits!r}."
+            raise ParameterError(
+                "n_splits", f"must be a whole number between 2 and the number of bags ({m}), got {self.n_splits!r}."
             )
         fold = np.append(self._folds(np.bincount(codes[codes >= 0], minlength=m)), -1)[codes]
         rows = np.arange(len(codes))
@@ -84,7 +87,7 @@ class BagKFold(BaseEstimator):
     def _folds(self, size: Integers) -> Integers:
         """The fold of each bag: the largest bags first, each to the fold with the fewest rows so far."""
         if not self.shuffle and self.random_state is not None:
-            raise ValueError("random_state does nothing where shuffle is False: leave it out.")
+            raise ParameterError("random_state", "does nothing where ", Parameter("shuffle"), " is False.")
         order = generator(self.random_state).permutation(len(size)) if self.shuffle else np.arange(len(size))
         order = order[np.argsort(-size[order], kind="stable")]
         lightest = [(0, number) for number in range(self.n_splits)]
@@ -132,7 +135,7 @@ class LabelFreeScorer(BaseEstimator):
 
     def _check(self) -> None:
         if self.metric not in METRICS:
-            raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}, got {self.metric!r}.")
+            raise ParameterError("metric", f"must be one of {', '.join(map(repr, METRICS))}, got {self.metric!r}.")
 
     def __call__(self, estimator: Any, X: Any, y: ArrayLike, **routed: Any) -> float:
         """The score of a fitted estimator; see `score`."""

@@ -1,81 +1,69 @@
-"""Are these bags random, do they drift, what do they leak? Nothing here needs an individual label.
-
-All tests ask one question: do groups of rows (bags, or stretches of bags) differ more, or less, than groups drawn
-at random from the same rows? The statistic is the between-group sum of squares; its exact mean and variance over
-random partitions are known, and a gamma distribution with those two moments gives the p-value.
-"""
+"""Are these bags random, do they drift, what do they leak? Nothing here needs an individual label."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import sparse, special, stats
+from numpy.typing import ArrayLike
 
-from bagwise import segment
 from bagwise.bags import Bags, as_bags
 from bagwise.disclosure import Leaks, leaks
+from bagwise.dispersion import (
+    Finding,
+    columns_of,
+    feature_drift,
+    feature_spread,
+    have_real_labels,
+    proportion_drift,
+    proportion_spread,
+    scores_of,
+)
 from bagwise.utils.parameters import check_level
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Integers
 
-_STRETCHES = 10  # parts of the bag order compared for drift
-_LEVELS = 50  # most frequent categories tested one by one
-_ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
+__all__ = ["Diagnosis", "Finding", "Leaks", "diagnose"]
 
-# Columns with an order of their own, by the kind of their type or what pandas.api.types.infer_dtype calls objects;
-# others are categories.
-_ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
-_ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
 _NAMED = 10  # findings, and columns that are not testable, that str names
-_LEAST_SHOWN = 1e-99  # p-value
-_CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
-_ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
-_ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
 
-NOT_RANDOM = 1e-3
-"""p-value of `dispersions` under which bags are not taken for random ones."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One test: what was looked at, and how likely random bags are to look as unusual.
-
-    ratio: between-group variation over what random groups show, 1 where nothing is unusual; NaN if not testable.
-    p_value: two-sided, already multiplied by the number of tests made with it; NaN if not testable.
-    """
-
-    subject: str
-    ratio: float
-    p_value: float
-
-    def __str__(self) -> str:
-        p_value = f"p = {self.p_value:.2g}" if self.p_value >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
-        return f"{self.subject}: variation {self.ratio:.3g} times that of random bags ({p_value})"
+Kind = Literal["random", "grouped", "stratified", "drifting", "unexplained"]
+"""What bags can be: random; more alike in a feature than random ones, or more even; different along their order; or
+different in their proportions, and no feature tells why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """What `diagnose` found.
 
-    verdict: "random", "grouped by …", "drifting …" or "stratified …", in plain words.
-    random: whether nothing speaks against random bags at the given level.
-    advice: what follows for the choice of methods.
-    proportions: dispersion of the bags' proportions.  features: dispersion of the bags' centroids, one per feature.
-    drift: differences between stretches of the bag order, of proportions and features.
-    untestable: what could not be tested: columns that are constant or nearly so or hold no categories, real labels.
-    sizes: quantiles (0, ¼, ½, ¾, 1) of the bag sizes.  size_histogram: (sizes, bags of that size).
-    n_rows, n_bags, n_outside: rows in bags, bags, rows in no bag.
-    leaks: what the reports tell of single labels.
-    level: rate at which random bags raise a false alarm, at most.
+    Attributes
+    ----------
+    kind : {"random", "grouped", "stratified", "drifting", "unexplained"}
+        What the bags are.
+    evidence : tuple of Finding
+        What says so, the strongest first; nothing for random bags.
+    proportions : Finding
+        Dispersion of the bags' proportions.
+    features : tuple of Finding
+        Dispersion of the bags' centroids, one per feature.
+    drift : tuple of Finding
+        Differences between stretches of the bag order, of proportions and features.
+    untestable : tuple of str
+        What could not be tested: columns that are constant or nearly so or hold no categories, real labels.
+    sizes : tuple of int
+        Quantiles (0, ¼, ½, ¾, 1) of the bag sizes.
+    size_histogram : tuple of two arrays
+        Sizes, and how many bags have each.
+    n_rows, n_bags, n_outside : int
+        Rows in bags, bags, rows in no bag.
+    leaks : Leaks
+        What the reports tell of single labels.
+    level : float
+        Rate at which random bags raise a false alarm, at most.
     """
 
-    verdict: str
-    random: bool
-    advice: str
+    kind: Kind
+    evidence: tuple[Finding, ...]
     proportions: Finding
     features: tuple[Finding, ...]
     drift: tuple[Finding, ...]
@@ -87,6 +75,35 @@ class Diagnosis:
     n_outside: int
     leaks: Leaks
     level: float
+
+    @property
+    def random(self) -> bool:
+        """Whether nothing speaks against random bags at the given level."""
+        return self.kind == "random"
+
+    @property
+    def verdict(self) -> str:
+        """What the bags are, in plain words: "random", "grouped by …", "drifting …" or "stratified …"."""
+        if self.kind == "random":
+            return "random"
+        if self.kind == "unexplained":
+            return "grouped by something related to the label that is not among the features"
+        subject, others = self.evidence[0].subject, len(self.evidence) - 1
+        if self.kind == "stratified":
+            return f"stratified: {subject} is more even than in random bags"
+        if self.kind == "drifting":
+            return f"drifting along the bag order in {subject}"
+        return f"grouped by {subject}" + (f" and {others} more" if others else "")
+
+    @property
+    def advice(self) -> str:
+        """What follows for the choice of methods."""
+        if self.random:
+            return "every loss and the label-free evaluation apply."
+        return (
+            "prefer square-form losses or the count likelihood, which stand bags grouped by features; do not rely on "
+            "label-linear losses or on the label-free evaluation, which need random bags."
+        )
 
     def __str__(self) -> str:
         low, _, middle, _, high = self.sizes
@@ -114,11 +131,22 @@ def diagnose(
 ) -> Diagnosis:
     """Tell whether bags look random, drift along their order, or leak labels.
 
-    X: (n, features) array or data frame. Numbers, dates and durations are compared by their ranks; other columns by
-        their frequent categories and by the rank of the category in alphabetical order.
-    y, bags, noise_variance: as in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
-    level: random bags are called anything else at most this often.
+    Parameters
+    ----------
+    X : array or table of shape (n, features)
+        Numbers, dates and durations are compared by their ranks; other columns by their frequent categories and by the
+        rank of the category in alphabetical order.
+    y, bags, noise_variance : array, Bags or None
+        As in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
+    level : float
+        Random bags are called anything else at most this often.
 
+    Returns
+    -------
+    Diagnosis
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(6400, 2))
@@ -131,34 +159,33 @@ def diagnose(
     'grouped by feature 0'
     """
     check_level(level)
-    n, columns = _columns(X)
+    n, columns = columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance)
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
-    # Three questions (proportions, features, drift), two-sided, share the rate of false alarms.
-    spread, drift = [], [_proportion_drift(given)]
+    spread, drift = [], [proportion_drift(given)]
     for name, values in columns:
-        scores = _scores(values[given.order], name)
-        spread.append(_feature_test(name, scores, given, len(columns)))
-        drift.append(_feature_drift(name, scores, given, len(columns)))
-    drift = [_times(finding, 2.0) for finding in drift]  # proportions and features each have half of drift's share
-    tests = [_times(f, 3.0) for f in (_proportion_test(given), *spread, *drift)]
-    proportions, features, drifting = tests[0], tests[1 : len(spread) + 1], tests[len(spread) + 1 :]
-    verdict, advice = _verdict(proportions, features, drifting, level)
-    untestable = [f.subject for f in features if np.isnan(f.p_value)]
+        scores = scores_of(values[given.order], name)
+        spread.append(feature_spread(name, scores, given).among(len(columns)))
+        drift.append(feature_drift(name, scores, given).among(len(columns)))
+    # Three questions (proportions, features, drift), two-sided, share the rate of false alarms; proportions and
+    # features each have half of drift's share.
+    proportions = proportion_spread(given).among(3)
+    features = tuple(finding.among(3) for finding in spread)
+    drifting = tuple(finding.among(2).among(3) for finding in drift)
+    kind, evidence = _verdict(proportions, features, drifting, level)
+    untestable = [finding.subject for finding in features if np.isnan(finding.p_value)]
     if np.isnan(proportions.p_value):
-        untestable.insert(0, "proportions of real labels" if _real(given) else "proportions")
-    histogram = np.unique(given.size, return_counts=True)
+        untestable.insert(0, "proportions of real labels" if have_real_labels(given) else "proportions")
     return Diagnosis(
-        verdict=verdict,
-        random=verdict == "random",
-        advice=advice,
+        kind=kind,
+        evidence=evidence,
         proportions=proportions,
-        features=tuple(features),
-        drift=tuple(drifting),
+        features=features,
+        drift=drifting,
         untestable=tuple(untestable),
         sizes=tuple(int(q) for q in np.quantile(given.size, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
-        size_histogram=histogram,
+        size_histogram=np.unique(given.size, return_counts=True),
         n_rows=given.n_bagged,
         n_bags=len(given),
         n_outside=given.n_rows - given.n_bagged,
@@ -167,282 +194,17 @@ def diagnose(
     )
 
 
-def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> tuple[Finding, ...]:
-    """How much bags differ in their proportions, their mean predictions and in each feature, beside random bags.
-
-    The p-values count all tests together: for random bags the least of them is below a level at most that often.
-
-    bags: of the rows, in table order.  h: (n,) or (n, classes) predictions.  features: as `feature_dispersions` tells.
-
-    >>> ids = np.arange(4000) // 40
-    >>> bags = Bags.from_rows((ids % 2).astype(float), ids)
-    >>> [round(finding.ratio, 1) for finding in dispersions(bags, h=np.full(4000, 0.5)) if finding.p_value < NOT_RANDOM]
-    [40.4]
-    """
-    columns = h[bags.order].reshape(bags.n_bagged, -1).T
-    predictions = _worst("predictions", [result for one in columns for result in _results(_scores(one, "h"), bags)])
-    found = (_proportion_test(bags), predictions, *features)
-    families = 3.0 if features else 2.0
-    return tuple(_times(finding, families) for finding in found if not np.isnan(finding.p_value))
-
-
-def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
-    """How much bags differ in each feature; the p-values count all features. Where X is large, some bags and some
-    features serve.
-
-    X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
-    is passed over; whether numbers are missing is compared by itself.
-    """
-    if sparse.issparse(X):
-        return []
-    if not hasattr(X, "columns") and not hasattr(X, "to_pandas"):
-        X = segment.to_numpy(X)
-        if X.ndim == 0:  # no table at all, but what a model reads
-            return []
-        X = X.reshape(len(X), -1)  # an image is as wide as it has points
-    n, columns = _columns(X)
-    if n != bags.n_rows:
-        raise ValueError(f"X has {n} rows but there are predictions for {bags.n_rows}: pass the same rows.")
-    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // _CELLS), len(bags) // _ENOUGH_BAGS))
-    some = bags if bag_step == 1 else bags.take(np.arange(0, len(bags), bag_step))
-    column_step, found = max(1, -(-some.n_bagged * len(columns) // _CELLS)), []
-    for name, values in columns[::column_step]:
-        for part, filled in without_gaps(name, values[some.order]):
-            with suppress(ValueError):  # complex numbers
-                found.append(_worst(part, _results(_scores(filled, part), some)))
-    return [_times(finding, float(len(found))) for finding in found]
-
-
-def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
-    """A column as columns without missing values or infinite numbers: whether one is missing may be grouped, too.
-
-    >>> without_gaps("age", np.array([30.0, np.nan, 40.0]))
-    [('age, missing', array([False,  True, False])), ('age', array([30., 35., 40.]))]
-    """
-    import pandas as pd
-
-    missing = np.asarray(pd.isna(values))
-    if missing.all():
-        return [(name, missing)]
-    if values.dtype.kind == "f":
-        whole = np.nan_to_num(values, nan=float(np.nanmedian(values)))
-    else:
-        whole = np.where(missing, values[~missing][:1], values) if missing.any() else values
-    return [(f"{name}, missing", missing), (name, whole)] if missing.any() else [(name, whole)]
-
-
-# -- the test -----------------------------------------------------------------------------------------------------
-
-
-def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
-    """Between-bag variation of values (n,), in bag order, over that of a random partition, and its two-sided p-value.
-
-    NaN where bags could not differ: equal values, or one row per bag.
-
-    >>> ids = np.arange(400) // 4
-    >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids))[1] < 1e-9)
-    True
-    """
-    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size), groups=len(bags))
-
-
-def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
-    r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
-
-    S_j is the sum over group j of n values with :math:`\sum z = 0`, :math:`\sum z^2` = square, :math:`\sum z^4` =
-    fourth, all n of which are in a group.
-    """
-    if n < 4:
-        return square * (len(size) - 1) / max(n - 1, 1), 0.0
-    # Expectations of products of distinct rows' values, from power sums (Σz = 0).
-    pairs = (square**2 - fourth) / (n * (n - 1))  # z₁²z₂²
-    third = -fourth / (n * (n - 1))  # z₁³z₂
-    triple = (2 * fourth - square**2) / (n * (n - 1) * (n - 2))  # z₁²z₂z₃
-    four = (3 * square**2 - 6 * fourth) / (n * (n - 1) * (n - 2) * (n - 3))  # z₁z₂z₃z₄
-    k = size.astype(float)
-    k2, k3, k4 = k * (k - 1), k * (k - 1) * (k - 2), k * (k - 1) * (k - 2) * (k - 3)
-    own = (k * fourth / n + 4 * k2 * third + 3 * k2 * pairs + 6 * k3 * triple + k4 * four) / k**2
-    # E[S_i²S_j²]/(k_i k_j) summed over i ≠ j, by sums over bags instead of pairs.
-    m, spread = len(k), (k - 1).sum()
-    squares = ((k - 1) ** 2).sum()
-    between = pairs * m * (m - 1) + 2 * triple * (m - 1) * spread + four * (spread**2 - squares)
-    mean = square * (m - 1) / (n - 1)
-    return mean, max(float(own.sum() + between - mean**2), 0.0)
-
-
-def _dispersion(rows: Floats, sums: NDArray[Any], size: NDArray[Any]) -> tuple[float, float, float]:
-    """The statistic with its mean and variance; rows of all groups, sums and sizes per group."""
-    n = len(rows)
-    centre = rows.sum() / n
-    z2 = (rows - centre) ** 2
-    if z2.max() <= (8 * np.finfo(float).eps * abs(centre)) ** 2:  # all the same but for rounding
-        return 0.0, 0.0, 0.0
-    statistic = float(((sums - size * centre) ** 2 / size).sum())
-    return statistic, *partition_moments(n, float(z2.sum()), float((z2**2).sum()), size)
-
-
-def _two_sided(statistic: float, mean: float, variance: float, *, groups: int) -> tuple[float, float]:
-    """Ratio to the mean and p-value under a gamma law; NaN for groups that could not differ.
-
-    A few groups are alike by chance more often than that law says, counts above all: then only more variation counts.
-    """
-    if mean <= 0 or variance <= 1e-12 * mean**2:
-        return np.nan, np.nan
-    shape, scale = mean**2 / variance, variance / mean
-    upper = float(special.gammaincc(shape, statistic / scale))
-    lower = float(stats.gamma.cdf(statistic, shape, scale=scale)) if groups >= _ENOUGH_GROUPS else 1.0
-    return statistic / mean, min(1.0, 2 * min(upper, lower))
-
-
-# -- proportions --------------------------------------------------------------------------------------------------
-
-
-def _proportion_test(bags: Bags) -> Finding:
-    """Do bags differ in their proportion? Needs 0/1 labels, whose power sums follow from their number."""
-    if _real(bags):
-        return Finding("proportions", np.nan, np.nan)  # the variance of real labels inside bags is unknown
-    return _worst("proportions", [_count_test(column, bags) for column in bags.outputs.T])
-
-
-def _real(bags: Bags) -> bool:
-    """Whether labels must be real numbers, since a proportion without noise lies outside [0, 1]."""
-    return bags.noise_variance is None and bool(((bags.proportion < 0) | (bags.proportion > 1)).any())
-
-
-def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
-    size, n = bags.size, bags.n_bagged
-    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
-    count = size * proportion
-    p = float(np.clip(count.sum() / n, 0, 1))
-    if noise.sum() == 0 and not _testable(min(p, 1 - p) * n, len(bags)):
-        return np.nan, np.nan
-    statistic = float(((count - size * count.sum() / n) ** 2 / size).sum())
-    square, fourth = n * p * (1 - p), n * (p * (1 - p) ** 4 + (1 - p) * p**4)
-    mean, variance = partition_moments(n, square, fourth, size)
-    # Independent noise adds its variance to each S_j; the cross term is 4 Var(S_j) s_j², the noise's own Var(e²):
-    # 5 s_j⁴ for Laplace noise, 2 s_j⁴ for normal. Which it is is unknown: the larger suits both.
-    mean += float((noise / size).sum() - noise.sum() / n)
-    variance += float((4 * p * (1 - p) * noise / size + 5 * (noise / size) ** 2).sum())
-    return _two_sided(statistic, mean, variance, groups=len(bags))
-
-
-def _proportion_drift(bags: Bags) -> Finding:
-    return _worst("drift of proportions", [_drift_test(bags.size * column, bags) for column in bags.outputs.T])
-
-
-def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
-    """Do stretches of the bag order differ more than any order of these bags would make them? From sums per bag."""
-    stretches = min(_STRETCHES, len(bags) // 2)
-    if stretches < 2:
-        return np.nan, np.nan
-    stretch = np.arange(len(bags)) * stretches // len(bags)
-    deviation = (sums - bags.size * (sums.sum() / bags.n_bagged)) / np.sqrt(bags.size)
-    tested = _dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch))
-    return _two_sided(*tested, groups=stretches)
-
-
-# -- features -----------------------------------------------------------------------------------------------------
-
-
-def _columns(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
-    """The number of rows, and each column with its name."""
-    if sparse.issparse(X):
-        raise ValueError("X is sparse: pass X.toarray(), or that of the columns to test.")
-    if hasattr(X, "to_pandas"):
-        X = X.to_pandas()
-    if hasattr(X, "columns"):
-        repeated = X.columns.duplicated(keep=False)
-        names = [f"feature {c!r}" + (f" (column {i})" if repeated[i] else "") for i, c in enumerate(X.columns)]
-        return len(X), [(name, X.iloc[:, i].to_numpy()) for i, name in enumerate(names)]
-    table = segment.to_numpy(X)
-    if table.ndim != 2:
-        raise ValueError(f"X must have two dimensions, rows and features, got shape {table.shape}.")
-    return len(table), [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
-
-
-def _scores(values: NDArray[Any], name: str) -> list[tuple[Floats, float]]:
-    """Numbers to compare bags by, each with the number of rows that do not have its most common value: ranks, so that
-    no few large values decide; for categories also the indicators of the frequent ones. None where cells have no hash.
-    """
-    import pandas as pd
-
-    kind = values.dtype.kind if values.dtype.kind != "O" else pd.api.types.infer_dtype(values, skipna=True)
-    if kind in ("c", "complex"):
-        raise ValueError(f"{name} of X holds complex numbers: pass their real and imaginary parts as two columns.")
-    ordered = kind in _ORDERED
-    if ordered and (pd.isna(values).any() or (kind == "f" and np.isinf(values).any())):
-        raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
-    try:
-        codes, levels = pd.factorize(values, use_na_sentinel=False)
-    except TypeError:
-        return []
-    # Not the order of appearance, which is that of the bags where rows of a bag stand together.
-    order = np.argsort(levels if ordered else np.asarray(levels, dtype=str))
-    counts = np.bincount(codes)
-    rank = np.empty(len(levels))
-    rank[order] = np.cumsum(counts[order]) - counts[order] / 2
-    scores = [(rank[codes], float(len(values) - counts.max()))]
-    if ordered:
-        return scores
-    frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
-    return scores + [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
-
-
-def _feature_test(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
-    """Do bags differ in this feature?"""
-    return _times(_worst(name, _results(scores, bags)), float(n_features))
-
-
-def _results(scores: list[tuple[Floats, float]], bags: Bags) -> list[tuple[float, float]]:
-    """Ratios and p-values of the scores that can be tested."""
-    return [dispersion_test(rows, bags) for rows, unusual in scores if _testable(unusual, len(bags))]
-
-
-def _feature_drift(name: str, scores: list[tuple[Floats, float]], bags: Bags, n_features: int) -> Finding:
-    results = [_drift_test(bags.sum(rows), bags) for rows, unusual in scores if _testable(unusual, _STRETCHES)]
-    return _times(_worst(f"drift of {name}", results), float(n_features))
-
-
-def _testable(unusual: float, groups: int) -> bool:
-    """Whether enough rows differ from the most common value for groups to differ by chance in many ways."""
-    return unusual**2 / (2 * groups) >= _ENOUGH_PAIRS
-
-
-def _worst(subject: str, results: list[tuple[float, float]]) -> Finding:
-    """The least likely of several tests; its p-value counts them all."""
-    tested = [result for result in results if not np.isnan(result[1])]
-    if not tested:
-        return Finding(subject, np.nan, np.nan)
-    ratio, p_value = min(tested, key=lambda result: result[1])
-    return _times(Finding(subject, ratio, p_value), float(len(tested)))
-
-
-def _times(finding: Finding, tests: float) -> Finding:
-    return Finding(finding.subject, finding.ratio, float(np.minimum(1.0, finding.p_value * tests)))
-
-
-# -- words --------------------------------------------------------------------------------------------------------
-
-_FOR_RANDOM = "every loss and the label-free evaluation apply."
-_FOR_OTHERS = (
-    "prefer square-form losses or the count likelihood, which stand bags grouped by features; do not rely on "
-    "label-linear losses or on the label-free evaluation, which need random bags."
-)
-
-
-def _verdict(proportions: Finding, features: list[Finding], drift: list[Finding], level: float) -> tuple[str, str]:
+def _verdict(
+    proportions: Finding, features: tuple[Finding, ...], drift: tuple[Finding, ...], level: float
+) -> tuple[Kind, tuple[Finding, ...]]:
+    """What the bags are, and what says so. Grouping comes first: drift and different proportions may follow from it."""
     grouped = [f for f in features if f.p_value < level and f.ratio > 1]
     if grouped:
-        strongest = max(grouped, key=lambda f: f.ratio)
-        more = f" and {len(grouped) - 1} more" if len(grouped) > 1 else ""
-        return f"grouped by {strongest.subject}{more}", _FOR_OTHERS
+        return "grouped", tuple(sorted(grouped, key=lambda f: -f.ratio))
     even = [f for f in (proportions, *features) if f.p_value < level and f.ratio < 1]
-    if even:
-        return f"stratified: {min(even, key=lambda f: f.p_value).subject} is more even than in random bags", _FOR_OTHERS
     drifting = [f for f in drift if f.p_value < level]
-    if drifting:
-        subject = min(drifting, key=lambda f: f.p_value).subject.removeprefix("drift of ")
-        return f"drifting along the bag order in {subject}", _FOR_OTHERS
+    if even or drifting:
+        return "stratified" if even else "drifting", tuple(sorted(even or drifting, key=lambda f: f.p_value))
     if proportions.p_value < level and proportions.ratio > 1:
-        return "grouped by something related to the label that is not among the features", _FOR_OTHERS
-    return "random", _FOR_RANDOM
+        return "unexplained", (proportions,)
+    return "random", ()

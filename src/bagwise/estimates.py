@@ -1,4 +1,4 @@
-"""E[a + y·g] from bags: the identity of `bagwise.evaluation`, and intervals from the influence of each bag."""
+"""Numbers estimated from bags, with intervals from the influence of each bag; and E[y·g] for functions g of a row."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from bagwise.bags import Bags
 from bagwise.segment import per_bag
-from bagwise.utils.parameters import check_level
-
-Floats = NDArray[Any]
+from bagwise.utils.typing import Floats, Integers
 
 _PLAINLY, _ROUNDING = 0.02, 1e-9
 
@@ -27,12 +24,40 @@ class Estimate:
     curves are ratios of unbiased estimates, whose bias is of the order of their variance. With few or large bags they
     can lie outside the possible range; `evaluate` keeps them and their intervals inside, which brings them no farther
     from the truth.
+
+    Attributes
+    ----------
+    value : float
+        The estimate.
+    standard_error : float
+        Of the value.
+    low, high : float
+        Ends of the confidence interval.
     """
 
     value: float
     standard_error: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, value: float, influence: Floats, level: float) -> Estimate:
+        """The value with its interval, from the influence of each bag.
+
+        Parameters
+        ----------
+        value : float
+            The estimate.
+        influence : array of shape (m,)
+            What each bag adds to it, times m; their mean is 0.
+        level : float
+            Of the interval.
+
+        Returns
+        -------
+        Estimate
+        """
+        return cls(*(float(one) for one in intervals(value, influence, level)))
 
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
@@ -41,40 +66,80 @@ class Estimate:
         """Whether the interval lies outside of a range, or the value plainly: by more than its standard error and 0.02.
 
         A model that is nearly perfect may come out a little better than that by chance.
+
+        Parameters
+        ----------
+        least, most : float
+            The range.
+
+        Returns
+        -------
+        bool
         """
         beyond = max(least - self.value, self.value - most)
         outside = self.high < least - _ROUNDING or self.low > most + _ROUNDING
         return outside or beyond > max(self.standard_error, _PLAINLY)
 
     def within(self, least: float, most: float) -> Estimate:
-        """The same, value and interval kept in a range."""
+        """The same, value and interval kept in a range.
+
+        Parameters
+        ----------
+        least, most : float
+            The range.
+
+        Returns
+        -------
+        Estimate
+        """
         value, low, high = (min(max(one, least), most) for one in (self.value, self.low, self.high))
         return Estimate(value, self.standard_error, low, high)
 
 
-class Problem:
-    """Predictions and bags, ready for the identity: everything below works on sums per bag."""
+def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats, Floats, Floats]:
+    """Values with their standard errors and the ends of their intervals, from the influences of bags (m,) or (m, q).
 
-    def __init__(self, h: Floats, bags: Bags, level: float):
-        check_level(level)
-        check_enough(bags)
-        self.h, self.bags, self.level = h, bags, level
-        self.m, self.n = len(bags), bags.n_bagged
-        self.count = per_bag(bags.size, bags.proportion) * bags.proportion
-        self.gap = self.count - bags.sum_table(h)  # Σ(y − h) of each bag
+    Student's t times the standard error of a mean over bags. The influences are products, with heavier tails than the
+    normal, which makes their sample variance less certain: 2m/(kurtosis − 1) degrees of freedom, not m − 1
+    (Satterthwaite).
+    """
+    m = len(influence)
+    error = np.sqrt((influence**2).sum(axis=0) / (m * (m - 1)))
+    second, fourth = (influence**2).mean(axis=0), (influence**4).mean(axis=0)
+    varies = second > 0
+    kurtosis = np.where(varies, fourth / np.where(varies, second, 1) ** 2, 3.0)
+    freedom = np.clip(2 * m / np.maximum(kurtosis - 1, 1e-9), 1, m - 1)
+    half = error * special.stdtrit(freedom, (1 + level) / 2)
+    return value, error, value - half, value + half
+
+
+class Identity:
+    r"""E[y·g] for functions g of a row, from predictions and random bags.
+
+    .. math:: E[y\,g] = E[h\,g] + (p - E[h])\,E[g] + E\Bigl[R_j \sum_{i \in j}(g_i - E[g])\Bigr]/k
+
+    Every method returns an estimate and the influence of each bag on it, and works on sums per bag.
+
+    h: (n,) or (n, classes) predictions in table order.
+    """
+
+    def __init__(self, h: Floats, bags: Bags) -> None:
+        if (m := len(bags)) < 3:
+            some = "is 1 bag" if m == 1 else f"are {m} bags"
+            raise ValueError(f"there {some} only: at least 3 are needed to estimate anything with an interval.")
+        self.h, self.bags = h, bags
+        self.m, self.n = m, bags.n_bagged
+        self.count: Floats = per_bag(bags.size, bags.proportion) * bags.proportion
+        self.gap: Floats = self.count - bags.sum_table(h)  # Σ(y − h) of each bag
         self.prior = self.count.sum(axis=0) / self.n
 
     @cached_property
-    def levels(self) -> tuple[Floats, NDArray[np.intp], NDArray[np.intp]]:
+    def levels(self) -> tuple[Floats, Integers, Integers]:
         """The distinct predictions in order, which of them each row has (bag order), and how many rows each has."""
         return np.unique(self.h[self.bags.order], return_inverse=True, return_counts=True)
 
-    def estimate(self, a: Floats, g: Floats) -> Estimate:
-        """E[a + y·g]; a: (n,), g: (n,) or (n, classes), the product then summed over classes."""
-        return with_interval(*self.influences(a, g), self.level)
-
-    def influences(self, a: Floats, g: Floats) -> tuple[float, Floats]:
-        """The same, with the influence of each bag in place of an interval."""
+    def expectation(self, a: Floats, g: Floats) -> tuple[Any, Floats]:
+        """E[a + y·g]; a: (n,), g: (n,) or (n, classes) in table order, the product then summed over classes."""
         known = a + (self.h * g if g.ndim == 1 else (self.h * g).sum(axis=1))
         value, influence = self.mean(self.bags.sum_table(known))
         rest, rest_influence = self.residual(self.bags.sum_table(g))
@@ -83,18 +148,18 @@ class Problem:
         return value + rest, influence + rest_influence
 
     def positives(self, hg: Floats, g: Floats) -> tuple[Any, Floats]:
-        """E[y·g] and its influence per bag, from the bag sums of h·g and of g, (m,) or (m, q)."""
+        """E[y·g] from the bag sums of h·g and of g, (m,) or (m, q)."""
         value, influence = self.mean(hg)
         rest, rest_influence = self.residual(g)
         return value + rest, influence + rest_influence
 
     def mean(self, sums: Floats) -> tuple[Any, Floats]:
-        """The mean over rows and its influence per bag, from sums per bag (m,) or (m, q)."""
+        """The mean over rows, from sums per bag (m,) or (m, q)."""
         mean = sums.sum(axis=0) / self.n
         return mean, (sums - per_bag(self.bags.size, sums) * mean) * self.m / self.n
 
     def residual(self, g: Floats) -> tuple[Any, Floats]:
-        """E[(y − h)·g] and its influence per bag, from the bag sums of g. The divisor m − 1 makes it unbiased."""
+        """E[(y − h)·g] from the bag sums of g. The divisor m − 1 makes it unbiased."""
         gap = self.gap if self.gap.ndim == g.ndim else self.gap[:, None]
         size = per_bag(self.bags.size, g)
         bias, bias_influence = self.mean(gap)
@@ -103,34 +168,3 @@ class Problem:
         covariance = product.sum(axis=0) / (self.m - 1)
         value = bias * mean_g + (1 - 1 / self.n) * covariance
         return value, mean_g * bias_influence + bias * g_influence + product - product.mean(axis=0)
-
-
-def check_enough(bags: Bags) -> None:
-    """Raise where there are too few bags to tell how much they vary."""
-    if (m := len(bags)) < 3:
-        some = "is 1 bag" if m == 1 else f"are {m} bags"
-        raise ValueError(f"there {some} only: at least 3 are needed to estimate anything with an interval.")
-
-
-def with_interval(value: float, influence: Floats, level: float) -> Estimate:
-    """The value with its interval, from the influence of each bag."""
-    error = float(standard_error(influence))
-    half = float(half_width(influence, level))
-    return Estimate(float(value), error, float(value - half), float(value + half))
-
-
-def standard_error(influence: Floats) -> Floats:
-    """Of a mean over bags, from their influences (m,) or (m, q)."""
-    m = len(influence)
-    return np.sqrt((influence**2).sum(axis=0) / (m * (m - 1)))
-
-
-def half_width(influence: Floats, level: float) -> Floats:
-    """Student's t times the standard error. The influences are products, with heavier tails than the normal, which
-    makes their sample variance less certain: 2m/(kurtosis − 1) degrees of freedom, not m − 1 (Satterthwaite)."""
-    m = len(influence)
-    second, fourth = (influence**2).mean(axis=0), (influence**4).mean(axis=0)
-    varies = second > 0
-    kurtosis = np.where(varies, fourth / np.where(varies, second, 1) ** 2, 3.0)
-    freedom = np.clip(2 * m / np.maximum(kurtosis - 1, 1e-9), 1, m - 1)
-    return standard_error(influence) * special.stdtrit(freedom, (1 + level) / 2)

@@ -28,11 +28,24 @@ from numpy.typing import ArrayLike
 
 from bagwise import segment
 from bagwise.bags import Bags, as_bags
-from bagwise.diagnostics import NOT_RANDOM, Finding, dispersions, feature_dispersions
-from bagwise.estimates import Estimate, Floats, Problem, half_width, standard_error, with_interval
-from bagwise.losses.label_linear import log_probabilities
+from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
+from bagwise.estimates import Estimate, Identity
+from bagwise.metrics import METRICS, Curve, curves, metrics, possible
+from bagwise.risk import own_risk
+from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
+from bagwise.utils.typing import Floats
 
-_MEASURES = ("accuracy", "brier", "log_loss", "auc")
+__all__ = [
+    "BagsNotRandomWarning",
+    "Curve",
+    "Estimate",
+    "Evaluation",
+    "differences",
+    "evaluate",
+    "label_linear",
+    "risk",
+]
+
 _SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 
 
@@ -41,39 +54,27 @@ class BagsNotRandomWarning(UserWarning):
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
-    """Points estimated from bags: x and y with standard errors and pointwise confidence intervals.
-
-    For calibration x is the mean prediction of a bin and y its rate of positives; for the ROC curve they are the
-    rates of false and true positives at each threshold. `at` holds the bins' upper edges or the thresholds.
-    """
-
-    at: Floats
-    x: Floats
-    x_standard_error: Floats
-    x_low: Floats
-    x_high: Floats
-    y: Floats
-    y_standard_error: Floats
-    y_low: Floats
-    y_high: Floats
-
-    def within(self, least: float, most: float) -> Curve:
-        """Points and intervals kept in a range."""
-        names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
-        return replace(self, **{name: np.clip(getattr(self, name), least, most) for name in names})
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """Label-free evaluation of a model on bags.
 
-    brier, accuracy, log_loss: of single rows (for several classes, Brier is summed over them); None if withheld.
-    auc, calibration, roc: for two classes only, otherwise None; None if withheld.
-    n_bags, n_rows: what was used.  level: of the intervals.
-    randomness: p-value of the hypothesis that the bags are random, by proportions, predictions and features.
-    not_random: what speaks against it, where that is below 0.001, the least likely first.
-    impossible: measures that came out beyond what is possible, by more than their error (see `Estimate.leaves`).
+    Attributes
+    ----------
+    brier, accuracy, log_loss : Estimate or None
+        Of single rows (for several classes, Brier is summed over them); None if withheld.
+    auc : Estimate or None
+        For two classes only, otherwise None; None if withheld.
+    calibration, roc : Curve or None
+        As the AUC.
+    n_bags, n_rows : int
+        What was used.
+    level : float
+        Of the intervals.
+    randomness : float
+        p-value of the hypothesis that the bags are random, by proportions, predictions and features.
+    not_random : tuple of Finding
+        What speaks against it, where that is below 0.001, the least likely first.
+    impossible : tuple of str
+        Metrics that came out beyond what is possible, by more than their error (see `Estimate.leaves`).
     """
 
     brier: Estimate | None
@@ -101,7 +102,7 @@ class Evaluation:
 
     def __str__(self) -> str:
         head = f"from {self.n_bags} bags, {self.level:.0%} intervals"
-        estimates = {name: getattr(self, name) for name in _MEASURES}
+        estimates = {name: getattr(self, name) for name in METRICS}
         if self.withheld:
             lines = [f"{name:<10}–" for name in estimates]
         else:
@@ -139,21 +140,37 @@ def evaluate(
 ) -> Evaluation:
     """Brier score, accuracy, log loss, AUC, calibration and ROC curve of single rows, from bags alone.
 
-    model: a fitted classifier with `predict_proba` whose classes are 0, 1, …; or its predictions: (n,) probabilities of
-        class 1, or (n, classes).
-    X: (n, features) held-out rows. Where predictions are given, they serve to see whether bags are random; None for no
-        such look.
-    y, bags, noise_variance: as in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and
-        must not have been used to fit the model. Where they are plainly not random, because proportions, predictions or
-        features vary between them as they hardly would by chance (p < 0.001) or because an estimate lies beyond what is
-        possible by more than its error, all numbers are None and a `BagsNotRandomWarning` says why.
-        At least 3 bags are needed, and below about 30 intervals are rough: of those of 95%, with bags of 64, we saw
-        92, 93 and 95% cover with 5, 10 and 30 bags for a good model, 75, 83 and 91% for one worse than chance.
-    level: of the confidence intervals.
-    n_bins: bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
-    even_if_not_random: give the numbers all the same, as they come: unbiased if the bags are random, neither withheld
-        nor kept in the possible range.
+    At least 3 bags are needed, and below about 30 intervals are rough: of those of 95%, with bags of 64, we saw 92, 93
+    and 95% cover with 5, 10 and 30 bags for a good model, 75, 83 and 91% for one worse than chance.
 
+    Where bags are plainly not random, because proportions, predictions or features vary between them as they hardly
+    would by chance (p < 0.001) or because an estimate lies beyond what is possible by more than its error, all numbers
+    are None and a `BagsNotRandomWarning` says why.
+
+    Parameters
+    ----------
+    model : classifier or array
+        A fitted classifier with `predict_proba` whose classes are 0, 1, …; or its predictions: (n,) probabilities of
+        class 1, or (n, classes).
+    X : array or table of shape (n, features), or None
+        Held-out rows. Where predictions are given, they serve to see whether bags are random; None for no such look.
+    y, bags, noise_variance
+        As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and must not have been used
+        to fit the model.
+    level : float
+        Of the confidence intervals.
+    n_bins : int
+        Bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
+    even_if_not_random : bool
+        Give the numbers all the same, as they come: unbiased if the bags are random, neither withheld nor kept in the
+        possible range.
+
+    Returns
+    -------
+    Evaluation
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> h = rng.uniform(size=64000)
@@ -191,40 +208,33 @@ def measure(
     """The same from predictions and bags, without a warning.
 
     h: (n,) or (n, classes), as `predicted` gives them.  features: how much the bags differ in each feature (see
-    `diagnostics.feature_dispersions`).
+    `dispersion.feature_dispersions`).
     """
-    if not isinstance(n_bins, (int, np.integer)) or n_bins < 1:
-        raise ValueError(f"n_bins must be a whole number of at least 1, got {n_bins!r}.")
-    problem = _problem(h, bags, level)
-    found = {name: with_interval(*parts, level) for name, parts in _measures(problem).items()}
-    spread = sorted(dispersions(problem.bags, h=h, features=features), key=lambda one: one.p_value)
+    check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
+    identity = _identity(h, bags)
+    found = {name: Estimate.of(*one, level) for name, one in metrics(identity).items()}
+    drawn = curves(identity, n_bins, level)
+    spread = sorted(dispersions(identity.bags, h=h, features=features), key=lambda one: one.p_value)
     not_random = tuple(one for one in spread if one.p_value < NOT_RANDOM)
-    impossible = tuple(name for name in _MEASURES if name in found and found[name].leaves(*possible(name, h.ndim)))
-    bins = _Bins(problem, n_bins) if h.ndim == 1 else None
-    curves = {} if bins is None else {"calibration": bins.calibration(), "roc": bins.roc()}
+    impossible = tuple(name for name in METRICS if name in found and found[name].leaves(*possible(name, h.ndim)))
     if not even_if_not_random:
         known = not (not_random or impossible)
-        found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items()} if known else {}
-        curves = {name: one and one.within(0.0, 1.0) for name, one in curves.items()} if known else {}
+        found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items() if known}
+        drawn = {name: one.within(0.0, 1.0) for name, one in drawn.items() if known}
     return Evaluation(
         brier=found.get("brier"),
         accuracy=found.get("accuracy"),
         log_loss=found.get("log_loss"),
         auc=found.get("auc"),
-        calibration=curves.get("calibration"),
-        roc=curves.get("roc"),
-        n_bags=problem.m,
-        n_rows=problem.n,
+        calibration=drawn.get("calibration"),
+        roc=drawn.get("roc"),
+        n_bags=identity.m,
+        n_rows=identity.n,
         level=level,
         randomness=spread[0].p_value if spread else 1.0,
         not_random=not_random,
         impossible=impossible,
     )
-
-
-def possible(name: str, ndim: int = 1) -> tuple[float, float]:
-    """The least and the largest value of a measure; ndim: of the predictions, 2 for several classes."""
-    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
 
 
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
@@ -233,16 +243,31 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
     Both meet the same bags, whose luck they share: the interval of a difference is narrower than those of its two parts
     let one think.
 
-    h, other: predictions as `evaluate` takes them.  bags: random, and held out from both models.
+    Parameters
+    ----------
+    h, other : array of shape (n,) or (n, classes)
+        Predictions as `evaluate` takes them.
+    bags : Bags
+        Random, and held out from both models.
+    level : float
+        Of the confidence intervals.
 
+    Returns
+    -------
+    dict of str to Estimate
+        By the name of the metric.
+
+    Examples
+    --------
     >>> bags = Bags.singletons([0, 1, 1, 0])
     >>> found = differences([0.2, 0.7, 0.9, 0.4], [0.5, 0.5, 0.5, 0.5], bags)
     >>> round(found["accuracy"].value, 6), round(found["auc"].value, 6)
     (0.5, 0.5)
     """
-    one, two = (_measures(_problem(predicted(given, None), bags, level)) for given in (h, other))
+    check_level(level)
+    one, two = (metrics(_identity(predicted(given, None), bags)) for given in (h, other))
     return {
-        name: with_interval(value - two[name][0], influence - two[name][1], level)
+        name: Estimate.of(value - two[name][0], influence - two[name][1], level)
         for name, (value, influence) in one.items()
     }
 
@@ -250,15 +275,33 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
 def label_linear(
     h: ArrayLike, g: ArrayLike, bags: Bags, *, a: ArrayLike | float = 0.0, level: float = 0.95
 ) -> Estimate:
-    """E[a + y·g] from bags, for row functions a and g of your own: (n,) values in table order.
+    """E[a + y·g] from bags, for row functions a and g of your own.
 
+    Parameters
+    ----------
+    h, g : array of shape (n,)
+        Predictions, and values of g, in table order.
+    bags : Bags
+        Random bags of the rows.
+    a : float or array of shape (n,)
+        Values of a.
+    level : float
+        Of the confidence interval.
+
+    Returns
+    -------
+    Estimate
+
+    Examples
+    --------
     >>> bags = Bags.singletons([0, 1, 1, 0])
     >>> label_linear([0.2, 0.7, 0.9, 0.4], [1.0, 1.0, 0.0, 0.0], bags).value  # E[y g], one row per bag: the plain mean
     0.25
     """
+    check_level(level)
     values, weights = _row_values("h", h, bags), _row_values("g", g, bags)
     rows = _row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
-    return Problem(values, bags, level).estimate(rows, weights)
+    return Estimate.of(*Identity(values, bags).expectation(rows, weights), level)
 
 
 def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
@@ -267,28 +310,29 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     .. math:: \Bigl(1 - \tfrac{1}{n}\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
 
     The divisor m − 1 makes it exactly unbiased although p and E[h] are estimated; what declared noise adds is
-    subtracted.
+    subtracted. Squared noise has heavy tails: where it dominates, intervals of 95% cover somewhat less (91% measured).
 
-    Squared noise has heavy tails: where it dominates, intervals of 95% cover somewhat less (91% measured).
+    Parameters
+    ----------
+    h : array of shape (n,)
+        Predictions in table order.
+    bags : Bags
+        Random bags of the rows, held out from the model.
+    level : float
+        Of the confidence interval.
 
-    h: (n,) predictions in table order.
+    Returns
+    -------
+    Estimate
 
+    Examples
+    --------
     >>> risk([0.2, 0.7, 0.9, 0.4], Bags.singletons([0, 1, 1, 0]))
     Estimate(value=0.075..., standard_error=..., low=..., high=...)
     """
-    problem = Problem(_row_values("h", h, bags), bags, level)
-    size, gap, n, m = bags.size, problem.gap, problem.n, problem.m
-    bias = gap.sum() / n
-    square = (gap - size * bias) ** 2 / size
-    variance = square.sum() / (m - 1)
-    noise_in_bias = 0.0
-    if bags.noise_variance is not None:
-        noise = bags.noise_variance
-        variance -= ((noise / size).sum() - noise.sum() / n) / (m - 1)
-        noise_in_bias = noise.sum() / n**2
-    value = (1 - 1 / n) * variance + bias**2 - noise_in_bias
-    influence = square - square.mean() + 2 * bias * (gap - size * bias) * m / n
-    return with_interval(value, influence, level)
+    check_level(level)
+    identity = Identity(_row_values("h", h, bags), bags)
+    return Estimate.of(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
 
 
 def predicted(model: Any, X: Any) -> Floats:
@@ -357,122 +401,8 @@ def _check_finite(what: str, values: Floats) -> None:
         raise ValueError(f"{what} of row {int(np.argwhere(~np.isfinite(values))[0][0])} is NaN or infinite.")
 
 
-# -- metrics as a and g -------------------------------------------------------------------------------------------
-
-
-def _problem(h: Floats, bags: Bags, level: float) -> Problem:
+def _identity(h: Floats, bags: Bags) -> Identity:
     if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
         bags = replace(bags, proportion=bags.proportion[:, 1])
     bags.check_predictions(h[bags.order])
-    return Problem(h, bags, level)
-
-
-def _measures(problem: Problem) -> dict[str, tuple[float, Floats]]:
-    """Each measure by name: its value and the influence of each bag."""
-    h = problem.h
-    metrics = {"brier": _brier, "accuracy": _accuracy, "log_loss": _log_loss}
-    found = {name: problem.influences(*metric(h)) for name, metric in metrics.items()}
-    area = _auc(problem) if h.ndim == 1 else None
-    return found if area is None else {**found, "auc": area}
-
-
-def _brier(h: Floats) -> tuple[Floats, Floats]:
-    return (h**2 if h.ndim == 1 else (h**2).sum(axis=1)), 1 - 2 * h
-
-
-def _accuracy(h: Floats) -> tuple[Floats, Floats]:
-    if h.ndim == 1:
-        positive = h > 0.5
-        return (~positive).astype(float), np.where(positive, 1.0, -1.0)
-    return np.zeros(len(h)), (h.argmax(axis=1)[:, None] == np.arange(h.shape[1])).astype(float)
-
-
-def _log_loss(h: Floats) -> tuple[Floats, Floats]:
-    log1, log0 = log_probabilities(h)
-    return (-log0, log0 - log1) if h.ndim == 1 else (np.zeros(len(h)), -log1)
-
-
-def _auc(problem: Problem) -> tuple[float, Floats] | None:
-    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`.
-
-    The value, and the influence of each bag.
-    """
-    p, bags = float(problem.prior), problem.bags
-    if not 0 < p < 1:
-        return None
-    h, (_, level, rows) = problem.h[bags.order], problem.levels
-    F = ((np.cumsum(rows) - rows / 2) / problem.n)[level]
-    value, influence = problem.positives(bags.sum(h * F), bags.sum(F))
-    # F is estimated from the same rows: row i raises F above it by 1/n, which adds P(y = 1, h > h_i) to its influence.
-    # y is replaced by h plus its bag's mean gap, which for one row per bag is y itself.
-    mass = np.bincount(level, weights=h + bags.repeat(problem.gap / bags.size), minlength=len(rows))
-    above = (np.cumsum(mass[::-1])[::-1] - mass / 2) / problem.n
-    influence = influence + problem.mean(bags.sum(above[level]))[1]
-    spread = p * (1 - p)
-    auc = (value - p**2 / 2) / spread
-    p_influence = problem.mean(problem.count)[1]
-    return float(auc), (influence - (p + auc * (1 - 2 * p)) * p_influence) / spread
-
-
-# -- curves -------------------------------------------------------------------------------------------------------
-
-
-class _Bins:
-    """Rows grouped by their prediction; sums per bag and bin are all that the curves need."""
-
-    def __init__(self, problem: Problem, n_bins: int):
-        self.problem = problem
-        levels, level, rows = problem.levels
-        # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
-        quantiles = np.searchsorted(np.cumsum(rows), problem.n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
-        last = np.unique(np.minimum(quantiles, len(levels) - 1))
-        self.edges = levels[last]
-        cell = problem.bags.repeat(np.arange(problem.m)) * len(last) + np.searchsorted(last, level)
-        shape = (problem.m, len(last))
-        h = problem.h[problem.bags.order]
-        self.rows = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape).astype(float)
-        self.h = np.bincount(cell, weights=h, minlength=shape[0] * shape[1]).reshape(shape)
-
-    def calibration(self) -> Curve:
-        """Rate of positives in each bin: E[y·1_b]/P(b)."""
-        share, share_influence = self.problem.mean(self.rows)
-        positives, influence = self.problem.positives(self.h, self.rows)
-        predicted, predicted_influence = self.problem.mean(self.h)
-        rate, x = positives / share, predicted / share
-        x_influence = (predicted_influence - x * share_influence) / share
-        return self._curve(self.edges, x, x_influence, rate, (influence - rate * share_influence) / share)
-
-    def roc(self) -> Curve | None:
-        """Rates of true and false positives of the rule h > threshold, at the bins' edges, from strict to lax."""
-        p = float(self.problem.prior)
-        if not 0 < p < 1:
-            return None
-
-        def above(sums: Floats) -> Floats:
-            """Sums over all bins above each edge, from the last edge to the one below the first bin."""
-            return np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums[:, ::-1], axis=1)], axis=1)
-
-        rows, h = above(self.rows), above(self.h)
-        share, share_influence = self.problem.mean(rows)
-        positives, influence = self.problem.positives(h, rows)
-        p_influence = self.problem.mean(self.problem.count)[1][:, None]
-        true_rate = positives / p
-        false_rate = (share - positives) / (1 - p)
-        false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)
-        thresholds = np.concatenate([self.edges[::-1], [-np.inf]])
-        true_influence = (influence - true_rate * p_influence) / p
-        return self._curve(thresholds, false_rate, false_influence, true_rate, true_influence)
-
-    def _curve(self, at: Floats, x: Floats, x_influence: Floats, y: Floats, y_influence: Floats) -> Curve:
-        x_half, y_half = (half_width(influence, self.problem.level) for influence in (x_influence, y_influence))
-        return Curve(
-            at=at,
-            x=x,
-            x_standard_error=standard_error(x_influence),
-            x_low=x - x_half,
-            x_high=x + x_half,
-            y=y,
-            y_standard_error=standard_error(y_influence),
-            y_low=y - y_half,
-            y_high=y + y_half,
-        )
+    return Identity(h, bags)

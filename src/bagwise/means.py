@@ -26,6 +26,8 @@ from bagwise.bags import Bags
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Array
 
+__all__ = ["MEANS", "Corrected", "Known", "LeaveOneOut", "Mean", "Means", "Running", "prior"]
+
 
 class Mean(NamedTuple):
     """An estimate of the mean of row values, and of the estimate's own variance (0: do not correct for it)."""

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from bagwise.utils.typing import Array, Floats, Integers
 
-_STRETCH = 2**23  # numbers converted to double precision at a time
+_CHUNK = 2**23  # numbers converted to double precision at a time
 
 
 def group(codes: Integers, n_groups: int) -> tuple[Integers, NDArray[np.int64]]:
@@ -93,7 +93,7 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
     """Sum of `values` (n,) or (n, d) per group, rows in table order, without moving a row: a sparse indicator product.
 
     The indicator is stored by columns, so `values` is read once from front to back. Sums are in double precision;
-    other types, and views whose rows lie apart, are converted a stretch of rows at a time.
+    other types, and views whose rows lie apart, are converted a chunk of rows at a time.
 
     >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
     array([2., 5.])
@@ -106,17 +106,17 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         row = np.where(outside, row.dtype.type(n_groups), row)
     ready = values.dtype == np.float64 and values.flags.c_contiguous
     width = max(1, values.size // max(n, 1))
-    # A stretch has at least as many rows as there are groups, so that adding up its sums costs no more than reading it.
-    stretch = max(n, 1) if ready else max(n_groups, _STRETCH // width, 1)
+    # A chunk has at least as many rows as there are groups, so that adding up its sums costs no more than reading it.
+    chunk = max(n, 1) if ready else max(n_groups, _CHUNK // width, 1)
     total: Any = None
-    for start in range(0, max(n, 1), stretch):
-        part = np.ascontiguousarray(values[start : start + stretch], dtype=np.float64)
-        where = row[start : start + stretch]
+    for start in range(0, max(n, 1), chunk):
+        part = np.ascontiguousarray(values[start : start + chunk], dtype=np.float64)
+        where = row[start : start + chunk]
         pointers = np.arange(len(part) + 1, dtype=row.dtype)
         indicator = sparse.csc_array((np.ones(len(part)), where, pointers), shape=(n_groups + 1, len(part)))
         sums = indicator @ part
         total = sums if total is None else total + sums
-    return total[:n_groups]
+    return np.asarray(total[:n_groups])
 
 
 def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:

@@ -9,7 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, budget, default_candidates, estimator, search
-from bagwise.auto.trials import Problem, choose, score, stack_weights, weighted
+from bagwise.auto.trials import Validation, choose, score, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.boosting.parallel import side_by_side
@@ -104,42 +104,42 @@ def test_a_stack_weighs_what_helps():
     assert len(model.models_) == sum(value > 0 for value in weight.values())
 
 
-def said(problem, deviations):
+def said(validation, deviations):
     """Sums and means of predictions whose deviations √k(h̄ − E[h]) are given, bag by bag of the whole table."""
-    k = problem.bags.size[0]
-    sums = [(np.sqrt(k) * deviations[fold.held_out] + k * 0.5)[:, None] for fold in problem.folds]
-    return score(sums, [np.array([0.5])] * len(sums), problem)
+    k = validation.bags.size[0]
+    sums = [(np.sqrt(k) * deviations[fold.held_out] + k * 0.5)[:, None] for fold in validation.folds]
+    return score(sums, [np.array([0.5])] * len(sums), validation)
 
 
 @pytest.fixture
-def problem():
+def validation():
     rng = np.random.default_rng(0)
     bags = Bags.from_rows(np.repeat(rng.random(400), 5), np.repeat(np.arange(400), 5))
-    return Problem(bags, folds_of(400, 2, rng), 0.01, 0.95)
+    return Validation(bags, folds_of(400, 2, rng), 0.01, 0.95)
 
 
-def test_stack_weights_find_the_mixture(problem):
+def test_stack_weights_find_the_mixture(validation):
     rng = np.random.default_rng(1)
-    target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
+    target = np.sqrt(5) * (validation.bags.proportion - validation.bags.proportion.mean())
     noise = rng.normal(size=400)
-    trials = [said(problem, values) for values in (target + noise, target - noise, rng.normal(size=400))]
-    weights = stack_weights(trials, problem)
+    trials = [said(validation, values) for values in (target + noise, target - noise, rng.normal(size=400))]
+    weights = stack_weights(trials, validation)
     np.testing.assert_allclose(weights[:2], 0.5, atol=0.05)
     assert weights.sum() == pytest.approx(1)
 
 
-def test_the_trial_of_a_mean_is_that_of_mean_predictions(problem):
+def test_the_trial_of_a_mean_is_that_of_mean_predictions(validation):
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(2, 400))
-    mean = weighted([said(problem, first), said(problem, second)], np.array([0.25, 0.75]), problem)
-    assert mean.risk == pytest.approx(said(problem, 0.25 * first + 0.75 * second).risk)
+    mean = weighted([said(validation, first), said(validation, second)], np.array([0.25, 0.75]), validation)
+    assert mean.risk == pytest.approx(said(validation, 0.25 * first + 0.75 * second).risk)
 
 
-def test_the_first_is_kept_unless_another_is_clearly_better(problem):
+def test_the_first_is_kept_unless_another_is_clearly_better(validation):
     rng = np.random.default_rng(1)
-    target = np.sqrt(5) * (problem.bags.proportion - problem.bags.proportion.mean())
+    target = np.sqrt(5) * (validation.bags.proportion - validation.bags.proportion.mean())
     noise = rng.normal(size=400)
-    first, near, far = (said(problem, target + size * noise) for size in (1.0, 0.999, 0.2))
+    first, near, far = (said(validation, target + size * noise) for size in (1.0, 0.999, 0.2))
     assert choose({"first": first}) == "first"
     assert choose({"first": first, "same": first}) == "first"
     assert choose({"first": first, "near": near, "far": far}) == "far"
@@ -147,11 +147,11 @@ def test_the_first_is_kept_unless_another_is_clearly_better(problem):
 
 
 @pytest.mark.parametrize(("errors", "name"), [(1.9, "first"), (2.1, "other")])
-def test_clearly_better_is_two_standard_errors(problem, errors, name):
+def test_clearly_better_is_two_standard_errors(validation, errors, name):
     losses = np.random.default_rng(1).random(400)
     difference = np.tile([1.0, -1.0], 200)
     difference += errors * difference.std(ddof=1) / np.sqrt(400)
-    first = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    first = replace(said(validation, np.zeros(400)), losses=losses, risk=losses.mean())
     other = replace(first, losses=losses - difference, risk=(losses - difference).mean())
     assert choose({"first": first, "other": other}) == name
 
@@ -337,10 +337,10 @@ def test_fits_of_all_families_can_be_stopped(name, torch):
         candidate.fit(X, bw.aggregate(y, ids), bags=ids)
 
 
-def test_cheap_families_come_first_and_boosting_is_kept(problem, monkeypatch):
+def test_cheap_families_come_first_and_boosting_is_kept(validation, monkeypatch):
     assert list(default_candidates())[:3] == ["ridge", "mean map", "boosting"]
     losses = np.random.default_rng(1).random(400)
-    ridge = replace(said(problem, np.zeros(400)), losses=losses, risk=losses.mean())
+    ridge = replace(said(validation, np.zeros(400)), losses=losses, risk=losses.mean())
     boosting = replace(ridge, losses=losses + 0.001, risk=losses.mean() + 0.001)
     assert choose({"ridge": ridge, "boosting": boosting}, "boosting") == "ridge"  # clearly better
     noise = np.tile([0.2, -0.2], 200)

@@ -19,6 +19,7 @@ import bagwise as bw
 from bagwise.boosting.rows import InMemory, Streamed
 from bagwise.boosting.trees import TreeOptions, boost, varies
 from bagwise.data.features import Encoding
+from bagwise.data.rows import prior, row_starts, subset
 from bagwise.data.shards import Shards, _digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
@@ -98,7 +99,7 @@ def test_shards_hold_every_usable_row_once_in_whole_bags(tmp_path, sizes, classe
     assert np.array_equal(sorted_rows(all_rows(shards), shards.bags), sorted_rows(X, bags))
     np.testing.assert_array_equal(shards.bags.size, bags.size)
     np.testing.assert_allclose(shards.bags.proportion, bags.proportion)
-    np.testing.assert_allclose(shards.prior, bw.means.prior(bags))
+    np.testing.assert_allclose(prior(shards), bw.means.prior(bags))
     assert (shards.bags.noise_variance is None) == (noise is None)
     if noise is not None:
         np.testing.assert_allclose(shards.bags.noise_variance, bags.noise_variance)
@@ -107,7 +108,7 @@ def test_shards_hold_every_usable_row_once_in_whole_bags(tmp_path, sizes, classe
         for file in sorted((tmp_path / "shards").glob("shard-*.parquet"))
         for number in range(pq.ParquetFile(file).metadata.num_row_groups)
     ]
-    assert groups == shards.rows.tolist()
+    assert groups == np.diff(row_starts(shards)).tolist()
     assert set(np.cumsum(groups)) <= set(np.cumsum(bags.size))  # blocks end where bags end
     assert max(groups) <= 60 + bags.size.max()
     assert len(shards.files) > 1
@@ -117,8 +118,8 @@ def test_blocks_know_their_bags(tmp_path):
     data, features = joined(*made_up(SIZES["unequal"]))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
     chosen = [len(shards) - 1, 0]
-    ends, whole = shards.ends, shards.bags
-    bags = shards.take(np.concatenate([np.arange(ends[number], ends[number + 1]) for number in chosen]))
+    ends, whole = shards.starts, shards.bags
+    bags = subset(shards, np.concatenate([np.arange(ends[number], ends[number + 1]) for number in chosen]))
     expected = whole.take(np.concatenate([np.arange(ends[number], ends[number + 1]) for number in chosen]))
     assert bags.n_rows == bags.n_bagged == sum(len(shards.block(number)) for number in chosen)
     assert np.array_equal(bags.size, expected.size)
@@ -164,13 +165,14 @@ def test_the_encoding_is_that_of_all_rows(tmp_path):
 def test_a_sample_is_the_first_whole_bags(tmp_path):
     data, features = joined(*made_up(SIZES["unequal"]))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
-    X, bags = shards.sample(300)
+    some = shards.sample(300)
+    X, bags = some.X, some.bags
     assert len(X) == bags.n_bagged == bags.n_rows
     assert 300 - 50 < len(X) <= 300
     np.testing.assert_array_equal(X, all_rows(shards)[: len(X)])
     assert np.array_equal(bags.proportion, shards.proportion[: len(bags)])
-    assert len(shards.sample(1)[1]) == 4  # fewer leave nothing to choose by
-    assert len(shards.sample(10**9)[0]) == shards.n_rows
+    assert len(shards.sample(1).bags) == 4  # fewer leave nothing to choose by
+    assert len(shards.sample(10**9).X) == shards.n_rows
 
 
 def test_numbers_keep_their_digits(tmp_path):
@@ -399,7 +401,8 @@ def test_rows_of_blocks_are_taken_in_any_order():
 def test_with_the_same_sample_boosting_over_shards_is_that_in_memory(tmp_path, classes):
     data, features = joined(*made_up(np.full(80, 12), classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=400, group_rows=150)
-    X, bags = shards.sample(10**9)
+    some = shards.sample(10**9)
+    X, bags = some.X, some.bags
     settings = {"n_estimators": 12, "n_fits": 1, "cv": 2, "n_jobs": 1, "random_state": 0}
     memory, disk = (bw.BagBoostingClassifier(**settings, categorical_features=shards.categorical) for _ in range(2))
     memory.fit(X, bags=bags)
@@ -524,12 +527,12 @@ def test_a_network_learns_from_shards(torch, one_thread, tmp_path):
     read = encoding(X)
     assert (memory.predict(read) == y).mean() > 0.93
     assert (disk.predict(read) == y).mean() > (memory.predict(read) == y).mean() - 0.03
-    assert disk.prior_ == pytest.approx(shards.prior)
+    assert disk.prior_ == pytest.approx(prior(shards))
     bw.save(disk, tmp_path / "model")
     loaded = bw.load(tmp_path / "model")
     assert np.array_equal(loaded.predict_proba(read), disk.predict_proba(read))
     before = disk.predict_proba(read)
-    disk.partial_fit(encoding(shards.sample(4000)[0]), bags=shards.sample(4000)[1])
+    disk.partial_fit(encoding(shards.sample(4000).X), bags=shards.sample(4000).bags)
     assert disk._rows_seen == 16_000
     assert not np.array_equal(disk.predict_proba(read), before)
 

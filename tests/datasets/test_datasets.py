@@ -18,8 +18,8 @@ import pytest
 from rich.console import Console
 
 from bagwise import datasets
-from bagwise.datasets import files, images, physics, progress, tabular
-from bagwise.datasets.sources import FILES, Archive, Official
+from bagwise.datasets import files, images, tabular
+from bagwise.datasets.files import FILES, Archive, Official
 
 with_data = pytest.mark.skipif(not os.environ.get("BAGWISE_DATA"), reason="BAGWISE_DATA is not set")
 
@@ -235,9 +235,9 @@ def test_cifar10_reads_only_the_files_it_needs(small_cifar10):
 @pytest.fixture
 def small_higgs(monkeypatch):
     """Labels and features of 40 rows, of which the first 10 are to test."""
-    monkeypatch.setattr(physics, "_TEST", 10)
-    monkeypatch.setattr(physics, "_ROWS", 40)
-    monkeypatch.setattr(physics, "_STRETCH", 7)
+    monkeypatch.setattr(tabular, "_HIGGS_TEST", 10)
+    monkeypatch.setattr(tabular, "_HIGGS_ROWS", 40)
+    monkeypatch.setattr(tabular, "_CHUNK_ROWS", 7)
     rng = np.random.default_rng(0)
     return rng.integers(0, 2, 40), rng.normal(size=(40, 28)).astype(np.float32)
 
@@ -297,7 +297,7 @@ def test_higgs_sample_is_brought_into_official_order(put, small_higgs, higgs_sam
     np.testing.assert_array_equal(datasets.higgs(rows=7).X, X[10:17])
     with pytest.raises(FileNotFoundError, match=r"no file higgs/HIGGS\.csv\.gz, .* holds 20 .* rows=20 or less"):
         datasets.higgs(rows=21)
-    with pytest.raises(ValueError, match="rows must lie between 1 and 30"):
+    with pytest.raises(ValueError, match="rows must be a whole number from 1 to 30, "):
         datasets.higgs(rows=31)
 
 
@@ -389,7 +389,7 @@ def test_rows_are_checked_before_any_file_is_looked_for(load, most, monkeypatch)
     monkeypatch.setattr(files, "download", lambda *_: pytest.fail("downloads"))
     monkeypatch.setattr(files, "download_members", lambda *_: pytest.fail("downloads"))
     for rows in (0, -5, most + 1):
-        with pytest.raises(ValueError, match=f"rows must lie between 1 and {most}, .* got {rows}"):
+        with pytest.raises(ValueError, match=f"rows must be .* from 1 to {most}, .* got {rows}"):
             load(rows=rows)
     for rows in (1.0, "all", True, np.nan):
         with pytest.raises(ValueError, match="rows must be a whole number"):
@@ -581,7 +581,7 @@ def test_an_interrupted_download_leaves_nothing(publish, cache, monkeypatch):
         assert len(kept(cache)) == 1  # the part that has come
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress.Bar, "update", interrupt)
+    monkeypatch.setattr(files.DownloadBar, "update", interrupt)
     with pytest.raises(KeyboardInterrupt), datasets.show_downloads(terminal()):
         files.file(LABELS)
     assert kept(cache) == []
@@ -695,7 +695,9 @@ def terminal():
 def test_a_bar_is_drawn_where_asked_for(publish, cache, monkeypatch):
     publish(CONTENT)
     console, seen = terminal(), []
-    monkeypatch.setattr(progress.Bar, "close", lambda bar: seen.append((bar.total, bar._progress.tasks[0].completed)))
+    monkeypatch.setattr(
+        files.DownloadBar, "close", lambda bar: seen.append((bar.total, bar._progress.tasks[0].completed))
+    )
     with datasets.show_downloads(console):
         files.file(LABELS)
         drawn = console.file.getvalue()

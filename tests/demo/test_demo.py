@@ -10,7 +10,7 @@ from bagwise import demo
 from bagwise.bags import Bags
 from bagwise.datasets import synthetic
 from bagwise.demo import walkthrough
-from bagwise.demo.figure import figure
+from bagwise.demo.presentation import figure
 
 ROWS, SIZES = 20_000, (4, 16, 64)
 

@@ -19,7 +19,7 @@ import bagwise as bw
 from bagwise import means
 from bagwise.folds import folds_of
 from bagwise.losses import LOSSES
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 

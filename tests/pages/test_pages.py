@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise import evaluation, saving, tables
 from bagwise.cli import app
-from bagwise.diagnostics import Finding
+from bagwise.dispersion import Finding
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance

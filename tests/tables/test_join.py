@@ -90,7 +90,7 @@ CALLS = {
     "key twice": ((EVENTS, REPORTS), {"keys": ["bag", "bag"]}, "keys names column 'bag' twice"),
     "kinds": ((EVENTS, wrong(bag=["1", "2", "3"])), {}, "'bag' is numbers in the events and text in the reports"),
     "lists": (({"bag": [[1], [2]], "x": [1, 2]}, {"bag": [[1], [2]], "count": [1, 1]}), {}, "'bag' holds array"),
-    "no value": ((EVENTS, {"bag": [1, 2, 3], "n": [1, 1, 1]}), {}, r"counts \(count\) or of proportions"),
+    "no value": ((EVENTS, {"bag": [1, 2, 3], "n": [1, 1, 1]}), {}, "^count or proportion must name"),
     "both": ((EVENTS, wrong(p=[1, 1, 1])), {"count": "count", "proportion": "p"}, "one of the two"),
     "no column": ((EVENTS, REPORTS), {"size": "rows"}, "the reports have no column 'rows': they have bag, count"),
     "a number": ((EVENTS, REPORTS), {"size": 3}, "size must be the name of a column, got 3"),
@@ -122,8 +122,8 @@ CALLS = {
     "no rows": (({"bag": pa.array([], pa.string()), "x": pa.array([], pa.int64())}, REPORTS), {}, "events are empty"),
     "no lines": ((EVENTS, {"bag": [], "count": []}), {"on_mismatch": "drop"}, "the reports are empty"),
     "empty": (({"bag": [], "x": []}, {"bag": [], "count": []}), {}, "the events are empty: there must be one"),
-    "aligned, no keys": ((EVENTS,), {"proportion": "x"}, "without reports, name the columns that say which bag"),
-    "aligned, no column": ((EVENTS,), {"keys": "bag"}, "without reports, name the events' column of proportions"),
+    "aligned, no keys": ((EVENTS,), {"proportion": "x"}, "^keys must name"),
+    "aligned, no column": ((EVENTS,), {"keys": "bag"}, "^proportion must name"),
 }  # fmt: skip
 
 

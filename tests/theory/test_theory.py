@@ -7,6 +7,7 @@ import pytest
 from scipy import special
 
 from bagwise.theory import SymmetricPair, binary_entropy, information_bound, limiting_information
+from bagwise.utils.parameters import ParameterError
 
 
 def bits(size, regret):
@@ -74,16 +75,17 @@ def test_large_bags_take_less_than_a_second():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parameter"),
     [
         ({"size": 0, "regret": 0.1}, "size"),
-        ({"size": 2.5, "regret": 0.1}, "whole number"),
+        ({"size": 2.5, "regret": 0.1}, "size"),
         ({"size": 2, "regret": 0}, "regret"),
         ({"size": 2, "regret": 1.1}, "regret"),
-        ({"size": 2, "regret": 0.1, "error": 0.5}, "coin"),
+        ({"size": 2, "regret": 0.1, "error": 0.5}, "error"),
         ({"size": 2, "regret": 0.1, "error": -0.1}, "error"),
     ],
 )
-def test_refuses_what_it_does_not_cover(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_refuses_what_it_does_not_cover(arguments, parameter):
+    with pytest.raises(ParameterError) as error:
         SymmetricPair(**arguments)
+    assert error.value.parameter == parameter

@@ -12,7 +12,7 @@ import numpy as np
 from bagwise.auto.budget import Budget
 from bagwise.auto.candidates import PREFERRED, Views, default_candidates, probabilities
 from bagwise.auto.search import SPENT, Search
-from bagwise.auto.trials import Problem, Trial, choose, stack_weights, weighted
+from bagwise.auto.trials import Trial, Validation, choose, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import Encoding, TableFeatures
@@ -101,13 +101,13 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         inside = X if bags.n_bagged == len(X) else X[np.sort(bags.order)]  # rows in no bag say nothing
         self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
         views = Views.of(X, categorical, self.encoding_)
-        problem = Problem(bags, folds, self.regret, self.level)
+        validation = Validation(bags, folds, self.regret, self.level)
         last, *seeds = (int(seed) for seed in rng.integers(2**31, size=len(folds) + 1))
         if isinstance(self.random_state, Integral):
             last = int(self.random_state)
 
         self.trials_: list[dict[str, Any]] = []
-        search = Search(views, problem, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
+        search = Search(views, validation, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
         for name, candidate in candidates.items():
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
@@ -120,7 +120,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         else:
             weight_of = self._refit(search, candidates, fitted, last)
         if tried and self.best_name_ not in tried:
-            self._record(self.best_name_, trial=self._mean_trial(weight_of, tried, problem))
+            self._record(self.best_name_, trial=self._mean_trial(weight_of, tried, validation))
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
@@ -133,7 +133,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         while True:
             if not search.tried:
                 raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
-            weight_of = self._choose(search.tried, search.problem)
+            weight_of = self._choose(search.tried, search.validation)
             missing = next((name for name in weight_of if name not in fitted), None)
             if missing is None:
                 return weight_of
@@ -145,21 +145,21 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 del search.tried[missing]
                 self._note(missing, f"failed: {error}")
 
-    def _choose(self, tried: Mapping[str, Trial], problem: Problem) -> dict[str, float]:
+    def _choose(self, tried: Mapping[str, Trial], validation: Validation) -> dict[str, float]:
         """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
         self.best_name_ = choose(tried, self._preferred)
         self.best_risk_ = tried[self.best_name_].risk
         if not self.stack:
             return {self.best_name_: 1.0}
-        weights = stack_weights(list(tried.values()), problem)
+        weights = stack_weights(list(tried.values()), validation)
         mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
         if len(mixed) > 1:
             self.best_name_ = f"mean of {'; '.join(mixed)}"
-            self.best_risk_ = self._mean_trial(mixed, tried, problem).risk
+            self.best_risk_ = self._mean_trial(mixed, tried, validation).risk
         return mixed
 
-    def _mean_trial(self, weight_of: Mapping[str, float], tried: Mapping[str, Trial], problem: Problem) -> Trial:
-        return weighted([tried[name] for name in weight_of], np.array(list(weight_of.values())), problem)
+    def _mean_trial(self, weight_of: Mapping[str, float], tried: Mapping[str, Trial], validation: Validation) -> Trial:
+        return weighted([tried[name] for name in weight_of], np.array(list(weight_of.values())), validation)
 
     @property
     def _preferred(self) -> str | None:

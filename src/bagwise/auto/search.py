@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from bagwise.auto.budget import Budget, expected_seconds
 from bagwise.auto.candidates import Views
-from bagwise.auto.trials import Part, Problem, Trial, choose, parts_of, score
+from bagwise.auto.trials import Part, Trial, Validation, choose, parts_of, score
 from bagwise.base import BagClassifier
 from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit
 
@@ -31,7 +31,7 @@ class Search:
     """
 
     views: Views
-    problem: Problem
+    validation: Validation
     seeds: Sequence[int]
     budget: Budget
     stack: bool
@@ -62,7 +62,7 @@ class Search:
                         told = f"about {needed:.0f} s" if needed < math.inf else "too much"
                         return None, f"not tried: it would take {told} of the {left:.0f} s left"
                 began = time.monotonic()
-                for part in parts_of(candidate, self.views, self.problem, self.seeds):
+                for part in parts_of(candidate, self.views, self.validation, self.seeds):
                     parts.append(replace(part, model=parts[0].model) if parts else part)  # the others are let go
                     seconds = (time.monotonic() - began) / len(parts)
                     too_late = time.monotonic() + seconds > end
@@ -73,11 +73,11 @@ class Search:
                 return None, f"stopped: {SPENT}"
         except Exception as error:  # of whatever kind: the others may still do
             return None, f"failed: {error}"
-        trial = score([part.sums for part in parts], [part.mean for part in parts], self.problem)
+        trial = score([part.sums for part in parts], [part.mean for part in parts], self.validation)
         self.tried[name], self.seconds[name] = trial, (time.monotonic() - began) / len(parts)
         if self.budget.seconds is not None:
             self.kept[name] = parts[0].model
-        folds = len(self.problem.folds)
+        folds = len(self.validation.folds)
         return trial, "" if len(parts) == folds else f"on {len(parts)} of {folds} folds: {SPENT}"
 
     def refit(self, name: str, candidate: BagClassifier, seed: int) -> tuple[BagClassifier, bool]:
@@ -85,7 +85,7 @@ class Search:
         try:
             with time_limit(self.budget.left_to_refit):
                 check_time()
-                return self.views.fit(candidate, self.problem.bags, seed), True
+                return self.views.fit(candidate, self.validation.bags, seed), True
         except OutOfTimeError:
             return self.kept[name], False
 
@@ -93,7 +93,7 @@ class Search:
         """A model where time was too short for any trial: of the first candidate that works."""
         for name, candidate in candidates.items():
             with suppress(Exception):  # of whatever kind: the next may do
-                return name, self.views.fit(candidate, self.problem.bags, seed)
+                return name, self.views.fit(candidate, self.validation.bags, seed)
         return None
 
     def _needed(self, candidate: BagClassifier) -> float:
@@ -101,13 +101,13 @@ class Search:
         far; infinity where that cannot be found out in a small part of the time left."""
         try:
             with time_limit(_TO_ASK * self.budget.left):
-                fit = expected_seconds(candidate, self.views, self.problem.bags, self.seeds[0])
+                fit = expected_seconds(candidate, self.views, self.validation.bags, self.seeds[0])
         except OutOfTimeError:
             return math.inf
         except Exception:  # of whatever kind: fewer rows may not do, all of them may
             return 0.0
-        folds = self.problem.folds if self.stack else self.problem.folds[:1]
-        share = sum(len(fold.train) for fold in folds) / len(self.problem.bags)
+        folds = self.validation.folds if self.stack else self.validation.folds[:1]
+        share = sum(len(fold.train) for fold in folds) / len(self.validation.bags)
         return share * fit + max(fit, self._reserve())
 
     def _before_preferred(self, name: str) -> bool:
@@ -124,4 +124,4 @@ class Search:
 
     def _to_refit(self, seconds: float) -> float:
         """Seconds of a fit to all bags, from those of a fit without a fold."""
-        return seconds * len(self.problem.bags) / len(self.problem.folds[0].train)
+        return seconds * len(self.validation.bags) / len(self.validation.folds[0].train)

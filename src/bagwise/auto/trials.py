@@ -17,15 +17,12 @@ from bagwise.auto.candidates import Views, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.folds import Fold
-from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
-from bagwise.means import prior
+from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
-
-_FEW_CLIPPED = 0.02  # of the bags; random ones have far fewer beyond the threshold
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Validation:
     """Bags, and which of them are held out in turn.  regret: β of the clipping threshold.  level: of the intervals."""
 
     bags: Bags
@@ -61,77 +58,56 @@ class Part:
     mean: Floats
 
 
-def parts_of(candidate: BagClassifier, views: Views, problem: Problem, seeds: Sequence[int]) -> Iterator[Part]:
+def parts_of(candidate: BagClassifier, views: Views, validation: Validation, seeds: Sequence[int]) -> Iterator[Part]:
     """Fit the candidate without each fold in turn."""
-    for fold, seed in zip(problem.folds, seeds, strict=True):
-        train, held_out = problem.bags.take(fold.train), problem.bags.take(fold.held_out)
+    for fold, seed in zip(validation.folds, seeds, strict=True):
+        train, held_out = validation.bags.take(fold.train), validation.bags.take(fold.held_out)
         model = views.fit(candidate, train, seed)
         h = probabilities(model, views.of_model(model), train.proportion.ndim == 2)
         h = h.reshape(len(h), -1)
         yield Part(model, held_out.sum(h[held_out.order]), h[train.order].mean(axis=0))
 
 
-def score(sums: list[Floats], means: list[Floats], problem: Problem) -> Trial:
+def score(sums: list[Floats], means: list[Floats], validation: Validation) -> Trial:
     """The risk of predictions with these sums and means: mean clipped loss of the held-out bags, classes added up."""
-    parts = []
-    for fold, total, mean in zip(problem.folds, sums, means, strict=False):  # time may have been short for the last
-        held_out, p = problem.bags.take(fold.held_out), np.atleast_1d(prior(problem.bags.take(fold.train)))
-        loss = _clipped_losses(total, held_out, p, mean, problem.regret).sum(axis=1)
-        parts.append(loss - held_out.noise_per_row * total.shape[1])
-    losses = np.concatenate(parts)
+    folds = zip(validation.folds, sums, means, strict=False)  # time may have been short for the last
+    losses = np.concatenate(
+        [held_out_losses(total, mean, validation.bags, fold, regret=validation.regret) for fold, total, mean in folds]
+    )
     risk, m = float(losses.mean()), len(losses)
-    half_width = losses.std(ddof=1) / np.sqrt(m) * stats.t.ppf((1 + problem.level) / 2, m - 1)
+    half_width = losses.std(ddof=1) / np.sqrt(m) * stats.t.ppf((1 + validation.level) / 2, m - 1)
     return Trial(sums, means, losses, risk, risk - float(half_width), risk + float(half_width))
-
-
-def _clipped_losses(sums: Floats, bags: Bags, p: Floats, mean: Floats, regret: float) -> Floats:
-    """(m, outputs). Random bags are hardly ever clipped. Bags grouped by features may be, and a model that explains
-    nothing would gain by it: where many are clipped, none is."""
-    size = bags.size[:, None]
-    noise = (bags.noise_per_row * bags.size)[:, None]
-    clip = clip_threshold(size, regret=regret, estimated=True, noise_variance=noise)
-    beyond = np.abs(residual(sums, size, bags.outputs, prior=p, mean=mean)) > clip
-    clip = np.where(beyond.mean(axis=0) > _FEW_CLIPPED, np.inf, clip)
-    return debiased_square_of_sums(sums, size, bags.outputs, prior=p, mean=mean, clip=clip)
 
 
 def choose(trials: Mapping[str, Trial], preferred: str | None = None) -> str:
     """The name of the preferred trial, by default the first, unless another's risk is clearly lower: by two standard
     errors of the difference.
-
-    With few bags the least risk is a matter of chance, the more so the more trials there are; then it counts what is to
-    be expected beforehand.
     """
-    first = next(iter(trials)) if preferred is None or preferred not in trials else preferred
-
-    def gain(name: str) -> Floats:
-        both = min(len(trials[first].losses), len(trials[name].losses))  # folds come in the same order
-        return trials[first].losses[:both] - trials[name].losses[:both]
-
-    better = [name for name in trials if gain(name).mean() > 2 * gain(name).std(ddof=1) / np.sqrt(len(gain(name))) > 0]
-    return max(better, key=lambda name: float(gain(name).mean()), default=first)
+    names = list(trials)
+    first = 0 if preferred is None or preferred not in trials else names.index(preferred)
+    return names[least_of([trial.losses for trial in trials.values()], preferred=first, errors=2)]
 
 
-def weighted(trials: Sequence[Trial], weights: Floats, problem: Problem) -> Trial:
+def weighted(trials: Sequence[Trial], weights: Floats, validation: Validation) -> Trial:
     """The trial of a weighted mean of models."""
 
     def mix(columns: Sequence[list[Floats]]) -> list[Floats]:
         return [np.tensordot(weights, np.stack(each), axes=1) for each in zip(*columns, strict=True)]
 
-    return score(mix([trial.sums for trial in trials]), mix([trial.means for trial in trials]), problem)
+    return score(mix([trial.sums for trial in trials]), mix([trial.means for trial in trials]), validation)
 
 
-def stack_weights(trials: Sequence[Trial], problem: Problem) -> Floats:
+def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     r"""Weights ≥ 0 that sum to 1 and make the held-out residuals of the weighted mean of h small.
 
     Least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on :math:`\Sigma(h - E[h])/\sqrt{k_j}` of the candidates. Weights
     under 5% are dropped: a model that changes so little is not worth its time.
     """
     targets, columns = [], []
-    for f, fold in enumerate(problem.folds):
-        held_out = problem.bags.take(fold.held_out)
+    for f, fold in enumerate(validation.folds):
+        held_out = validation.bags.take(fold.held_out)
         root = np.sqrt(held_out.size[:, None])
-        targets.append((root * (held_out.outputs - prior(problem.bags.take(fold.train)))).ravel())
+        targets.append((root * (held_out.outputs - training_prior(validation.bags, fold))).ravel())
         columns.append([((trial.sums[f] / root) - root * trial.means[f]).ravel() for trial in trials])
     matrix = np.concatenate([np.stack(each, axis=1) for each in columns])
     flat = np.linalg.norm(matrix, axis=0) < 1e-9 * np.sqrt(len(matrix))  # a constant's deviations are rounding

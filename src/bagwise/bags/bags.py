@@ -16,6 +16,7 @@ from bagwise.bags.keys import keep, name
 from bagwise.bags.reports import Reports
 from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, finite, row_aligned
 from bagwise.segment import per_bag
+from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Array, Floats, Integers
 
@@ -29,15 +30,28 @@ class Bags:
     Build one with `Bags.from_rows` (a proportion on every row), `Bags.from_reports` (a table of reports) or
     `Bags.singletons` (every row its own bag: ordinary supervision).
 
-    keys: (m,) the bags' ids, sorted.
-    order: the table's row numbers in bag order; rows in no bag are left out.
-    offsets: (m + 1,) bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
-    size: (m,) number of rows kⱼ.
-    proportion: (m,) mean label αⱼ of each bag, or (m, classes).
-    noise_variance: (m,) variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count
-        if there are classes), or None where no noise was declared.
-    n_rows: rows of the table, those in no bag included.
+    Attributes
+    ----------
+    keys : ndarray of shape (m,)
+        The bags' ids, sorted.
+    order : ndarray of int
+        The table's row numbers in bag order; rows in no bag are left out.
+    offsets : ndarray of shape (m + 1,)
+        Bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
+    size : ndarray of shape (m,)
+        Number of rows kⱼ.
+    proportion : ndarray of shape (m,) or (m, classes)
+        Mean label αⱼ of each bag.
+    noise_variance : ndarray of shape (m,) or None
+        Variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count if there are classes),
+        or None where no noise was declared.
+    n_rows : int
+        Rows of the table, those in no bag included.
+    equal_size : int or None
+        The size of all bags where it is one.
 
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0], ["a", "a", "b"])
     >>> len(bags), bags.size, bags.proportion
     (2, array([2, 1]), array([0.5, 1. ]))
@@ -58,10 +72,21 @@ class Bags:
 
     @classmethod
     def from_rows(cls, y: ArrayLike, ids: ArrayLike, *, noise_variance: ArrayLike | None = None) -> Bags:
-        """Bags from row-aligned proportions: `y` (n,) or (n, classes) is constant in a bag.
+        """Bags from row-aligned proportions.
 
-        Rows whose id is −1, None or NaN are in no bag and their `y` is not read. `noise_variance` is one number for
-        all bags or, like `y`, row-aligned.
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, classes)
+            Proportions, constant in a bag.
+        ids : array-like of shape (n,)
+            The bag of each row. Rows whose id is −1, None or NaN are in no bag and their `y` is not read.
+        noise_variance : float or array-like of shape (n,), optional
+            Variance of the noise on the bags' counts: one number for all bags or, like `y`, row-aligned.
+
+        Returns
+        -------
+        Bags
+            In the order of their sorted ids.
         """
         y = as_labels(y)
         codes, keys = encode_rows(ids, len(y))
@@ -88,16 +113,37 @@ class Bags:
     ) -> Bags:
         """Bags from the rows' ids and a table of reports, one line per bag.
 
-        `reports` is a dict of columns or a pandas, polars or Arrow table; the other arguments name its columns.
-        A list of columns, one per class, makes proportions (m, classes). With `count`, proportions are counts over the
-        number of rows. With `size`, reported sizes must equal the number of rows. ``on_mismatch="drop"`` leaves
-        out reports without rows and treats rows without a report as rows in no bag.
+        Parameters
+        ----------
+        ids : array-like of shape (n,)
+            The bag of each row, as in `from_rows`.
+        reports : dict of columns, or a pandas, polars or Arrow table
+            One line per bag; the other arguments name its columns.
+        key : str
+            The bags' ids.
+        proportion : str or list of str
+            Proportions; a list of columns, one per class, makes proportions (m, classes).
+        count : str or list of str, optional
+            Counts in their place: proportions are counts over the number of rows.
+        size : str, optional
+            Reported sizes, which must equal the number of rows.
+        noise_variance : str, optional
+            Variances of the noise on counts.
+        on_mismatch : {"error", "drop"}
+            "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
 
+        Returns
+        -------
+        Bags
+            In the order of their sorted ids.
+
+        Examples
+        --------
         >>> Bags.from_reports(["a", "a", "b"], {"bag": ["b", "a"], "count": [1, 1]}, count="count").proportion
         array([0.5, 1. ])
         """
         if on_mismatch not in ("error", "drop"):
-            raise ValueError(f"on_mismatch must be 'error' or 'drop', got {on_mismatch!r}.")
+            raise ParameterError("on_mismatch", f"must be 'error' or 'drop', got {on_mismatch!r}.")
         table = Reports(reports, key)
         codes, keys = encode_rows(ids)
         line, kept = table.match(keys, drop=on_mismatch == "drop")
@@ -115,8 +161,20 @@ class Bags:
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
-        """Every row its own bag: `y` holds individual labels.
+        """Every row its own bag.
 
+        Parameters
+        ----------
+        y : array-like of shape (n,) or (n, classes)
+            Individual labels.
+
+        Returns
+        -------
+        Bags
+            In the order of the rows.
+
+        Examples
+        --------
         >>> Bags.singletons([0, 1, 1]).proportion
         array([0., 1., 1.])
         """
@@ -181,7 +239,8 @@ class Bags:
     @property
     def outputs(self) -> Floats:
         """(m, classes) proportions, one column where there are no classes."""
-        return self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
+        columns: Floats = self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
+        return columns
 
     @property
     def noise_per_row(self) -> Floats:
@@ -201,11 +260,21 @@ class Bags:
         return int(self.offsets[-1])
 
     def sum(self, values: Array) -> Array:
-        """Sum per bag of `values` (n_bagged, …) in bag order; NumPy or torch."""
+        """Sum per bag.
+
+        Parameters
+        ----------
+        values : array or tensor of shape (n_bagged, …)
+            One value per row of the bags, in bag order.
+
+        Returns
+        -------
+        array or tensor of shape (m, …)
+        """
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def mean(self, values: Array) -> Array:
-        """Mean per bag of `values` (n_bagged, …) in bag order; NumPy or torch."""
+        """Mean per bag; of what, as in `sum`."""
         total = self.sum(values)
         return total / per_bag(self.like(values).size, total)
 
@@ -229,8 +298,20 @@ class Bags:
         return segment.repeat(values, self.offsets)
 
     def take(self, index: ArrayLike | slice) -> Bags:
-        """The chosen bags alone, in the order given, in O(rows chosen); `order` still points into the whole table.
+        """The chosen bags alone, in the order given, in O(rows chosen).
 
+        Parameters
+        ----------
+        index : array-like of int or bool, or slice
+            Which ones.
+
+        Returns
+        -------
+        Bags
+            Their `order` still points into the whole table.
+
+        Examples
+        --------
         >>> bags = Bags.from_rows([0.5, 1.0, 0.5], [7, 8, 7])
         >>> bags.take([1, 0]).order
         array([1, 0, 2], dtype=int32)
@@ -249,7 +330,17 @@ class Bags:
         )
 
     def like(self, values: Array) -> Bags:
-        """The same bags with sizes and proportions as arrays of the kind, type and device of `values`."""
+        """The same bags with sizes and proportions as arrays of another kind.
+
+        Parameters
+        ----------
+        values : array or tensor
+            Whose library, type and device they take.
+
+        Returns
+        -------
+        Bags
+        """
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
         size, proportion, noise = (
@@ -258,7 +349,13 @@ class Bags:
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
 
     def check_predictions(self, h: Array) -> None:
-        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have."""
+        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have.
+
+        Parameters
+        ----------
+        h : array or tensor of shape (n_bagged,) or (n_bagged, classes)
+            Predictions in bag order.
+        """
         if h.shape[0] != self.n_bagged:
             raise ValueError(
                 f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "
@@ -298,20 +395,30 @@ class Bags:
 
 
 def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[np.int64]:
-    """Bag ids of a random partition of `n` rows: shuffle, then consecutive bags of `size` rows.
+    """Bag ids of a random partition: shuffle, then consecutive bags of one size.
 
-    The ``n % size`` rows that remain join no bag: their id is −1. Every fit ignores their labels.
+    Parameters
+    ----------
+    n : int
+        Rows.
+    size : int
+        Rows of a bag.
+    random_state : int, Generator, RandomState or None
+        Seed of the shuffle.
 
+    Returns
+    -------
+    ndarray of shape (n,)
+        The ``n % size`` rows that remain join no bag: their id is −1. Every fit ignores their labels.
+
+    Examples
+    --------
     >>> random_bags(7, 3, random_state=0)
     array([ 1, -1,  0,  0,  0,  1,  1])
     """
-    for parameter, value in (("n", n), ("size", size)):
-        if not isinstance(value, (int, np.integer)):
-            raise ValueError(f"{parameter} must be a whole number, got {value!r}.")
-    if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}: there are no rows to put in bags.")
-    if not 1 <= size <= n:
-        raise ValueError(f"size must lie between 1 and the number of rows ({n}), got {size}.")
+    check_parameters({"n": n, "size": size}, {"n": whole(1), "size": whole(1)})
+    if size > n:
+        raise ParameterError("size", f"must be at most the number of rows ({n}), got {size}.")
     m = n // size
     ids = np.full(n, -1, dtype=np.int64)
     ids[generator(random_state).permutation(n)[: m * size]] = np.repeat(np.arange(m), size)
@@ -319,10 +426,22 @@ def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[
 
 
 def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
-    """Replace each row's label by its bag's mean label; rows in no bag get NaN.
+    """Replace each row's label by its bag's mean label.
 
-    y: (n,) individual labels as numbers, or (n, classes) indicators.
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, classes)
+        Individual labels as numbers, or indicators of classes.
+    ids : array-like of shape (n,)
+        The bag of each row.
 
+    Returns
+    -------
+    ndarray of the shape of y
+        Rows in no bag get NaN.
+
+    Examples
+    --------
     >>> aggregate([0, 1, 1, 1], [5, 5, 9, -1])
     array([0.5, 0.5, 1. , nan])
     """
@@ -331,7 +450,7 @@ def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
     inside = codes >= 0
     bad = inside & ~finite(y)
     if bad.any():
-        raise ValueError(f"y is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
+        raise ParameterError("y", f"is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
     total = segment.sum_table(np.where(per_bag(inside, y), y, 0.0), codes, len(keys))
     size = np.bincount(codes[inside], minlength=len(keys))
     mean = total / per_bag(size, total)
@@ -351,10 +470,10 @@ def as_bags(
         if bags.n_rows != n_rows:
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {n_rows}.")
         if noise_variance is not None:
-            raise ValueError("noise_variance belongs to the Bags given: declare it where they are built.")
+            raise ParameterError("noise_variance", "belongs to the Bags given: declare it where they are built.")
         return bags
     if y is None:
-        raise ValueError("y is missing: pass row-aligned proportions, or a bagwise.Bags as bags.")
+        raise ParameterError("y", "is missing: pass row-aligned proportions, or a bagwise.Bags as bags.")
     y = as_labels(y)
     if len(y) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(y)}.")

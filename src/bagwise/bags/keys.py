@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Integers
 
 
@@ -47,14 +48,14 @@ def match(keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.intp]:
     """
     import pandas as pd
 
-    return pd.Index(keys, tupleize_cols=False).get_indexer(pd.Index(wanted, tupleize_cols=False))
+    return np.asarray(pd.Index(keys, tupleize_cols=False).get_indexer(pd.Index(wanted, tupleize_cols=False)))
 
 
 def as_column(values: Any, what: str = "bags") -> Any:
     """A one-dimensional NumPy array (or pandas array, where values are missing) from whatever holds a column."""
     column = values if isinstance(values, np.ndarray) else _as_array(values, what)
     if column.ndim != 1:
-        raise ValueError(f"{what} must be one column, got an array of shape {column.shape}.")
+        raise ParameterError(what, f"must be one column, got an array of shape {column.shape}.")
     return column
 
 
@@ -81,7 +82,7 @@ def _as_array(values: Any, what: str) -> Any:
     if hasattr(values, "__array__"):
         return np.asarray(values)
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise ValueError(f"{what} must be one column, got {values!r}.")
+        raise ParameterError(what, f"must be one column, got {values!r}.")
     listed = list(values)
     array = np.empty(len(listed), dtype=object)
     array[:] = listed  # as they are: a tuple is one key, and 1, "1" and 1.5 stay different
@@ -120,8 +121,8 @@ def _encode_any(column: Any) -> tuple[Integers, NDArray[Any]]:
         try:
             codes, keys = pd.factorize(column)
         except TypeError as error:
-            raise ValueError(
-                f"bags must be ids that can be hashed ({error}): use numbers, strings or tuples."
+            raise ParameterError(
+                "bags", f"must be ids that can be hashed ({error}): use numbers, strings or tuples."
             ) from error
     keys = keys if isinstance(keys, np.ndarray) else keys.to_numpy()
     return codes, keys.astype(object) if keys.dtype.kind in "US" else keys

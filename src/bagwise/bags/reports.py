@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.keys import as_column, encode, match, name
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 
@@ -16,11 +17,11 @@ class Reports:
 
     def __init__(self, table: Any, key: str):
         if hasattr(table, "collect"):
-            raise ValueError("reports are a lazy table: collect them first.")
+            raise ParameterError("reports", "are a lazy table: collect them first.")
         names = getattr(table, "column_names", None)  # Arrow
         names = names if names is not None else getattr(table, "columns", table)
         if not hasattr(table, "__getitem__") or isinstance(table, (list, tuple, str, np.ndarray)):
-            raise ValueError(f"reports must be a dict of columns or a table, got {type(table).__name__}.")
+            raise ParameterError("reports", f"must be a dict of columns or a table, got {type(table).__name__}.")
         self._table = table
         self._names = list(names)
         self._keys = as_column(self._get(key), f"column {key!r} of the report table")

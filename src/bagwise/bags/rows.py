@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags.keys import encode, name
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 
@@ -19,11 +20,11 @@ def as_labels(y: ArrayLike) -> Floats:
             raise TypeError("dates and complex numbers are no labels")  # NumPy would convert them silently
         labels = np.asarray(y, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ValueError("y must be numeric: encode labels as 0 and 1 (or one 0/1 column per class).") from error
+        raise ParameterError("y", "must be numeric: encode labels as 0 and 1 (or one 0/1 column per class).") from error
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]  # a table of one column is that column
     if labels.ndim not in (1, 2):
-        raise ValueError(f"y must have shape (n,) or (n, classes), got {labels.shape}.")
+        raise ParameterError("y", f"must have shape (n,) or (n, classes), got {labels.shape}.")
     return labels
 
 
@@ -31,7 +32,7 @@ def encode_rows(ids: Any, n: int | None = None) -> tuple[Integers, NDArray[Any]]
     """Codes of the rows and keys of the bags; there must be rows, and bags."""
     codes, keys = encode(ids)
     if n is not None and len(codes) != n:
-        raise ValueError(f"y has {n} rows but bags has {len(codes)}: give each row one value and one bag id.")
+        raise ParameterError("y", f"has {n} rows but bags has {len(codes)}: give each row one value and one bag id.")
     if len(codes) == 0:
         raise ValueError("the table is empty: there must be at least one row.")
     if len(keys) == 0:
@@ -44,7 +45,7 @@ def row_aligned(noise_variance: ArrayLike, n: int) -> Floats:
     try:
         return np.broadcast_to(np.asarray(noise_variance, dtype=float), (n,))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"noise_variance must be one number or one per row ({n} rows).") from error
+        raise ParameterError("noise_variance", f"must be one number or one per row ({n} rows).") from error
 
 
 def constant_in_bag(

@@ -87,8 +87,9 @@ def centring(score: Floats, prior: Floats) -> Floats:
 
 
 def centring_of_classes(score: Floats, prior: Floats) -> Floats:
-    """(classes,) what to add to log odds (n, classes) so that their predictions, which add up to 1 in each row, have
-    the means `prior`, as far as those do.
+    """(classes,) what to add to log odds (n, classes) so that their predictions have the means `prior`.
+
+    Predictions add up to 1 in each row; their means are `prior` as far as those do.
 
     >>> score = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
     >>> h = special.expit(score + centring_of_classes(score, np.array([0.5, 0.3, 0.2])))

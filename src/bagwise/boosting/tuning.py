@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.risk import bag_losses, clearly_above, least_of
+from bagwise.utils.typing import Floats
 
-_STRETCH = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
+_STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +42,14 @@ class Path:
         """(trees,) by what to multiply h − p."""
         products = np.einsum("mct,mc->t", self.deviations, self.targets)
         squares = np.square(self.deviations).sum(axis=(0, 1))
-        return np.where(squares > 0, np.clip(products / np.where(squares > 0, squares, 1), *_STRETCH), 1.0)
+        return np.where(squares > 0, np.clip(products / np.where(squares > 0, squares, 1), *_STRETCH_BOUNDS), 1.0)
 
     @property
     def losses(self) -> Floats:
         """(m, trees) label-free loss of each bag by the stretched predictions, whose mean is p."""
-        gap = self.targets[:, :, None] - self.deviations * self.stretch
-        return np.square(gap).sum(axis=1) - (self.noise * self.targets.shape[1])[:, None]
+        # Sums over √k: each bag stands as one row whose p and E[h] are 0.
+        unit = np.ones(len(self.targets))
+        return bag_losses(self.deviations * self.stretch, unit, self.targets, prior=0, mean=0, noise=self.noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ def choose_length(losses: Floats) -> int:
     if losses.shape[1] == 0:
         return 0
     best = int(np.argmin(losses.mean(axis=0)))
-    worse = np.flatnonzero(_clearly_above(losses[:, best:], losses[:, [best]]))
+    worse = np.flatnonzero(clearly_above(losses[:, best:], losses[:, [best]]))
     return best + int(worse[0]) if len(worse) else losses.shape[1]
 
 
@@ -121,12 +123,4 @@ def choose_path(losses: list[Floats]) -> int:
     """
     if min(each.shape[1] for each in losses) == 0:
         return 0
-    least = [each[:, [int(np.argmin(each.mean(axis=0)))]] for each in losses]
-    better = [i for i, each in enumerate(least) if i and _clearly_above(least[0], each).all()]
-    return min(better, key=lambda i: least[i].mean(), default=0)
-
-
-def _clearly_above(losses: Floats, others: Floats) -> Booleans:
-    """Where the mean over bags (rows) of the difference exceeds its standard error."""
-    difference = losses - others
-    return difference.mean(axis=0) > difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
+    return least_of([each[:, int(np.argmin(each.mean(axis=0)))] for each in losses])

@@ -58,6 +58,8 @@ from bagwise.checks.invalid_input import (
     check_two_proportions_in_a_bag,
 )
 
+__all__ = ["CHECKS", "CLASSIFIER_CHECKS", "REGRESSOR_CHECKS", "check_bag_estimator", "checks_for"]
+
 CHECKS: tuple[Check, ...] = (
     check_order_of_rows,
     check_order_of_bags,

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from bagwise import saving
 from bagwise.bags import aggregate
 from bagwise.checks.common import (
-    Floats,
     fitted,
     learns_little,
     name,
@@ -28,6 +27,7 @@ from bagwise.checks.common import (
     table_for,
 )
 from bagwise.cross_validation import BagKFold, label_free_scorer
+from bagwise.utils.typing import Floats
 
 
 def check_predictions(estimator: Any) -> None:

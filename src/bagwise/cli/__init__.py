@@ -11,7 +11,7 @@ import typer
 
 import bagwise
 from bagwise.cli import distributed, experiments, pages, planning, tables
-from bagwise.cli.common import Commands, told_of
+from bagwise.cli.common import Commands, show_stopped
 from bagwise.utils.files import remove_leftovers, remove_own
 from bagwise.utils.signals import Stopped, stopped_by_signals
 
@@ -63,10 +63,10 @@ def run() -> NoReturn:
         except SystemExit as end:
             code = end.code
         except KeyboardInterrupt as stop:
-            code = told_of(stop)
+            code = show_stopped(stop)
         finally:
             with suppress(KeyboardInterrupt):  # the end has come anyway
                 remove_own()
     if code == 128 + signal.SIGINT and heard and heard[-1] != signal.SIGINT:
-        code = told_of(Stopped(heard[-1]))  # before a command began, Typer takes all of them for Ctrl-C
+        code = show_stopped(Stopped(heard[-1]))  # before a command began, Typer takes all of them for Ctrl-C
     sys.exit(code)

@@ -5,32 +5,24 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import re
 import signal
 import sys
 import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
+from bagwise.utils.parameters import NamesParameters
 from bagwise.utils.signals import Stopped
-
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-EvenIfNotRandom = Annotated[
-    bool, typer.Option("--even-if-not-random", help="Show numbers all the same where bags are not random: biased ones.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-
 
 _PAUSE, _LONGEST = 5.0, 12  # seconds between lines of progress at least; as many pauses between equal ones
 
@@ -50,27 +42,31 @@ def _stop_behind(error: BaseException) -> KeyboardInterrupt | None:
 class Commands(TyperGroup):
     """Commands whose wrong use is answered as other errors are: one sentence on stderr."""
 
-    def main(self, args: Any = None, *others: Any, **options: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         """Run the command that the arguments name; exit with 2 where they are wrong."""
         try:
             code = super().main(args, *others, **{**options, "standalone_mode": False})
         except Exception as error:
-            if not hasattr(error, "format_message"):
+            if not hasattr(error, "format_message"):  # Typer has a Click of its own, which it does not show
                 raise
-            text, context = " ".join(error.format_message().split()), getattr(error, "ctx", None)
+            context = getattr(error, "ctx", None)
             if context is not None and type(error).__name__ == "NoArgsIsHelpError":
                 typer.echo(context.get_help())
             else:
-                text = re.sub(r"^Invalid value(?: for ([^:]*))?: (?:Value error, )?(.)", _of_option, text).rstrip(".")
                 about = f" (see {context.command_path} --help)" if context is not None else ""
-                typer.echo(f"Error: {text[:1].lower()}{text[1:]}{about}.", err=True)
+                typer.echo(f"Error: {_usage_message(error)}{about}.", err=True)
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _of_option(found: re.Match[str]) -> str:
-    named = re.findall(r"--[\w-]+|\w+", found[1] or "")
-    return f"{named[0]}: {found[2].lower()}" if named else found[2]
+def _usage_message(error: Any) -> str:
+    """What was wrong about the use of a command, after the name of the option or argument it was about."""
+    option, text = "", error.format_message()
+    if isinstance(error, typer.BadParameter) and error.message:  # without a message, one is missing
+        text = error.message.removeprefix("Value error, ")
+        option = "" if error.param is None else f"{error.param.opts[0]}: "
+    text = " ".join(text.split()).rstrip(".")
+    return f"{option}{text[:1].lower()}{text[1:]}"
 
 
 def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,49 +85,46 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
         except (Misuse, typer.Exit):
             raise
         except KeyboardInterrupt as stop:
-            raise typer.Exit(told_of(stop)) from None
+            raise typer.Exit(show_stopped(stop)) from None
         except BrokenPipeError:  # the reader of our output has had enough
             sys.stderr.close()
             raise typer.Exit(1) from None
         except Exception as error:
             if (cause := _stop_behind(error)) is not None:
-                raise typer.Exit(told_of(cause)) from None
+                raise typer.Exit(show_stopped(cause)) from None
             if debug:
                 raise
-            typer.echo(f"Error: {_in_options(sentence(error), command)}", err=True)
+            typer.echo(f"Error: {error_message(error, _option_names(command))}", err=True)
             raise typer.Exit(1) from None
 
     return run
 
 
-def told_of(stop: KeyboardInterrupt) -> int:
-    """The exit code of a command that was stopped, which is told."""
+def show_stopped(stop: KeyboardInterrupt) -> int:
+    """Say that a command was stopped; the exit code of it."""
     with suppress(OSError):  # the terminal may be gone
         typer.echo("Stopped; no file was left half-written.", err=True)
     return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
 
 
-def _show_warning(command: Callable[..., None], message: Any, *_: Any, **__: Any) -> None:
-    typer.echo(f"Warning: {_in_options(' '.join(str(message).split()), command)}", err=True)
+def _show_warning(command: Callable[..., None], message: Warning | str, *_: Any, **__: Any) -> None:
+    typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
 
 
-def _in_options(text: str, command: Callable[..., None]) -> str:
-    """A message of the library, in which Python's parameters are the options of a command."""
+def _option_names(command: Callable[..., None]) -> Callable[[str], str]:
+    """What the parameters of a command are called on the command line; other names stay as they are."""
+    options = {}
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
-        told = getattr(parameter.annotation, "__metadata__", ())
-        info = next((one for one in told if isinstance(one, OptionInfo)), None)
-        if info is None:
-            continue
-        option = next(iter(info.param_decls or ()), f"--{name.replace('_', '-')}")
-        text = re.sub(rf"\b{name}='?(\w+)'?", rf"{option} \1", text)  # size=8
-        text = re.sub(rf"^{name}(?= (?:must|and|names|belongs|say))", option, text)
-        text = re.sub(rf"\b(and|give) {name}(?= say|, too)", rf"\1 {option}", text)
-        text = re.sub(rf"\({name}(?=\)| was )", f"({option}", text)
-    return re.sub(r"\((\d+(?:, \d+)*),?\)(?=[.,)])", r"\1", text)
+        for info in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(info, OptionInfo):
+                options[name] = next(iter(info.param_decls or ()), f"--{name.replace('_', '-')}")
+    return lambda name: options.get(name, name)
 
 
-def sentence(error: Exception) -> str:
-    """An error in one sentence."""
+def error_message(error: Exception | str, name_of: Callable[[str], str] = str) -> str:
+    """An error or a warning in one sentence.  name_of: what parameters are called there."""
+    if isinstance(error, NamesParameters):
+        return error.shown(name_of)
     if isinstance(error, OSError) and error.strerror:
         place = "standard output" if error.filename is None else error.filename
         return f"{place}: {error.strerror.lower()}."
@@ -149,7 +142,7 @@ def show_progress() -> Iterator[Callable[..., None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        with _lines() as progress:
+        with _progress_lines() as progress:
             yield progress
         return
     columns = (
@@ -169,7 +162,7 @@ def show_progress() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def _lines() -> Iterator[Callable[..., None]]:
+def _progress_lines() -> Iterator[Callable[..., None]]:
     """What is going on, in a line every few seconds, for logs."""
     now, over, start = ["starting"], threading.Event(), time.monotonic()
 
@@ -202,12 +195,16 @@ def show(*parts: Any) -> None:
         console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
 
 
-def answer(as_json: bool, facts: Any, *lines: Any) -> None:
-    """The result of a command: JSON for machines, or text for people."""
+def show_result(as_json: bool, facts: Any, *lines: Any) -> None:
+    """The result of a command: JSON for machines, or text for people.  facts: plain data and dataclasses."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False, default=_plain))
     else:
         show(*lines)
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def check_free(path: Path, *, force: bool | None = None) -> None:

@@ -16,20 +16,27 @@ from typing import Annotated, Any
 import typer
 
 from bagwise.cli.common import (
+    Misuse,
+    check_free,
+    error_message,
+    one_sentence_errors,
+    show_progress,
+    show_result,
+)
+from bagwise.cli.describe import describe_model
+from bagwise.cli.options import (
     Debug,
     EvenIfNotRandom,
     Force,
+    HoldOut,
+    Joined,
     Json,
-    Misuse,
+    MaxLevels,
+    Roles,
     Seed,
-    answer,
-    check_free,
-    one_sentence_errors,
-    sentence,
-    show_progress,
+    parse_roles,
+    with_tables,
 )
-from bagwise.cli.options import Joined, MaxLevels, Roles, with_tables
-from bagwise.cli.tables import description, roles_of
 from bagwise.utils.files import TemporaryFolder, new_folder, replacing
 from bagwise.utils.signals import stopped_by_signals, uninterrupted
 
@@ -47,9 +54,7 @@ Progress = Callable[..., None]
 def gather(
     joined: Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the shards.")],
-    hold_out: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of the bags to measure a model on; 0 for none.")
-    ] = 0.2,
+    hold_out: HoldOut = 0.2,
     group_rows: Annotated[
         int | None,
         typer.Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given."),
@@ -65,7 +70,7 @@ def gather(
         from bagwise import tables
 
         progress(0, None, "reading columns")
-        features = tables.features_of(data, roles=roles_of(roles), max_levels=max_levels)
+        features = tables.features_of(data, roles=parse_roles(roles), max_levels=max_levels)
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
@@ -76,7 +81,7 @@ def gather(
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
     told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks{left}. Written: {out}"
-    answer(as_json, facts, str(data.summary), told)
+    show_result(as_json, facts, str(data.summary), told)
 
 
 @one_sentence_errors
@@ -147,7 +152,7 @@ def train(
                 kept.remove()
             ranks.share(None)  # all stay until the model is written: machines that are done would close the meeting
     if about is not None:
-        answer(as_json, as_data(about), *description(about), f"Written: {out}")
+        show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
 def fit_in_processes(data: Any, processes: int, progress: Progress, *, seed: int, **options: Any) -> Any:
@@ -238,9 +243,9 @@ def _one_voice(told: Path | None, place: Path) -> Iterator[None]:
                 time.sleep(_LOST)  # where the others failed, torchrun ends this process meanwhile
             elif _rank():
                 time.sleep(_WITNESS)  # what happens to all, the leading process says
-            _tell_torchrun(sentence(error))
+            _tell_torchrun(error_message(error))
             if told is not None and not isinstance(error, LostError):
-                _write(told, {"error": sentence(error)})
+                _write(told, {"error": error_message(error)})
         raise
 
 

@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from bagwise.cli.common import Debug, Misuse, Seed, one_sentence_errors, show, show_progress
+from bagwise.cli.common import Misuse, one_sentence_errors, show, show_progress
+from bagwise.cli.options import Debug, Seed
 
 
 class Experiment(StrEnum):
@@ -54,10 +55,10 @@ def demo(
     Repeating it is safe; a folder that holds other files is left alone without --force.
     """
     with show_progress() as progress:
-        from bagwise.demo import run, text
+        from bagwise.demo import presentation, run
 
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
-    show(*text.story(result), "", text.table(result), "", *text.after(out))
+    show(*presentation.story(result), "", presentation.table(result), "", *presentation.after(out))
 
 
 @one_sentence_errors

@@ -21,6 +21,14 @@ _LAST = ("force", "as_json", "debug")  # in every command
 Joined = Callable[[Any], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined."""
 
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+EvenIfNotRandom = Annotated[
+    bool, typer.Option("--even-if-not-random", help="Show numbers all the same where bags are not random: biased ones.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
 
 class Mismatch(StrEnum):
     """What becomes of bags that do not fit."""
@@ -59,6 +67,7 @@ Roles = Annotated[
     str | None,
     typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
 ]
+HoldOut = Annotated[float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
 MaxLevels = Annotated[int, typer.Option(min=2, help="Text columns with more values are hashed.")]
 Memory = Annotated[str | None, typer.Option(help="Most memory for the tables, such as 2GB.")]
 
@@ -123,7 +132,7 @@ def _optional(events: inspect.Parameter) -> inspect.Parameter:
 
 
 @contextmanager
-def source_of(path: str) -> Iterator[str]:
+def table_source(path: str) -> Iterator[str]:
     """A path as it is, or what comes in on standard input, as a file."""
     if path != "-":
         yield path
@@ -144,14 +153,14 @@ def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
     """Events and reports as the options of a command name them."""
     if options["reports"] == "-":
         raise Misuse("only the events can come from standard input: name a file of reports.")
-    with source_of(options["events"]) as events:
+    with table_source(options["events"]) as events:
         from bagwise import tables
 
         progress(0, None, "joining events and reports")
         yield tables.join(
             events,
             options["reports"],
-            keys=names_of(options["keys"]),
+            keys=parse_names(options["keys"]),
             count=_one_or_more(options["count"]),
             proportion=_one_or_more(options["proportion"]),
             size=options["size"],
@@ -159,19 +168,28 @@ def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
             noise_scale=_number(options["noise_scale"]),
             epsilon=_number(options["epsilon"]),
             suppressed=options["suppressed"],
-            ignore=names_of(options["ignore"]) or (),
+            ignore=parse_names(options["ignore"]) or (),
             on_mismatch=options["on_mismatch"].value,
             connection=tables.connect(memory=options["memory"]),
         )
 
 
-def names_of(text: str | None) -> list[str] | None:
+def parse_names(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
+def parse_roles(text: str | None) -> dict[str, str]:
+    """Roles by column, from a=category,b=ignored."""
+    pairs = [pair.split("=", 1) for pair in parse_names(text) or ()]
+    wrong = [pair for pair in pairs if len(pair) != 2]
+    if wrong:
+        raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
+    return {name.strip(): role.strip() for name, role in pairs}
+
+
 def _one_or_more(text: str | None) -> str | list[str] | None:
-    names = names_of(text)
+    names = parse_names(text)
     return names[0] if names is not None and len(names) == 1 else names
 
 

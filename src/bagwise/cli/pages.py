@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import (
-    Debug,
-    EvenIfNotRandom,
-    Force,
-    Json,
-    Misuse,
-    answer,
-    check_free,
-    one_sentence_errors,
-    show_progress,
-)
-from bagwise.cli.options import Joined, with_tables
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
+from bagwise.cli.options import Debug, EvenIfNotRandom, Force, Joined, Json, with_tables
 
 if TYPE_CHECKING:
     from bagwise.pages import Page
@@ -78,7 +68,7 @@ def page(
         "file": str(out),
         "bytes": out.stat().st_size,
     }
-    answer(as_json, facts, made.headline, *(f"  {remark}" for remark in made.remarks), f"Written: {out}")
+    show_result(as_json, facts, made.headline, *(f"  {remark}" for remark in made.remarks), f"Written: {out}")
 
 
 def _page(folders: list[Path], data: Any, command: str, even_if_not_random: bool) -> Page:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Debug, Json, Misuse, Seed, answer, check_free, one_sentence_errors, show_progress
-from bagwise.cli.options import SOURCE, names_of, source_of
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
+from bagwise.cli.options import SOURCE, Debug, Json, Seed, parse_names, table_source
 from bagwise.cli.tables import Model
+from bagwise.utils.parameters import ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,16 +59,16 @@ def plan(
     if figure.suffix.lower() not in _PICTURES:
         raise Misuse(f"--figure {figure} has an unknown ending: name a file {', '.join(_PICTURES)}.")
     check_free(figure, force=True)
-    with show_progress() as progress, source_of(pilot or "") as source:
+    with show_progress() as progress, table_source(pilot or "") as source:
         from bagwise import planning
         from bagwise.planning.figure import plan_figure
-        from bagwise.planning.question import parse_epsilons, sentences
+        from bagwise.planning.question import sentences
         from bagwise.utils.files import replacing
 
         question = planning.Question(
             rows=rows,
-            sizes=_sizes(bag_size),
-            epsilons=parse_epsilons(names_of(epsilon) or []),
+            sizes=_parse_sizes(bag_size),
+            epsilons=_parse_epsilons(epsilon),
             regret=regret,
             hypotheses=hypotheses,
             error=error,
@@ -94,12 +96,12 @@ def plan(
     if measured is not None:
         lines += ["Measured in the pilot, with intervals for the next run (90%):", _measured(measured), ""]
     facts: dict[str, Any] = {"curves": _records(found), "pilot": None if measured is None else _records(measured)}
-    answer(as_json, facts | {"figure": str(figure)}, *lines, f"Written: {figure}")
+    show_result(as_json, facts | {"figure": str(figure)}, *lines, f"Written: {figure}")
 
 
-def _sizes(text: str | None) -> tuple[int, ...]:
+def _parse_sizes(text: str | None) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(one) for one in names_of(text) or [])
+        sizes = tuple(int(one) for one in parse_names(text) or [])
     except ValueError:
         raise Misuse(f"--bag-size must be whole numbers, as in 64 or 16,64,256, got {text}.") from None
     if sizes and min(sizes) < 1:
@@ -107,12 +109,18 @@ def _sizes(text: str | None) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
+def _parse_epsilons(text: str) -> tuple[float | None, ...]:
+    try:
+        found = [None if one.lower() in ("none", "inf") else float(one) for one in parse_names(text) or []]
+    except ValueError:
+        raise ParameterError("epsilon", f"must be numbers or none, as in 0.5,1,none, got {text}.") from None
+    return tuple(dict.fromkeys(found))
+
+
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Lines as JSON: null for what is missing or infinite."""
-    import math
-
     return [
-        {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in line.items()}
+        {name: None if isinstance(v, float) and not isfinite(v) else v for name, v in line.items()}
         for line in frame.to_dict("records")
     ]
 
@@ -121,7 +129,7 @@ def _table(found: pd.DataFrame) -> str:
     shown = found.assign(epsilon=[f"{e:g}" if e == e else "none" for e in found["epsilon"]])  # missing: no noise
     for name in shown.columns.drop("epsilon"):
         shown[name] = [_digits(value) for value in shown[name]]
-    return shown.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False)
+    return str(shown.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False))
 
 
 def _digits(value: float) -> str:
@@ -131,12 +139,9 @@ def _digits(value: float) -> str:
 
 
 def _measured(measured: pd.DataFrame) -> str:
-    shown = measured.assign(
-        accuracy=[f"{a:.4f} [{b:.4f}, {c:.4f}]" for a, b, c in _triples(measured, "accuracy")],
-        brier=[f"{a:.4f} [{b:.4f}, {c:.4f}]" for a, b, c in _triples(measured, "brier")],
-    )
-    return shown[["epsilon", "k", "bags", "accuracy", "brier"]].to_string(index=False, na_rep="none")
+    def intervals(name: str) -> list[str]:
+        triples = measured[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+        return [f"{value:.4f} [{low:.4f}, {high:.4f}]" for value, low, high in triples]
 
-
-def _triples(frame: pd.DataFrame, name: str) -> Any:
-    return frame[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+    shown = measured.assign(accuracy=intervals("accuracy"), brier=intervals("brier"))
+    return str(shown[["epsilon", "k", "bags", "accuracy", "brier"]].to_string(index=False, na_rep="none"))

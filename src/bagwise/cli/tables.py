@@ -6,23 +6,38 @@ import sys
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bagwise.cli.common import (
-    Debug,
-    EvenIfNotRandom,
-    Force,
-    Json,
     Misuse,
-    Seed,
-    answer,
     check_free,
     one_sentence_errors,
     show_progress,
+    show_result,
 )
-from bagwise.cli.options import SOURCE, Joined, MaxLevels, Memory, Roles, names_of, source_of, with_tables
+from bagwise.cli.describe import describe_evaluation, describe_model
+from bagwise.cli.options import (
+    SOURCE,
+    Debug,
+    EvenIfNotRandom,
+    Force,
+    HoldOut,
+    Joined,
+    Json,
+    MaxLevels,
+    Memory,
+    Roles,
+    Seed,
+    parse_names,
+    parse_roles,
+    table_source,
+    with_tables,
+)
+
+if TYPE_CHECKING:
+    from bagwise.tables import TableModel
 
 
 class Engine(StrEnum):
@@ -84,7 +99,7 @@ def bag(
             "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
             "may tell the labels that noise is to protect; leave it out."
         )
-    with show_progress() as progress, source_of(table) as source:
+    with show_progress() as progress, table_source(table) as source:
         from bagwise import tables
 
         for name in (tables.publish.EVENTS, tables.publish.REPORTS):
@@ -95,17 +110,17 @@ def bag(
             out,
             label=label,
             size=size,
-            by=names_of(by) or (),
+            by=parse_names(by) or (),
             min_size=min_size,
             positive=positive,
-            classes=names_of(classes),
+            classes=parse_names(classes),
             epsilon=epsilon,
             delta=delta,
             threshold=threshold,
             random_state=seed,
             connection=tables.connect(memory=memory, ordered=True),
         )
-    answer(as_json, _facts(held), str(held), f"Written: {held.events}, {held.reports}")
+    show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
 @one_sentence_errors
@@ -122,12 +137,12 @@ def diagnose(
         progress(1, 2, "looking at the bags")
         found = tables.diagnose(data)
     facts = {
-        "tables": _facts(data.summary),
+        "tables": data.summary,
         "verdict": found.verdict,
         "advice": found.advice,
-        "leaks": _facts(found.leaks),
+        "leaks": found.leaks,
     }
-    answer(as_json, facts, str(data.summary), "", str(found))
+    show_result(as_json, facts, str(data.summary), "", str(found))
 
 
 @one_sentence_errors
@@ -139,9 +154,7 @@ def fit(
         Model,
         typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
     ] = Model.auto,
-    hold_out: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")
-    ] = 0.2,
+    hold_out: HoldOut = 0.2,
     refit: Annotated[
         bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
@@ -179,7 +192,7 @@ def fit(
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        columns: dict[str, Any] = {"roles": roles_of(roles), "max_levels": max_levels}
+        columns: dict[str, Any] = {"roles": parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
 
         def learn(bags: Any) -> Any:
@@ -200,7 +213,7 @@ def fit(
         fitted_to = data if refit or held_out is None else train
         about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
         saving.save(fitted, out, about=as_data(about), force=force)
-    answer(as_json, as_data(about), *description(about), f"Written: {out}")
+    show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -233,8 +246,8 @@ def evaluate(
                 "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
                 "fit it with --even-if-not-random."
             )
-        stored = about.shown(even_if_not_random=even_if_not_random).evaluation
-        answer(as_json, as_data(stored), *_measured(stored, "held-out "))
+        shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
+        show_result(as_json, as_data(shown), *describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
@@ -248,7 +261,7 @@ def evaluate(
             )
         progress(1, 2, "scoring rows")
         measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-    answer(as_json, as_data(measured.evaluation), *_measured(measured.evaluation))
+    show_result(as_json, as_data(measured.evaluation), *describe_evaluation(measured.evaluation))
 
 
 @one_sentence_errors
@@ -267,7 +280,7 @@ def predict(
         check_free(Path(out), force=force)
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
-    with show_progress() as progress, source_of(table) as source:
+    with show_progress() as progress, table_source(table) as source:
         from bagwise import tables
 
         fitted = _load(folder)
@@ -276,12 +289,12 @@ def predict(
             fitted,
             source,
             target,
-            keep=names_of(keep),
+            keep=parse_names(keep),
             connection=tables.connect(memory=memory, ordered=True),
             progress=progress,
         )
     if out != "-":
-        answer(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+        show_result(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
 
 
 @one_sentence_errors
@@ -293,24 +306,12 @@ def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) ->
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
-    lines = [f"a {found.kind}, saved from Python"] if about is None else description(about.shown())
+    lines = [f"a {found.kind}, saved from Python"] if about is None else describe_model(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    answer(as_json, facts, *lines, f"Made with {made}.")
+    show_result(as_json, facts, *lines, f"Made with {made}.")
 
 
-# -- arguments ----------------------------------------------------------------------------------------------------
-
-
-def roles_of(text: str | None) -> dict[str, str]:
-    """Roles by column, from a=category,b=ignored."""
-    pairs = [pair.split("=", 1) for pair in names_of(text) or ()]
-    wrong = [pair for pair in pairs if len(pair) != 2]
-    if wrong:
-        raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
-    return {name.strip(): role.strip() for name, role in pairs}
-
-
-def _load(folder: Path) -> Any:
+def _load(folder: Path) -> TableModel:
     from bagwise import saving
     from bagwise.tables import TableModel
 
@@ -318,53 +319,3 @@ def _load(folder: Path) -> Any:
     if not isinstance(model, TableModel):
         raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
     return model
-
-
-# -- answers ------------------------------------------------------------------------------------------------------
-
-
-def _facts(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON."""
-    import json
-    from dataclasses import asdict
-
-    return json.loads(json.dumps(asdict(value), default=str))
-
-
-def description(about: Any) -> list[str]:
-    """A model in words."""
-    used = [column for column in about.columns if column.role != "ignored"]
-    ignored = [column for column in about.columns if column.role == "ignored"]
-    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
-    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
-    if ignored:
-        lines.append(
-            "Ignored: " + ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored) + "."
-        )
-    if about.trials:
-        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
-        for trial in about.trials:
-            risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
-            lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
-    if about.evaluation is not None:
-        lines += ["", *_measured(about.evaluation, "held-out ")]
-        if about.refitted:
-            lines.append("  Measured before the last fit, which took these bags in.")
-    lines += ["", "Mean change of a prediction when a column is shuffled:"]
-    lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
-    return [*lines, ""]
-
-
-def _measured(found: Any, which: str = "") -> list[str]:
-    lines = [
-        f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels, {found.level:.0%} "
-        "intervals:"
-    ]
-    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        value = getattr(found, name)
-        if value is not None or found.withheld:
-            lines.append(f"  {label:<10}{value or '–'}")
-    if found.doubt is not None:
-        way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
-        lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")
-    return lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -145,19 +146,30 @@ class Encoding:
         """Learn from training rows; with `max_levels`, the most frequent levels of a category get columns."""
         levels = tuple(_frequent(X[:, i], max_levels) if i in set(categorical) else None for i in range(X.shape[1]))
         known = ~np.isnan(X)
-        low = np.min(X, axis=0, initial=np.inf, where=known)
-        high = np.max(X, axis=0, initial=-np.inf, where=known)
+        # In double precision whatever X is: rows in shards, of which only these figures are known, become the same.
+        low = np.min(X, axis=0, initial=np.inf, where=known).astype(float)
+        high = np.max(X, axis=0, initial=-np.inf, where=known).astype(float)
         low = np.where(known.any(axis=0), low, 0.0)
         span = np.where(high > low, high - low, 1.0)
         numbers = np.array([values is None for values in levels], dtype=bool)
         mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
         return cls(low, span, (mean - low) / span, ~known.all(axis=0) & numbers, levels)
 
+    @property
+    def width(self) -> int:
+        """Columns of what comes out."""
+        return int(self._first[-1])
+
+    @cached_property
+    def _first(self) -> NDArray[np.int64]:
+        """The columns that each column of codes begins at, and how many there are."""
+        width = [1 + self.missing[i] if values is None else len(values) for i, values in enumerate(self.levels)]
+        return np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
+
     def __call__(self, X: Floats) -> NDArray[np.float32]:
         """(n, columns) finite numbers."""
-        width = [1 + self.missing[i] if values is None else len(values) for i, values in enumerate(self.levels)]
-        first = np.concatenate([[0], np.cumsum(width)])
-        encoded = np.empty((len(X), int(first[-1])), dtype=np.float32)
+        first = self._first
+        encoded = np.empty((len(X), self.width), dtype=np.float32)
         numbers = [i for i, values in enumerate(self.levels) if values is None]
         for start in range(0, len(X), _PIECE):  # numbers in pieces: a whole copy of X would cost as much again
             rows = slice(start, start + _PIECE)

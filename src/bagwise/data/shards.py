@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.utils.typing import Floats, Integers
+from bagwise.data.rows import InMemory, read_sample, row_starts, subset
+from bagwise.utils.typing import Floats
 
 FORMAT = 1
 INDEX, REPORTS = "shards.json", "bags.parquet"
@@ -60,9 +61,10 @@ class File:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Bags on disk. ``len()`` is the number of blocks.
+    """Bags on disk, as `BagRows`.
 
-    size, proportion, noise_variance: of the bags, as in `Bags`.
+    size, proportion, noise_variance: of the bags, as in `Bags`.  codes_to_numbers: how the model reads rows; None for
+    as they are.
 
     >>> import tempfile
     >>> from bagwise.tables import join
@@ -85,6 +87,7 @@ class Shards:
     size: NDArray[np.int64]
     proportion: Floats
     noise_variance: Floats | None
+    codes_to_numbers: Encoding | None = None
 
     @classmethod
     def open(cls, folder: str | Path) -> Shards:
@@ -107,19 +110,21 @@ class Shards:
 
     @property
     def categorical(self) -> list[int]:
-        """Numbers of the columns that are categories."""
+        """Numbers of the columns that the model reads as categories."""
+        if self.codes_to_numbers is not None:
+            return []
         return [number for number, column in enumerate(self.columns) if column.levels is not None]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows, and the numbers in each as the model reads it."""
+        encoding = self.codes_to_numbers
+        return self.n_rows, len(self.columns) if encoding is None else encoding.width
 
     @property
     def n_rows(self) -> int:
         """Rows in all."""
         return int(self.size.sum())
-
-    @property
-    def prior(self) -> float | Floats:
-        """The mean label over all rows, p; one number, or one per class."""
-        p = np.average(self.proportion, axis=0, weights=self.size)
-        return p if p.ndim else float(p)
 
     @property
     def fingerprint(self) -> str:
@@ -129,13 +134,8 @@ class Shards:
             found.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
         return found.hexdigest()
 
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of each block."""
-        return np.add.reduceat(self.size, self.ends[:-1])
-
     def __len__(self) -> int:
-        return len(self.ends) - 1
+        return len(self.starts) - 1
 
     def block(self, number: int) -> Floats:
         """(rows, columns) numbers and codes of one block, bag after bag; NaN for what is missing."""
@@ -150,14 +150,18 @@ class Shards:
             matrix[:, place] = values if column.levels is None else np.where(values < 0, np.nan, values)
         return matrix
 
-    def take(self, numbers: Integers) -> Bags:
-        """Some bags, as those of a table of their rows."""
-        return self._bags(numbers)
+    def encode(self, rows: Floats) -> Floats:
+        """Stored rows as the model reads them."""
+        return rows if self.codes_to_numbers is None else self.codes_to_numbers(rows)
+
+    def sample(self, rows: int | None = None) -> InMemory:
+        """The first bags, in memory: a random sample of the bags."""
+        return read_sample(self, rows)
 
     @property
     def bags(self) -> Bags:
         """All bags, as those of a table of all rows in the order of blocks; 8 or 12 bytes per row."""
-        return self._bags(np.arange(len(self.size)), coded=True)
+        return subset(self, np.arange(len(self.size)), coded=True)
 
     def encoding(self) -> Encoding:
         """The encoding of the columns: that of all rows (see `features.Encoding`)."""
@@ -168,28 +172,19 @@ class Shards:
         levels = tuple(None if each.levels is None else np.array(each.levels, dtype=float) for each in self.columns)
         return Encoding(low, span, (mean - low) / span, missing, levels)
 
-    def sample(self, rows: int) -> tuple[Floats, Bags]:
-        """The first bags, of about `rows` rows but four bags or more, in memory: a random sample of the bags."""
-        ends = np.cumsum(self.size)
-        n_bags = min(max(int(np.searchsorted(ends, rows, side="right")), 4), len(ends))
-        n_blocks = int(np.searchsorted(self.ends, n_bags))
-        X = np.concatenate([self.block(number) for number in range(n_blocks)])
-        return X[: ends[n_bags - 1]], self._bags(np.arange(n_bags), coded=True)
-
-    def _bags(self, chosen: Integers, *, coded: bool = False) -> Bags:
-        """Some bags, as those of a table of their rows.  coded: with the number of each row's bag."""
-        offsets = np.concatenate([[0], np.cumsum(self.size[chosen])]).astype(np.int64)
-        n_rows = int(offsets[-1])
-        small: Any = np.int32 if n_rows < 2**31 else np.int64
-        codes = np.repeat(np.arange(len(chosen), dtype=small), self.size[chosen]) if coded else None
-        noise = None if self.noise_variance is None else self.noise_variance[chosen]
-        order = np.arange(n_rows, dtype=small)
-        return Bags._build(chosen, order, offsets, self.proportion[chosen], noise, n_rows, codes)
+    def encoded(self, encoding: Encoding) -> Shards:
+        """The same bags for a model that reads numbers; rows are encoded as they are read."""
+        return replace(self, codes_to_numbers=encoding)
 
     @cached_property
-    def ends(self) -> NDArray[np.int64]:
+    def starts(self) -> NDArray[np.int64]:
         """The bag that each block begins with, and the number of bags."""
         return np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Rows of each block."""
+        return np.diff(row_starts(self))
 
     @cached_property
     def _places(self) -> list[tuple[str, int]]:

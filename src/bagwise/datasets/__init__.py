@@ -5,12 +5,11 @@ from their official source once and kept in a cache (see `bagwise.datasets.files
 `show_downloads`.
 """
 
+from bagwise.datasets.files import show_downloads
 from bagwise.datasets.images import cifar10, mnist
-from bagwise.datasets.physics import higgs
-from bagwise.datasets.progress import show_downloads
 from bagwise.datasets.split import Split, encode
 from bagwise.datasets.synthetic import AdLog, synthetic
-from bagwise.datasets.tabular import adult, criteo, digits
+from bagwise.datasets.tabular import adult, criteo, digits, higgs
 
 __all__ = [
     "AdLog",

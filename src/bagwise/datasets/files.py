@@ -1,19 +1,105 @@
-"""Where the files of data sets come from.
+"""Where the files of data sets come from: a folder of the user's, or a download that is checked and kept.
 
 If the environment variable `BAGWISE_DATA` names a folder, files are read from it and nothing is downloaded. Otherwise
 they come from the official source and are kept in a cache: the folder `BAGWISE_CACHE`, or the system's own for caches.
 Both hold a file at the same place, such as adult/adult.data. Every file with an official checksum is held to it: once
-per process where it lies, and before a download enters the cache.
+per process where it lies, and before a download enters the cache. Downloads end as whole, checked files or leave
+nothing behind.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import logging
 import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from bagwise.datasets.download import checksum_of, download, download_members
-from bagwise.datasets.sources import FILES
+from bagwise.utils.files import replacing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+_CHUNK = 2**18  # bytes; pooch's own 1,024 are slow for large files, since each is counted and flushed
+_BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
+_CONSOLE: ContextVar[Console | None] = ContextVar("bagwise_downloads", default=None)
+
+# -- the files as their publishers give them out ------------------------------------------------------------------
+# Checksums are those the publishers name, or where they name none, those of the files they give out. Nobody vouches for
+# the archive around HIGGS.csv.gz, so that its member's checksum alone decides.
+
+
+@dataclass(frozen=True)
+class Archive:
+    """url: where it is published.  checksum: None where those of its members have to do."""
+
+    url: str
+    checksum: str | None
+
+
+@dataclass(frozen=True)
+class Official:
+    """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it as `member`."""
+
+    checksum: str
+    source: str | Archive
+    member: str = ""
+
+
+_ADULT = Archive(
+    "https://archive.ics.uci.edu/static/public/2/adult.zip",
+    "sha256:7537312dd56c2b98035880805ce99e68183a30ee468aa5329d6df0fbb3cc21bb",
+)
+_HIGGS = Archive("https://archive.ics.uci.edu/static/public/280/higgs.zip", None)
+_CIFAR10 = Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530")
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # its first home no longer gives it out
+
+
+def _mnist(name: str, checksum: str) -> dict[str, Official]:
+    return {f"mnist/{name}": Official(checksum, f"{_MNIST}/{name}")}
+
+
+def _cifar10(name: str, checksum: str) -> dict[str, Official]:
+    return {f"cifar10/{name}": Official(checksum, _CIFAR10, f"cifar-10-batches-bin/{name}")}
+
+
+FILES: dict[str, Official] = {
+    "adult/adult.data": Official(
+        "sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT, "adult.data"
+    ),
+    "adult/adult.test": Official(
+        "sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT, "adult.test"
+    ),
+    "higgs/HIGGS.csv.gz": Official(
+        "sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS, "HIGGS.csv.gz"
+    ),
+    **_mnist("train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    **_mnist("train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
+    **_mnist("t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
+    **_mnist("t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
+    **_cifar10("data_batch_1.bin", "md5:5dd7e06a14cb22eb9f671a540d1b7c25"),
+    **_cifar10("data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
+    **_cifar10("data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
+    **_cifar10("data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
+    **_cifar10("data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
+    **_cifar10("test_batch.bin", "md5:803d5f7f4d78ea53de84dbe85f74fb6d"),
+}
+"""Files by their place in the cache and in the folder `BAGWISE_DATA`."""
+
+
+# -- finding them -------------------------------------------------------------------------------------------------
 
 
 def file(name: str) -> Path:
@@ -84,3 +170,154 @@ def _sound(path: Path, checksum: str) -> bool:
 @lru_cache(maxsize=256)
 def _checksum_of(path: Path, kind: str, size: int, changed: int) -> str:
     return checksum_of(path, kind)
+
+
+# -- downloads ----------------------------------------------------------------------------------------------------
+# One that fails raises ConnectionError, one whose checksum is wrong ValueError; the messages have no full stop, since
+# `file` adds what to do.
+
+
+def download(url: str, path: Path, checksum: str | None) -> None:
+    """Put what is published at `url` to `path`, if it has the checksum."""
+    import pooch
+    from requests.exceptions import HTTPError, RequestException
+
+    with _quiet(pooch.get_logger()), _download_bar(url.rpartition("/")[2]) as bar:
+        downloader = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=_CHUNK)
+        try:
+            pooch.retrieve(url, checksum, fname=path.name, path=path.parent, downloader=downloader)
+        except RequestException as error:
+            answer = error.response if isinstance(error, HTTPError) else None
+            reason = type(error).__name__ if answer is None else f"HTTP status {answer.status_code}"
+            raise ConnectionError(f"{url} could not be downloaded ({reason})") from error
+        except ValueError as error:
+            raise _damaged(url, f"it does not have {checksum}") from error
+
+
+def download_members(archive: Archive, wanted: Mapping[str, tuple[Path, str]]) -> None:
+    """Put members of an archive to their places, all of them or none; the archive itself is not kept.
+
+    wanted: place and checksum of each member.
+    """
+    places, checksums = zip(*wanted.values(), strict=True)
+    with replacing(*places) as temporary, tempfile.TemporaryDirectory(dir=places[0].parent) as folder:
+        packed = Path(folder) / archive.url.rpartition("/")[2]
+        download(archive.url, packed, archive.checksum)
+        targets = dict(zip(wanted, temporary, strict=True))
+        try:
+            for name, stream in _members(packed):
+                if name in targets:
+                    with targets[name].open("wb") as out:
+                        shutil.copyfileobj(stream, out, _CHUNK)
+        except _BROKEN as error:
+            raise _damaged(archive.url, "it cannot be unpacked") from error
+        for (name, target), checksum in zip(targets.items(), checksums, strict=True):
+            if not target.is_file() or checksum_of(target, checksum.partition(":")[0]) != checksum:
+                raise _damaged(archive.url, f"{name} in it does not have {checksum}")
+
+
+def checksum_of(path: Path, kind: str) -> str:
+    """The file's checksum as `kind:…`; kind is md5 or sha256."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False))
+    return f"{kind}:{digest.hexdigest()}"
+
+
+def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Names and contents of the files in an archive, in its order: a tar file is read once, from front to back."""
+    if zipfile.is_zipfile(packed):
+        with zipfile.ZipFile(packed) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as stream:
+                    yield name, stream
+        return
+    with tarfile.open(packed) as tape:
+        for member in tape:
+            content = tape.extractfile(member)
+            if content is not None:
+                yield member.name, content
+
+
+def _damaged(url: str, reason: str) -> ValueError:
+    return ValueError(f"what came from {url} is damaged or not the official file ({reason}) and was thrown away")
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Pooch reports every download on standard error; a library keeps silent."""
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+# -- their progress -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def show_downloads(console: Console | None = None) -> Iterator[None]:
+    """Inside this block downloads draw a progress bar; elsewhere they are silent.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to draw; standard error if not given. One that is no terminal gets no bar.
+
+    Examples
+    --------
+    >>> from bagwise import datasets
+    >>> with datasets.show_downloads():
+    ...     split = datasets.digits()  # comes with scikit-learn: nothing to download, nothing to draw
+    """
+    from rich.console import Console
+
+    token = _CONSOLE.set(Console(stderr=True) if console is None else console)
+    try:
+        yield
+    finally:
+        _CONSOLE.reset(token)
+
+
+@contextmanager
+def _download_bar(text: str) -> Iterator[DownloadBar | None]:
+    """The bar of one download, None where nobody asked for it; however the download ends, the bar goes."""
+    console = _CONSOLE.get()
+    if console is None or not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    text_column = TextColumn("{task.description}", markup=False)
+    columns = text_column, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield DownloadBar(progress, text)
+
+
+class DownloadBar:
+    """One download in a Rich progress display, driven by pooch: it sets `total`, then updates, resets and closes."""
+
+    def __init__(self, progress: Progress, text: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(text, total=None)
+
+    @property
+    def total(self) -> int:
+        """Bytes to come, 0 where the server does not say."""
+        return int(self._progress.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._progress.update(self._task, total=size or None)
+
+    def update(self, size: int) -> None:
+        """Count `size` more bytes."""
+        self._progress.advance(self._task, size)
+
+    def reset(self) -> None:
+        """Count from 0 again."""
+        self._progress.update(self._task, completed=0)
+
+    def close(self) -> None:
+        """Nothing: the display closes when the download leaves `_download_bar`, which errors do too."""

@@ -23,8 +23,16 @@ def mnist(*, rows: int | None = None, scaled: bool = True) -> Split:
 
     The images have the shape (n, 1, 28, 28).
 
-    rows: the first so many training images; None for all.
-    scaled: to [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+    Parameters
+    ----------
+    rows : int, optional
+        The first so many training images; all if not given.
+    scaled : bool
+        To [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+
+    Returns
+    -------
+    Split
     """
     check_rows(rows, _MNIST_ROWS)
 
@@ -43,8 +51,16 @@ def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
     The images have the shape (n, 3, 32, 32). They come in five files of 10,000, of which only those are needed that
     hold the first `rows` images.
 
-    rows: the first so many training images; None for all.
-    scaled: to [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+    Parameters
+    ----------
+    rows : int, optional
+        The first so many training images; all if not given.
+    scaled : bool
+        To [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+
+    Returns
+    -------
+    Split
     """
     n = check_rows(rows, _BATCHES * _BATCH)
     names = [f"cifar10/data_batch_{number}.bin" for number in range(1, math.ceil(n / _BATCH) + 1)]

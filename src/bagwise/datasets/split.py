@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bagwise.data.features import Encoding, FeatureCodes
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, whole
 from bagwise.utils.typing import Integers
 
 
@@ -15,7 +14,12 @@ from bagwise.utils.typing import Integers
 class Split:
     """Rows to learn from and rows to measure on. Labels are individual: bags are made from them, see `aggregate`.
 
-    X, X_test: tables or matrices.  y, y_test: (n,) labels 0 and 1.
+    Attributes
+    ----------
+    X, X_test : table or array
+        Features.
+    y, y_test : (n,) array
+        Labels 0 and 1.
     """
 
     X: Any
@@ -30,19 +34,32 @@ def check_rows(rows: int | None, most: int) -> int:
     >>> check_rows(None, 60_000), check_rows(100, 60_000)
     (60000, 100)
     """
-    if rows is None:
-        return most
-    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)):
-        raise ValueError(f"rows must be a whole number, or None for all training rows, got {rows!r}.")
-    if not 1 <= rows <= most:
-        raise ValueError(f"rows must lie between 1 and {most}, the number of training rows, got {rows}.")
-    return int(rows)
+    some = Constraint(
+        f"a whole number from 1 to {most}, the number of training rows",
+        lambda value: not isinstance(value, bool) and whole(1).holds(value) and value <= most,
+    )
+    check_parameters({"rows": rows}, {"rows": some | NONE})
+    return most if rows is None else int(rows)
 
 
 def encode(split: Split, *, max_levels: int | None = None) -> Split:
-    """The tables as float32 matrices, by what the training table shows (see `features.Encoding`).
+    """The tables as float32 matrices: numbers scaled to [0, 1], a column per level of a category.
 
-    >>> import pandas as pd
+    Parameters
+    ----------
+    split : Split
+        Of tables. Ranges and levels are those of the training rows.
+    max_levels : int, optional
+        Levels of a category that get a column, the most frequent ones; all if not given.
+
+    Returns
+    -------
+    Split
+        Of matrices.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, 60.0], "job": ["cook", "pilot"]})
     >>> other = pd.DataFrame({"age": [40.0, np.nan], "job": ["judge", "cook"]})
     >>> encode(Split(table, np.array([0, 1]), other, np.array([1, 0]))).X_test

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from bagwise.utils.parameters import check_whole
 from bagwise.utils.rng import RandomState, generator
 
 _NAMES = {
@@ -36,9 +37,14 @@ _SPREAD = {"campaign": 0.9, "vertical": 0.7, "placement": 0.6, "device": 0.3, "b
 class AdLog:
     """Impressions, their labels, and the probabilities the labels were drawn with.
 
-    events: one row per impression, features only.
-    y: (n,) 1 where the impression converted.
-    probability: (n,) the true P(y = 1 | features).
+    Attributes
+    ----------
+    events : pandas.DataFrame
+        One row per impression, features only.
+    y : (n,) array
+        1 where the impression converted.
+    probability : (n,) array
+        The true P(y = 1 | features).
     """
 
     events: pd.DataFrame
@@ -52,6 +58,8 @@ class AdLog:
     def best_accuracy(self) -> float:
         """Expected accuracy of the best possible rule, which knows the probabilities; nothing does better.
 
+        Examples
+        --------
         >>> log = synthetic(1000, random_state=0)
         >>> bool(log.best_accuracy > 1 - log.probability.mean())
         True
@@ -64,14 +72,26 @@ def synthetic(n: int = 200_000, *, random_state: RandomState = None) -> AdLog:
 
     Of the impressions 23.5% convert; the constant guess is right on 76.5% of them, the best possible rule on 84%.
 
+    Parameters
+    ----------
+    n : int
+        Number of impressions.
+    random_state : int, Generator, RandomState or None
+        Seed of the draw.
+
+    Returns
+    -------
+    AdLog
+
+    Examples
+    --------
     >>> log = synthetic(1000, random_state=0)
     >>> log.events.shape, log.y.dtype
     ((1000, 11), dtype('int8'))
     >>> sorted(log.events.select_dtypes("number"))
     ['account_days', 'bid', 'hour', 'past_clicks', 'session_depth']
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n must be a whole number of rows, at least 1, got {n!r}.")
+    check_whole(n, "n", least=1)
     rng = generator(random_state)
     events = _impressions(int(n), rng)
     probability = expit(_score(events))
@@ -111,7 +131,7 @@ def _score(events: pd.DataFrame) -> NDArray[np.float64]:
     age = np.log1p(events["account_days"].to_numpy()) - 5.0
     evening = np.cos(2 * np.pi * (events["hour"].to_numpy() - 20) / 24)
 
-    score = _INTERCEPT + 0.95 * loyalty + 0.30 * age + 0.45 * evening + 0.8 * (bid - 0.9)
+    score: NDArray[np.float64] = _INTERCEPT + 0.95 * loyalty + 0.30 * age + 0.45 * evening + 0.8 * (bid - 0.9)
     score += 0.9 * np.tanh((depth - 3) / 2) - 0.10 * np.maximum(depth - 8, 0)  # interest, then fatigue
     for feature, spread in _SPREAD.items():
         score += _effects(world, len(_LEVELS[feature]), spread)[code[feature]]
@@ -124,4 +144,5 @@ def _score(events: pd.DataFrame) -> NDArray[np.float64]:
 
 def _effects(world: np.random.Generator, levels: int, spread: float) -> NDArray[np.float64]:
     """Normal quantiles in random order: the same spread of effects whatever the draw."""
-    return spread * ndtri((world.permutation(levels) + 0.5) / levels)
+    quantiles: NDArray[np.float64] = ndtri((world.permutation(levels) + 0.5) / levels)
+    return spread * quantiles

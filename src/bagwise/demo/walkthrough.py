@@ -24,9 +24,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from bagwise.bags import aggregate, random_bags
 from bagwise.datasets import synthetic
 from bagwise.diagnostics import diagnose
-from bagwise.evaluation import Estimate, evaluate
+from bagwise.estimates import Estimate
+from bagwise.evaluation import evaluate
 from bagwise.linear import BagRidgeClassifier
 from bagwise.utils.files import replacing
+from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError
 from bagwise.utils.rng import RandomState, generator
 
 if TYPE_CHECKING:
@@ -37,15 +39,22 @@ FILES = ("events.parquet", "reports.parquet", "demo.png")
 RIDGE, NAIVE, CONSTANT, CEILING = "ridge on bags", "bag mean as label", "constant guess", "individual labels"
 
 Progress = Callable[[int, int, str], None]
-"""Called as ``progress(steps done, steps in all, what comes now)``."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a method at a bag size, None where the size does not matter.
+    """One line of the table: a method at a bag size.
 
-    accuracy, brier: the truth, from the individual labels of held-out impressions.
-    estimated_accuracy, estimated_brier: the same from held-out bags alone; None for individual labels.
+    Attributes
+    ----------
+    size : int or None
+        Rows of a bag; None where that does not matter.
+    method : str
+        Its name.
+    accuracy, brier : float
+        The truth, from the individual labels of held-out impressions.
+    estimated_accuracy, estimated_brier : Estimate or None
+        The same from held-out bags alone; None for individual labels.
     """
 
     size: int | None
@@ -60,8 +69,18 @@ class Row:
 class DemoResult:
     """What the demo found.
 
-    rows: the table.  size: the bag size of the story and of the tables written.  bags: their number.
-    impressions, prior, best_accuracy: of the log.  verdict: are the bags random?  files: what was written.
+    Attributes
+    ----------
+    rows : tuple of Row
+        The table.
+    size, bags : int
+        The bag size of the story and of the tables written, and the number of those bags.
+    impressions, prior, best_accuracy : int, float, float
+        Of the log.
+    verdict : str
+        Are the bags random?
+    files : tuple of Path
+        What was written.
     """
 
     rows: tuple[Row, ...]
@@ -89,9 +108,27 @@ def run(
 ) -> DemoResult:
     """Tell the story on a log of `rows` impressions; write events, reports and a figure into `folder`.
 
-    The middle one of `sizes` is the size of the story. The files appear together, at the end. A folder that holds
-    other things and was not made by the demo is refused, unless `force`.
+    Parameters
+    ----------
+    folder : path
+        Where to; the files appear together, at the end.
+    rows : int
+        Impressions of the log.
+    sizes : sequence of int
+        Bag sizes; the middle one is that of the story.
+    random_state : int, Generator, RandomState or None
+        Seed.
+    force : bool
+        Write into a folder that holds other things and was not made by the demo.
+    progress : callable, optional
+        Called with steps done, steps in all and what comes now.
 
+    Returns
+    -------
+    DemoResult
+
+    Examples
+    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     result = run(folder, rows=4000, sizes=(4, 16))
@@ -106,7 +143,7 @@ def run(
 
 
 def _run(folder: Path, rows: int, sizes: list[int], random_state: RandomState, progress: Progress | None) -> DemoResult:
-    from bagwise.demo.figure import figure
+    from bagwise.demo.presentation import figure
 
     rng, tell = generator(random_state), progress or (lambda done, total, text: None)
     steps, main = len(sizes) + 3, sizes[len(sizes) // 2]
@@ -142,16 +179,18 @@ def _run(folder: Path, rows: int, sizes: list[int], random_state: RandomState, p
     return result
 
 
+class FolderInUseError(NamesParameters, FileExistsError):
+    """A folder that holds what is not the demo's."""
+
+
 def check_folder(folder: Path, *, force: bool = False) -> None:
     """Raise unless the demo may write here: a folder that is new, empty, or its own, known by its three files."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file: the demo needs a folder to write into.")
     found = sorted(path.name for path in folder.glob("[!.]*"))
     if found and not set(FILES).issubset(found) and not force:
-        raise FileExistsError(
-            f"{folder} holds {found[0]!r}, which is not the demo's: name another folder (out), or write there all the "
-            "same (force)."
-        )
+        way = ("name another folder (", Parameter("out"), "), or write there all the same (", Parameter("force"), ").")
+        raise FolderInUseError(f"{folder} holds {found[0]!r}, which is not the demo's: ", *way)
 
 
 # -- learning -----------------------------------------------------------------------------------------------------
@@ -204,10 +243,10 @@ class _Task:
 
 def _check_sizes(sizes: Sequence[int], rows: int) -> list[int]:
     if not sizes or min(sizes) < 2:
-        raise ValueError(f"sizes must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
+        raise ParameterError("sizes", f"must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
     least = 4 * 10 * max(sizes)
     if rows < least:
-        raise ValueError(f"rows must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
+        raise ParameterError("rows", f"must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
     return sorted(sizes)
 
 

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
-# The palette of Okabe and Ito, which the colour-blind can tell apart.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, RED, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "0.45"
-
-
-class Look(NamedTuple):
-    """How a method is drawn: no two share both colour and marker, and broken lines have hollow markers."""
-
-    colour: str
-    marker: str
-    line: str = "-"
-
-    @property
-    def style(self) -> dict[str, Any]:
-        """Arguments of Matplotlib's plot."""
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "linewidth": 1.4,
-            "markersize": 6,
-            "markerfacecolor": self.colour if self.line == "-" else "white",
-            "markeredgewidth": 1.4,
-        }
-
+from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
 
 _ESTIMATORS = {
     ("ours", "exact"): Look(BLUE, "o"),
@@ -81,8 +57,8 @@ def variance_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     grid[0, 0].set_ylabel("variance of the estimate from one bag")
     grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     grid[1, 0].set_ylabel("mean of the estimates / true risk")
-    handles = grid[0, 0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=legend_columns, frameon=False)
+    lines, labels = grid[0, 0].get_legend_handles_labels()
+    legend_below(figure, dict(zip(labels, lines, strict=True)), legend_columns)
     return figure
 
 
@@ -118,7 +94,7 @@ def samples_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     for panel in grid[:, 0]:
         panel.set_ylabel("bags needed")
     grid[0, 0].set_ylim(top=2 * grid[0, 0].get_ylim()[1])  # room for carets at the upper edge
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=legend_columns, frameon=False)
+    legend_below(figure, handles, legend_columns)
     return figure
 
 
@@ -146,17 +122,3 @@ def _needs(panel: Axes, one: pd.DataFrame, look: Look, shift: float) -> dict[str
         panel.plot(k, np.full(len(k), 0.97), transform=panel.get_xaxis_transform(), **caret)
         handles["at the upper edge: no number of bags suffices"] = Line2D([], [], **caret)
     return handles
-
-
-def dodge(place: int, places: int, step: float = 1.03) -> float:
-    """A factor on k that sets methods side by side, so that equal values stay visible; `step` from one to the next."""
-    return float(step ** (place - (places - 1) / 2))
-
-
-def size_axis(panel: Axes, sizes: pd.Series) -> None:
-    """A logarithmic axis whose ticks are the bag sizes, or epochs, themselves."""
-    panel.set_xscale("log")
-    panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:.0f}"))
-    panel.grid(alpha=0.25, linewidth=0.6)

@@ -18,6 +18,7 @@ from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from bagwise.bags import Bags
+from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.config import provenance
 from bagwise.losses import LOSSES
 from bagwise.means import MEANS, Known, Means, Running
@@ -51,7 +52,7 @@ ESTIMATORS: dict[tuple[str, str], str] = {
     ("centred_square", "exact"): "centred, exact mean",
     ("centred_square", "leave_one_out"): "centred, leave-one-out",
 }
-"""Label of each estimator by its loss and means, under the library's names; the paper's are the leave-one-out ones."""
+"""Label of each estimator by its loss and means, as `aliases` calls them; the paper's are the leave-one-out ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
                 if means in MEANS:
                     value = _by_batch(loss, _strategy(means), h, batches)
                 else:
-                    value = LOSSES[loss](h, bags, prior=PRIOR, means=_exact(loss, model))
+                    value = LOSSES[library_loss(loss)](h, bags, prior=PRIOR, means=_exact(loss, model))
                     exact[loss] = value
                 records.append(
                     {
@@ -150,7 +151,9 @@ def _batches(bags: Bags, size: int) -> Iterator[Bags]:
 
 def _by_batch(loss: str, means: Means, h: NDArray[np.float64], batches: list[Bags]) -> NDArray[np.float64]:
     """The loss of every bag, E[h] estimated as a training loop would: batch after batch."""
-    return np.concatenate([LOSSES[loss](h[batch.order], batch, prior=PRIOR, means=means) for batch in batches])
+    return np.concatenate(
+        [LOSSES[library_loss(loss)](h[batch.order], batch, prior=PRIOR, means=means) for batch in batches]
+    )
 
 
 def _strategy(means: str) -> Means:

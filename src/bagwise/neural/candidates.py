@@ -15,7 +15,7 @@ from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, stacks_of
 from bagwise.neural.training import Training
 from bagwise.neural.tuning import Candidate, over_folds
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 
 
 def candidates_of(

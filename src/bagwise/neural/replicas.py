@@ -23,7 +23,7 @@ from bagwise.neural.batches import BagTensors, check_rows
 from bagwise.neural.networks import mlp
 from bagwise.neural.stack import Member, Stack, stacks_of
 from bagwise.neural.training import Training, as_rows, own_means
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats, Integers
 
 

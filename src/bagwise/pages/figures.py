@@ -20,8 +20,7 @@ from scipy import stats
 from bagwise.bags import Bags
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
-from bagwise.experiments.figures import BLACK, BLUE, RED
-from bagwise.pages.svg import GREY
+from bagwise.plotting import BLACK, BLUE, GREY, RED
 from bagwise.tables.evaluation import Reported
 from bagwise.utils.typing import Booleans, Floats, Integers
 

@@ -10,7 +10,8 @@ from importlib.metadata import version
 import numpy as np
 
 import bagwise
-from bagwise.diagnostics import Diagnosis, Finding
+from bagwise.diagnostics import Diagnosis
+from bagwise.dispersion import Finding
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
 from bagwise.pages import figures, svg

@@ -14,10 +14,9 @@ import matplotlib.style
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from bagwise.experiments.figures import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY
 from bagwise.pages.page import clean
+from bagwise.plotting import BLACK, BLUE, GREEN, GREY, GRID, ORANGE, PAGE_STYLE, PAPER, PURPLE, RED, SKY
 
-GREY, GRID, PAPER = "#737373", "#b0b0b0", "#ffffff"
 _VARIABLES = {
     BLACK: "ink",
     PAPER: "paper",
@@ -32,32 +31,6 @@ _VARIABLES = {
 }
 """Colours to draw with, and the page's variables that take their places, so that figures follow light and dark."""
 
-_STYLE: dict[Any, Any] = {
-    "text.parse_math": False,  # a column may be called $x$
-    "axes.unicode_minus": True,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with Matplotlib: the same layout everywhere
-    "font.size": 9.5,
-    "axes.titlesize": 9.5,
-    "axes.labelsize": 9.5,
-    "legend.fontsize": 9,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "xtick.labelcolor": BLACK,
-    "ytick.labelcolor": BLACK,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "bagwise",
-}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -66,7 +39,7 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 @contextmanager
 def style() -> Iterator[None]:
     """Matplotlib set up for pages: while figures are made as well as while they are written."""
-    with matplotlib.style.context(["default", _STYLE]), warnings.catch_warnings():
+    with matplotlib.style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
         # Letters that Matplotlib's font lacks are drawn by the reader's.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         yield

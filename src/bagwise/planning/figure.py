@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bagwise.experiments.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, dodge, size_axis
+from bagwise.plotting import COLOURS, GREY, MARKERS, dodge, legend_below, reference_line, size_axis
 
-_COLOURS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK)
-_MARKERS = "osD^vPX"
 _LINES: dict[str, Any] = {"guaranteed": "--", "expected": "-", "impossible": ":"}
 _NAMES = {"guaranteed": "guaranteed", "expected": "expected", "impossible": "impossible below"}
 
@@ -39,9 +37,9 @@ def plan_figure(
     _draw_bounds(grid[0], found, looks, regret)
     if measured is not None:
         _draw_pilot(grid[1], measured, looks)
-    handles = [Line2D([], [], label=name, **look) for name, look in looks.items()]
-    handles += [Line2D([], [], color=GREY, linestyle=_LINES[kind], label=_NAMES[kind]) for kind in _LINES]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    handles = {name: Line2D([], [], **look) for name, look in looks.items()}
+    handles |= {name: Line2D([], [], color=GREY, linestyle=_LINES[kind]) for kind, name in _NAMES.items()}
+    legend_below(figure, handles, 3)
     return figure
 
 
@@ -50,7 +48,7 @@ def _name(epsilon: float) -> str:
 
 
 def _look(place: int) -> dict[str, Any]:
-    return {"color": _COLOURS[place % len(_COLOURS)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4.5}
+    return {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4.5}
 
 
 def _draw_bounds(panel: Axes, found: pd.DataFrame, looks: dict[str, dict[str, Any]], regret: float | None) -> None:
@@ -62,9 +60,7 @@ def _draw_bounds(panel: Axes, found: pd.DataFrame, looks: dict[str, dict[str, An
                 rows["k"] * dodge(place, len(looks)), rows[f"{what}_{kind}"], linestyle=line, linewidth=1.5, **look
             )
     if what == "regret" and regret is not None:
-        panel.axhline(regret, color=GREY, linewidth=1, zorder=1)
-        panel.annotate(f"wanted: {regret:g}", (0.01, regret), (0, 3), xycoords=panel.get_yaxis_transform(),
-                       textcoords="offset points", color=GREY, fontsize=9)  # fmt: skip
+        reference_line(panel, regret, f"wanted: {regret:g}", up=3)
     panel.set(xlabel="bag size k", yscale="log", ylabel="regret" if what == "regret" else f"bags for regret {regret:g}")
     form = (lambda v, _: f"{v:g}") if what == "regret" else (lambda v, _: f"{v:,.0f}")
     panel.yaxis.set_major_formatter(FuncFormatter(form))

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from bagwise.bags import random_bags
 from bagwise.tables import connect, fit, join, publish, read
 from bagwise.tables.engine import fetch
+from bagwise.utils.parameters import LEVEL, check_parameters, whole
 from bagwise.utils.rng import generator
+from bagwise.utils.typing import Integers
 
 _KEY, _TRUTH = "bag of the pilot", "label of the pilot"
 
@@ -32,21 +33,39 @@ def pilot(
     random_state: int = 0,
     progress: Callable[..., None] | None = None,
 ) -> pd.DataFrame:
-    """What a model reaches at each bag size and ε, one line each, by actual re-bagging of a table with labels.
+    """What a model reaches at each bag size and ε, by actual re-bagging of a table with labels.
 
-    source: anything that `tables.read` takes.  label, positive: as in `tables.put_in_bags`; two classes.
-    model: as in `tables.fit`.  repetitions: new splits and new bags, at least 2.
-    held_out: share of the rows to measure on, by their labels.
-    level: of the intervals [low, high], in which the next run falls with so much confidence (Student's t).
-    random_state: for splits, bags and models; noise comes from OpenDP and is new every time.
+    Parameters
+    ----------
+    source
+        Anything that `tables.read` takes.
+    label, positive : str
+        As in `tables.put_in_bags`; two classes.
+    sizes : sequence of int
+        Bag sizes to try.
+    epsilons : sequence of float or None
+        Of the noise on counts, None for none.
+    model : str
+        As in `tables.fit`.
+    repetitions : int
+        New splits and new bags, at least 2, to tell how results scatter.
+    held_out : float
+        Share of the rows to measure on, by their labels.
+    level : float
+        Of the intervals, in which the next run falls with so much confidence (Student's t).
+    random_state : int
+        For splits, bags and models; noise comes from OpenDP and is new every time.
+    progress : callable, optional
+        Called with steps done, steps in all and what is going on.
 
-    The columns are epsilon (missing: no noise), k, bags, runs, accuracy, accuracy_low, accuracy_high, brier, brier_low
-    and brier_high.
+    Returns
+    -------
+    DataFrame
+        One line per ε and size, with the columns epsilon (missing: no noise), k, bags, runs, accuracy, accuracy_low,
+        accuracy_high, brier, brier_low and brier_high.
     """
-    if repetitions < 2:
-        raise ValueError(f"repetitions must be at least 2, to tell how results scatter, got {repetitions}.")
-    if not 0 < held_out < 1:
-        raise ValueError(f"held_out must lie between 0 and 1, got {held_out}.")
+    given = {"repetitions": repetitions, "held_out": held_out, "level": level}
+    check_parameters(given, {"repetitions": whole(2), "held_out": LEVEL, "level": LEVEL})
     frame, y = _labelled(source, label, positive)
     train_rows = len(frame) - int(held_out * len(frame))
     too_large = [k for k in sizes if 2 * k > train_rows]
@@ -68,7 +87,7 @@ def pilot(
     return pd.DataFrame(lines).astype({"epsilon": float})
 
 
-def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFrame, Integers]:
     """The rows without their label, and the labels as 0 and 1."""
     connection = connect(ordered=True)
     table = read(source, connection, what="the pilot")
@@ -84,7 +103,7 @@ def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFra
 
 def _run(
     frame: pd.DataFrame,
-    y: NDArray[np.int64],
+    y: Integers,
     size: int,
     epsilon: float | None,
     model: str,

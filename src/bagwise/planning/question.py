@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, sqrt
 
 import pandas as pd
 
 from bagwise.theory import Answer, Setting, bags_needed, laplace_variance, largest_size, regrets
+from bagwise.utils.parameters import NONE, AdviceError, Parameter, check_parameters, number, whole
 
 SIZES = tuple(2**i for i in range(11))
 """Bag sizes compared where none is asked for, as far as there are rows."""
@@ -18,9 +19,18 @@ SIZES = tuple(2**i for i in range(11))
 class Question:
     """What is planned; what is None is asked for.
 
-    rows: that can be published.  sizes: bag sizes k in question; all powers of two that fit if empty.
-    epsilons: of the noise on counts, None for none.  regret: target β.
-    hypotheses, error, risk, parameters: see `theory.Setting`.
+    Parameters
+    ----------
+    rows : int or None
+        Rows that can be published.
+    sizes : tuple of int
+        Bag sizes k in question; all powers of two that fit if empty.
+    epsilons : tuple of float or None
+        Of the noise on counts, None for none.
+    regret : float or None
+        Target β.
+    hypotheses, error, risk, parameters
+        As in `bagwise.theory.Setting`.
     """
 
     rows: int | None = None
@@ -34,11 +44,8 @@ class Question:
 
     def __post_init__(self) -> None:
         if self.rows is None and self.regret is None:
-            raise ValueError("say how many rows there are, which regret is wanted, or both.")
-        if self.rows is not None and self.rows < 2:
-            raise ValueError(f"rows must be at least 2, got {self.rows}.")
-        if self.regret is not None and not 0 < self.regret <= 1:
-            raise ValueError(f"regret must lie in (0, 1], got {self.regret}.")
+            raise AdviceError("pass ", Parameter("rows"), ", ", Parameter("regret"), ", or both.")
+        check_parameters(self, {"rows": whole(2) | NONE, "regret": number(above=0, most=1) | NONE})
         too_large = [k for k in self.sizes if self.rows is not None and 2 * k > self.rows]
         if too_large:
             raise ValueError(f"bags of {too_large[0]:,} need at least 2 × {too_large[0]:,} rows, got {self.rows:,}.")
@@ -65,13 +72,22 @@ class Question:
 
 
 def curves(question: Question, *, progress: Callable[..., None] | None = None) -> pd.DataFrame:
-    """One line per ε, those in question and none, and bag size.
+    """The answers of theory to a question, by ε and bag size.
 
-    epsilon, k, bags: of the line; without noise epsilon is missing.
-    regret_guaranteed, regret_expected, regret_impossible: what the rows allow.
-    bags_guaranteed, bags_expected, bags_impossible: what the target regret needs.
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    progress : callable, optional
+        Called with steps done, steps in all and what is going on.
 
-    Numbers are missing where nothing was asked, infinite where nothing is promised.
+    Returns
+    -------
+    DataFrame
+        One line per ε, those in question and none, and bag size, with the columns epsilon (missing: no noise), k, bags;
+        regret_guaranteed, regret_expected, regret_impossible: what the rows allow;
+        bags_guaranteed, bags_expected, bags_impossible: what the target regret needs.
+        Numbers are missing where nothing was asked, infinite where nothing is promised.
     """
     lines = []
     epsilons = tuple(dict.fromkeys((*question.epsilons, None)))  # no noise, to compare with
@@ -172,21 +188,3 @@ def _meaning(question: Question) -> list[str]:
         "Guaranteed holds for every distribution; expected is what usually happens, if bags are random and the best "
         f"model's own square error is at most {question.risk:.3g}; below impossible no method can be sure to come.",
     ]
-
-
-def parse_epsilons(texts: Sequence[str]) -> tuple[float | None, ...]:
-    """ε from what people write: numbers, and none.
-
-    >>> parse_epsilons(["none", "0.5", "1"])
-    (None, 0.5, 1.0)
-    """
-    found: list[float | None] = []
-    for text in texts:
-        if text.lower() in ("none", "inf"):
-            found.append(None)
-            continue
-        try:
-            found.append(float(text))
-        except ValueError:
-            raise ValueError(f"epsilon must be numbers or none, as in 0.5,1,none, got {text!r}.") from None
-    return tuple(dict.fromkeys(found))

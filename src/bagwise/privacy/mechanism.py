@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.theory import laplace_variance
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import ParameterError, check_whole
 
 LAPLACE, GAUSSIAN = "discrete Laplace", "discrete Gaussian"
 
@@ -87,9 +87,9 @@ def noise_variance(epsilon: float, *, delta: float | None = None, counts: int = 
 def check_budget(epsilon: Any, delta: Any) -> None:
     """Raise unless ε is a positive number and δ, if there is one, lies between 0 and 1."""
     if not _is_number(epsilon) or epsilon <= 0:
-        raise ValueError(f"epsilon must be a finite number above 0, got {epsilon!r}.")
+        raise ParameterError("epsilon", f"must be a finite number above 0, got {epsilon!r}.")
     if delta is not None and not (_is_number(delta) and 0 < delta < 1):
-        raise ValueError(f"delta must lie between 0 and 1, or be left out for Laplace noise, got {delta!r}.")
+        raise ParameterError("delta", f"must lie between 0 and 1, or be left out for Laplace noise, got {delta!r}.")
 
 
 def budget_for(epsilon: float, delta: float | None, *, classes: bool) -> Budget:

@@ -17,14 +17,14 @@ from bagwise.bags.keys import keep
 from bagwise.bags.rows import as_labels, encode_rows, finite
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for, check_budget
 from bagwise.segment import per_bag
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import AdviceError, NamesParameters, Parameter, ParameterError, check_whole
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class SelectedBagsWarning(UserWarning):
+class SelectedBagsWarning(NamesParameters, UserWarning):
     """Bags are withheld because of what they would report: those that are left are a biased sample."""
 
 
@@ -117,10 +117,12 @@ def publish(
     """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least."""
     check_whole(min_size, "min_size", least=1)
     if threshold is not None and (not isinstance(threshold, Real) or isinstance(threshold, bool) or isnan(threshold)):
-        raise ValueError(f"threshold must be a number, got {threshold!r}.")
+        raise ParameterError("threshold", f"must be a number, got {threshold!r}.")
     shown = size >= min_size
     if not shown.any():
-        raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags, or lower min_size.")
+        raise AdviceError(
+            f"every bag has fewer than {min_size} rows: make larger bags, or lower ", Parameter("min_size"), "."
+        )
     noised = np.zeros_like(counts)
     noised[shown] = add_noise(counts[shown], budget)
     if threshold is not None:
@@ -135,13 +137,12 @@ def warn_of_selection(shown: Booleans, large: Booleans, threshold: float | None,
     """Warn where a threshold withheld reports of bags that are large enough."""
     below = int((large & ~shown).sum())
     if below:
-        warnings.warn(
+        warning = SelectedBagsWarning(
             f"{below:,} of {int(large.sum()):,} bags are withheld because a noised count is below the threshold "
             f"{threshold:g}: those that are left report too much on average, and what is trained or evaluated on them "
-            "is biased; min_size alone does not do that.",
-            SelectedBagsWarning,
-            stacklevel=stacklevel,
-        )
+            "is biased; ", Parameter("min_size"), " alone does not do that.",
+        )  # fmt: skip
+        warnings.warn(warning, stacklevel=stacklevel)
 
 
 def record(budget: Budget, threshold: float | None) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Choosing among given hypotheses: the two-function test, its tournament, and clipped empirical risk."""
 
 from bagwise.selection.erm import ClippedERM, clipped_erm
-from bagwise.selection.held_out import held_out_risk
 from bagwise.selection.two_function import (
     TwoFunctionTest,
     counts_decide,
@@ -15,7 +14,6 @@ __all__ = [
     "TwoFunctionTest",
     "clipped_erm",
     "counts_decide",
-    "held_out_risk",
     "tournament",
     "two_function_statistic",
     "two_function_test",

@@ -12,8 +12,9 @@ from scipy import stats
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
+from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
+from bagwise.risk import bag_losses
 from bagwise.selection.hypotheses import Hypothesis, check_bags, check_finite_predictions, predictions
 from bagwise.utils.parameters import check_level
 from bagwise.utils.rng import RandomState, generator
@@ -97,7 +98,7 @@ def clipped_erm(
     split = generator(random_state).permutation(len(bags))
     half = 0 if known else len(bags) // 2
     aside, used = split[:half], np.sort(split[half:])
-    size, proportion, noise = bags.size[used, None], bags.proportion[used, None], bags.noise_per_row[used, None]
+    size, proportion, noise = bags.size[used], bags.proportion[used], bags.noise_per_row[used]
     p = overall(bags.take(aside)) if prior is None else prior
     clip = clip_threshold(size, regret=regret, estimated=not known, noise_variance=noise * size)
 
@@ -108,16 +109,15 @@ def clipped_erm(
             mean = (sums[aside].sum(axis=0) + sums[-1]) / rows
         else:
             mean = means[start : start + sums.shape[1]]
-        bag = (sums[used], size, proportion)
-        r = residual(*bag, prior=p, mean=mean)
-        loss = debiased_square_of_sums(*bag, prior=p, mean=mean, clip=clip)
+        r = residual(sums[used], size[:, None], proportion[:, None], prior=p, mean=mean)
+        loss = bag_losses(sums[used], size, proportion, prior=p, mean=mean, clip=clip)
         variance = loss.var(axis=0, ddof=1) / len(used)
         if not known:  # the error of E[h] − p, measured on the bags set aside, moves all losses together
             gap = sums[aside] - (bags.size * bags.proportion)[aside, None]
             deviation = gap - bags.size[aside, None] * (mean - p)
             error = (deviation**2).sum(axis=0) / bags.size[aside].sum() ** 2 * half / max(half - 1, 1)
             variance = variance + (2 * r.mean(axis=0) + 2 * (mean - p)) ** 2 * error
-        parts.append((loss.mean(axis=0) - noise.mean(), np.sqrt(variance), (abs(r) > clip).sum(axis=0), mean))
+        parts.append((loss.mean(axis=0) - noise.mean(), np.sqrt(variance), (abs(r) > clip[:, None]).sum(axis=0), mean))
 
     risks, error, n_clipped, mean = (np.concatenate(column) for column in zip(*parts, strict=True))
     half_width = error * stats.t.ppf((1 + level) / 2, len(used) - 1)

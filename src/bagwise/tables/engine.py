@@ -19,6 +19,7 @@ import ibis
 import pyarrow as pa
 
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError
 
 
 class _Stream:
@@ -46,13 +47,15 @@ def connect(
     ordered: hand rows out in the order of their file. Without that large results pass without being held.
     """
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}.")
+        raise ParameterError("threads", f"must be a whole number of at least 1, got {threads!r}.")
     if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
-        raise ValueError(f"memory must be a size such as '2GB', got {memory!r}.")
+        raise ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
     try:
         place = TemporaryFolder(folder)
     except OSError as error:
-        raise ValueError(f"folder {folder!r} cannot be written to ({error.strerror}): name another one.") from error
+        raise ParameterError(
+            "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
+        ) from error
     settings: dict[str, Any] = {"temp_directory": str(place.path / "spilled")}
     if memory is not None:
         settings["memory_limit"] = memory
@@ -62,7 +65,7 @@ def connect(
         connection = ibis.duckdb.connect(**settings)
     except duckdb.Error as error:
         place.cleanup()
-        raise ValueError(f"memory must be a size such as '2GB', got {memory!r}.") from error
+        raise ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.") from error
     connection.con.execute(f"SET preserve_insertion_order = {ordered}; SET enable_progress_bar = false")
     weakref.finalize(connection, place.cleanup)
     return connection
@@ -218,10 +221,15 @@ def _stopping(connection: Any) -> Iterator[None]:
         raise stop from None
 
 
-def _out_of_memory(error: Exception) -> MemoryError:
+class OutOfMemoryError(NamesParameters, MemoryError):
+    """DuckDB needs more memory than it may have."""
+
+
+def _out_of_memory(error: Exception) -> OutOfMemoryError:
     used = re.search(r"\(([^()]*) used\)", str(error))
     limit = f" ({used[1]})" if used else ""
-    return MemoryError(f"DuckDB has used up its memory{limit}: give it more, such as memory='4GB'.")
+    said = f"DuckDB has used up its memory{limit}: give it more, such as "
+    return OutOfMemoryError(said, Parameter("memory"), "='4GB'.")
 
 
 def kind_of(type_: Any) -> str:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import ibis
 import numpy as np
 
-from bagwise import diagnostics, evaluation
+from bagwise import diagnostics, dispersion, evaluation, metrics
 from bagwise.bags import Bags
 from bagwise.data.shards import NOISE, SIZE, Shards
 from bagwise.disclosure import leaks
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
-from bagwise.losses.label_linear import log_probabilities
 from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.engine import batches, execute, fetch, keep
 from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
@@ -47,7 +47,7 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
         Bags are numbered as if at random, so the last ones, which are held out, are as good as any.
     """
     if not 0 < share < 1:
-        raise ValueError(f"the share of bags to hold out must lie between 0 and 1, got {share}.")
+        raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
     if bags < 5:
@@ -152,7 +152,8 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     """
     if isinstance(data, Shards):
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
-        return Predictions(h, data.bags, *data.sample(_SAMPLE))
+        sample = data.sample(_SAMPLE)
+        return Predictions(h, data.bags, sample.X, sample.bags)
     if data.classes != model.classes:
         raise ValueError(
             f"the model knows the classes {_listed(model.classes)}, the reports have {_listed(data.classes)}: name the "
@@ -219,19 +220,12 @@ def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str
     (0.75, 0.1875, 0.5)
     """
     p = _shares(prior)
-    q = p if label is None else np.atleast_1d(label)
-    log1, log0 = log_probabilities(p)
-    if len(p) == 1:
-        found = {
-            "accuracy": q if p > 0.5 else 1 - q,
-            "brier": p**2 + q * (1 - 2 * p),
-            "log_loss": -q * log1 - (1 - q) * log0,
-        }
-        if 0 < q < 1:
-            found["auc"] = np.array([0.5])
-    else:
-        found = {"accuracy": q[[p.argmax()]], "brier": p**2 + q * (1 - 2 * p), "log_loss": -q * log1}
-    return {name: float(np.clip(one.sum(), *evaluation.possible(name, min(len(p), 2)))) for name, one in found.items()}
+    q, row = p if label is None else np.atleast_1d(label), p if len(p) == 1 else p[None]
+    found = {}
+    for of in (metrics.accuracy, metrics.brier, metrics.log_loss):
+        a, g = of(row)
+        found[of.__name__] = float(np.clip(a[0] + (q * g).sum(), *metrics.possible(of.__name__, row.ndim)))
+    return {**found, "auc": 0.5} if len(p) == 1 and 0 < q < 1 else found
 
 
 def _shares(prior: ArrayLike) -> Floats:
@@ -267,14 +261,14 @@ def measure(
     """
     found = data if isinstance(data, Predictions) else predict(model, data)
     h, bags = found.h, found.bags
-    features = diagnostics.feature_dispersions(_frame(model.features, found.codes), found.some)
+    features = dispersion.feature_dispersions(_frame(model.features, found.codes), found.some)
     measured = evaluation.measure(h, bags, features=features, level=level, even_if_not_random=even_if_not_random)
     p, label = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
     guess, gain = constant_guess(p, label), {}
     if measured.doubt is None:
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
         for name, one in evaluation.differences(h, constant, bags, level=level).items():
-            least, most = evaluation.possible(name, h.ndim)
+            least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
     return Measurement(measured, guess, gain, found)
 
@@ -343,7 +337,7 @@ def _frame(features: Features, matrix: Floats) -> Any:
     columns: dict[str, Any] = {}
     for made, values in zip(features.made, matrix.T, strict=True):
         if made.levels is None:
-            columns |= dict(diagnostics.without_gaps(made.name, values))
+            columns |= dict(dispersion.without_gaps(made.name, values))
         else:
             codes = np.where(np.isnan(values), -1, values).astype(int)
             columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
@@ -367,7 +361,7 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
     dict of float
         By column, the largest first.
     """
-    codes = data.sample(_SHUFFLED)[0] if isinstance(data, Shards) else _some_codes(model, data)
+    codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
     codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}

@@ -15,6 +15,7 @@ from bagwise.tables.keys import Keys, chosen
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.sources import read
 from bagwise.tables.summary import check_not_empty, summarise
+from bagwise.utils.parameters import ParameterError
 
 
 def join(
@@ -52,7 +53,7 @@ def join(
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
     if on_mismatch not in ("error", "drop"):
-        raise ValueError(f"on_mismatch must be 'error' or 'drop', got {on_mismatch!r}.")
+        raise ParameterError("on_mismatch", f"must be 'error' or 'drop', got {on_mismatch!r}.")
     given = {
         "count": _listed(count),
         "proportion": _listed(proportion),
@@ -71,8 +72,8 @@ def join(
         names = chosen(keys, rows, lines, given)
         columns = ReportColumns.guessed(source.columns, given, never=() if lines is not None else ("count", "size"))
         if lines is None and columns.proportion is None:
-            raise ValueError(
-                "without reports, name the events' column of proportions (proportion), which is constant in a bag."
+            raise ParameterError(
+                "proportion", "must name a column of the events, constant in a bag, where there are no reports."
             )
         columns.check(source, list(dict.fromkeys(names)))
         joint = Keys.of(names, rows, source)

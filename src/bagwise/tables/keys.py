@@ -9,6 +9,7 @@ from typing import Any
 
 from bagwise.tables.engine import kind_of
 from bagwise.tables.reports import names_of, no_keys, without_nan
+from bagwise.utils.parameters import ParameterError
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Keys:
                 raise ValueError(f"the {what} have no key column {missing[0]!r}: they have {', '.join(table.columns)}.")
         twice = [name for name in names if list(names).count(name) > 1]
         if twice:
-            raise ValueError(f"keys names column {twice[0]!r} twice: name each key column once.")
+            raise ParameterError("keys", f"names column {twice[0]!r} twice: name each key column once.")
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 
     @property
@@ -50,7 +51,9 @@ def chosen(keys: Sequence[str] | str | None, events: Any, reports: Any, given: M
     if keys:
         return [keys] if isinstance(keys, str) else list(keys)
     if reports is None:
-        raise ValueError("without reports, name the columns that say which bag a row is in (keys).")
+        raise ParameterError(
+            "keys", "must name the columns that say which bag a row is in, where there are no reports."
+        )
     named = {one for value in given.values() for one in names_of(value)}
     taken = {*named, *no_keys(reports.columns)}
     common = [name for name in reports.columns if name in events.columns and name not in taken]

@@ -24,6 +24,7 @@ from bagwise.tables.moments import WIDEST, fit_ridge, width
 from bagwise.tables.progress import Tell, telling
 from bagwise.tables.streaming import fit_boosting, fit_network
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
@@ -168,7 +169,8 @@ def _fit_rows(data: BagTable, features: Features, estimator: Any, end: float | N
                 f"{shards.n_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
                 f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
             )
-        X, bags = shards.sample(shards.n_rows)
+        some = shards.sample(shards.n_rows)
+        X, bags = some.X, some.bags
     if end is not None and hasattr(estimator, "time_budget"):
         estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
     if hasattr(estimator, "categorical_features"):  # trees read codes
@@ -187,7 +189,7 @@ def _is_network(estimator: Any) -> bool:
 
 def _estimator(model: str, random_state: RandomState) -> BagClassifier:
     if model not in MODELS:
-        raise ValueError(f"there is no model {model!r}: choose one of {', '.join(MODELS)}.")
+        raise ParameterError("model", f"must be one of {', '.join(MODELS)}, got {model!r}.")
     if model == "ridge":
         return BagRidgeClassifier(random_state=random_state)
     if model == "sgd":

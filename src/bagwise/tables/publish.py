@@ -20,7 +20,7 @@ from bagwise.tables.checksums import md5
 from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep, write_parquet
 from bagwise.tables.sources import read
 from bagwise.utils.files import replacing
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_whole
 from bagwise.utils.text import number_of
 
 BAG = "bag"
@@ -91,22 +91,28 @@ def put_in_bags(
         goes with noise. None draws a secret one. Noise is always secret.
     """
     if size is None and not by:
-        raise ValueError("say how bags are made: by their size, by columns to group by, or both.")
+        raise AdviceError("say how bags are made: pass ", Parameter("size"), ", ", Parameter("by"), ", or both.")
     if size is not None and size < 1:
-        raise ValueError(f"size must be at least 1, got {size}.")
+        raise ParameterError("size", f"must be at least 1, got {size}.")
     if min_size < 1:
-        raise ValueError(f"min_size must be at least 1, got {min_size}.")
+        raise ParameterError("min_size", f"must be at least 1, got {min_size}.")
     if epsilon is None and (delta is not None or threshold is not None):
-        raise ValueError(f"{'threshold' if delta is None else 'delta'} belongs to noised counts: give epsilon, too.")
+        given = "threshold" if delta is None else "delta"
+        raise ParameterError(given, "belongs to noised counts: give ", Parameter("epsilon"), ", too.")
     if epsilon is not None and random_state is not None:
-        raise ValueError(
-            "random_state does not go with epsilon: whoever tries numbers finds it, and with it the order of the rows, "
-            "which may tell the labels that noise is to protect; leave it out."
+        raise ParameterError(
+            "random_state",
+            "does not go with ",
+            Parameter("epsilon"),
+            ": whoever tries numbers finds it, and with it the order of the rows, which may tell the labels that noise "
+            "is to protect; leave it out.",
         )
     if random_state is not None:
         check_whole(random_state, "random_state", least=0)
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
-        raise ValueError("classes must be two labels or more, each named once, and go without positive.")
+        raise ParameterError(
+            "classes", "must be two labels or more, each named once, and go without ", Parameter("positive"), "."
+        )
     # Before the work: what is wrong with the budget, and that OpenDP is there.
     budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
     own = connection if connection is not None else connect(ordered=True)
@@ -194,8 +200,8 @@ def classes_of(
     values = fetch(text, connection).column("value").to_pylist()
     if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
-        raise ValueError(
-            f"column {label!r} has {many} values: labels must be classes; name them if they are (classes)."
+        raise AdviceError(
+            f"column {label!r} has {many} values: labels must be classes; name them if so (", Parameter("classes"), ")."
         )
     if given is not None:
         others = [value for value in values if value not in given]

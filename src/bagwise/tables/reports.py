@@ -14,6 +14,7 @@ from typing import Any
 import ibis
 
 from bagwise.tables.engine import kind_of
+from bagwise.utils.parameters import Parameter, ParameterError
 
 NOISES = ("noise_variance", "noise_scale", "epsilon")
 """Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
@@ -90,12 +91,10 @@ class ReportColumns:
             given = getattr(self, parameter)
             several = isinstance(given, tuple) and parameter in ("count", "proportion")
             if given is not None and not all(isinstance(one, str) for one in (given if several else (given,))):
-                raise ValueError(f"{parameter} must be the name of a column, got {given!r}.")
+                raise ParameterError(parameter, f"must be the name of a column, got {given!r}.")
         if (self.count is None) == (self.proportion is None):
-            raise ValueError(
-                f"name the reports' column of counts (count) or of proportions (proportion), one of the two: they have "
-                f"{', '.join(columns)}."
-            )
+            rest = f" must name a column of the reports, one of the two: they have {', '.join(columns)}."
+            raise ParameterError("count", "or ", Parameter("proportion"), rest)
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
         self._check_noise()
@@ -116,7 +115,7 @@ class ReportColumns:
     def _check_noise(self) -> None:
         declared = [name for name in NOISES if getattr(self, name) is not None]
         if len(declared) > 1:
-            raise ValueError(f"{declared[0]} and {declared[1]} say the same: give one of them.")
+            raise ParameterError(declared[0], "and ", Parameter(declared[1]), " say the same: give one of them.")
         for parameter in declared:
             given = getattr(self, parameter)
             if isinstance(given, str):
@@ -124,7 +123,7 @@ class ReportColumns:
             number = isinstance(given, Real) and not isinstance(given, bool) and isfinite(given)
             if not number or given < 0 or (parameter == "epsilon" and given == 0):
                 least = "above 0" if parameter == "epsilon" else "of at least 0"
-                raise ValueError(f"{parameter} must be a number {least} or the name of a column, got {given!r}.")
+                raise ParameterError(parameter, f"must be a number {least} or the name of a column, got {given!r}.")
 
     def said(self, table: Any) -> dict[str, Any]:
         """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count),

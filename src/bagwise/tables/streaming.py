@@ -19,6 +19,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
+from bagwise.data.rows import SAMPLE_NUMBERS, SAMPLE_ROWS, prior
 from bagwise.data.shards import Shards
 from bagwise.utils.typing import Floats, Integers
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from bagwise.neural import BagNeuralClassifier
     from bagwise.neural.distributed.training import Together
 
-SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
-"""Size of the sample that settings are chosen on: so many rows, or so many numbers if that is less."""
-
 
 def fit_boosting(shards: Shards, estimator: BagBoostingClassifier, *, sample_rows: int | None = None) -> None:
     """Fit to all bags of the shards; the estimator reads numbers and codes as `Shards.block` gives them.
@@ -37,7 +35,8 @@ def fit_boosting(shards: Shards, estimator: BagBoostingClassifier, *, sample_row
     Penalty, number of trees and stretch are chosen on the sample. Where it holds all bags, this is `estimator.fit`.
     """
     estimator.set_params(categorical_features=shards.categorical)
-    X, bags = shards.sample(_rows(sample_rows, len(shards.columns)))
+    some = shards.sample(_rows(sample_rows, len(shards.columns)))
+    X, bags = some.X, some.bags
     if len(X) == shards.n_rows:
         estimator.fit(X, bags=bags)
         return
@@ -63,21 +62,21 @@ def fit_network(
     from bagwise.neural.distributed.estimator import fit_streamed
 
     encoding = shards.encoding()
-    width = encoding(np.empty((0, len(shards.columns)))).shape[1]
+    width = encoding.width
     rows = _rows(sample_rows, width)
     if together is None and rows >= shards.n_rows:
-        stored, bags = shards.sample(rows)
-        estimator.fit(encoding(stored), bags=bags)
+        some = shards.encoded(encoding).sample(rows)
+        estimator.fit(some.X, bags=some.bags)
         return encoding
 
     def sample() -> tuple[Floats, Bags]:
-        stored, bags = shards.sample(rows)
-        return encoding(stored), bags
+        some = shards.encoded(encoding).sample(rows)
+        return some.X, some.bags
 
     estimator.classes_ = _classes(shards)
     estimator.n_features_in_ = width
     task = {"checksum of the shards": shards.fingerprint}
-    fit_streamed(estimator, sample, shards, encoding, p=shards.prior, width=width, together=together, task=task)
+    fit_streamed(estimator, sample, shards, encoding, p=prior(shards), width=width, together=together, task=task)
     return encoding
 
 

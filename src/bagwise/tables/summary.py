@@ -10,6 +10,7 @@ from bagwise.tables.bag_table import NOISE, SIZE, Problem, Summary, proportion_c
 from bagwise.tables.engine import execute
 from bagwise.tables.keys import Keys
 from bagwise.tables.reports import ReportColumns, any_of, as_whole
+from bagwise.utils.parameters import AdviceError, Parameter
 from bagwise.utils.text import number_of
 
 _EMPTY = "the {} are empty: there must be one line at least."
@@ -31,15 +32,12 @@ def summarise(lines: Any, keys: Keys, columns: ReportColumns, connection: Any, *
         )
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
-        raise ValueError(
-            f"{wrong[0]}{more}: {hint or 'repair the tables'}, or leave such bags out with on_mismatch='drop'."
-        )
+        way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
+        raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
     if found["bags"] < 2:
         said = f" ({problems[0]})" if problems else ""
-        raise ValueError(
-            f"{'one bag' if found['bags'] else 'no bag'} can be used{said}: at least 2 are needed{'; ' if hint else ''}"
-            f"{hint}."
-        )
+        what = "one bag" if found["bags"] else "no bag"
+        raise AdviceError(f"{what} can be used{said}: at least 2 are needed", *(["; ", *hint] if hint else []), ".")
     return Summary(
         rows=int(found["events"]),
         reports=int(found["reports"]),
@@ -112,12 +110,12 @@ def _problems(found: Mapping[str, Any], columns: ReportColumns, aligned: bool) -
     return sorted(problems, key=lambda problem: problem.expected)
 
 
-def _hint(found: Mapping[str, Any], columns: ReportColumns) -> str:
+def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
     """What proportions far outside [0, 1] may be."""
     if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
-        return ""
+        return []
     if not found["no_counts"]:
-        return "if these are counts, name the column as such (count)"
+        return ["if these are counts, name the column as such (", Parameter("count"), ")"]
     if found["least"] >= 0 and found["greatest"] <= 100:
-        return "if these are percentages, divide them by 100"
-    return ""
+        return ["if these are percentages, divide them by 100"]
+    return []

@@ -1,6 +1,6 @@
 """What theory says in numbers: descriptions go in, values with their theorem and assumptions come out."""
 
-from bagwise.theory.earlier import EARLIER, growth
+from bagwise.theory.complexity import SAMPLE_COMPLEXITY, sample_complexity
 from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret
 from bagwise.theory.guarantee import Guarantee
 from bagwise.theory.information import (
@@ -25,7 +25,7 @@ from bagwise.theory.sgd import LinearProblem, SGDConstants, sgd_bound, sgd_const
 from bagwise.theory.two_function import TwoFunctions, two_function_bound, two_function_error
 
 __all__ = [
-    "EARLIER",
+    "SAMPLE_COMPLEXITY",
     "Answer",
     "Guarantee",
     "HypothesisClass",
@@ -41,13 +41,13 @@ __all__ = [
     "erm_regret",
     "expected_bags",
     "expected_regret",
-    "growth",
     "information_bound",
     "information_regret",
     "laplace_variance",
     "largest_size",
     "limiting_information",
     "regrets",
+    "sample_complexity",
     "sgd_bound",
     "sgd_constants",
     "sgd_excess_risk",

@@ -12,26 +12,33 @@ from math import exp, inf, log, sqrt
 
 from scipy import optimize
 
-from bagwise.theory.guarantee import Guarantee, check_bags_of, check_regret, least_bags, least_regret
-from bagwise.theory.noise import (
-    check_epsilon,
-    laplace_log_mgf,
-    laplace_tail,
-    laplace_tail_square,
-    laplace_variance,
-)
+from bagwise.theory.guarantee import HYPOTHESES, PROBLEM, Guarantee, least_bags, least_regret
+from bagwise.theory.noise import laplace_log_mgf, laplace_tail, laplace_tail_square, laplace_variance
+from bagwise.utils.parameters import NONE, check_parameters, number
 
 
 @dataclass(frozen=True, kw_only=True)
 class HypothesisClass:
     """A finite class to choose from by the clipped empirical risk.
 
-    hypotheses: their number \\|H\\|.  size: rows per bag k.  regret: target β.
-    error: δ, allowed probability of missing it.
-    distance: γ* = E[(ĥ* − h*)²] of the best hypothesis from the truth; 0 where the truth is in the class.
-    known: whether p and E[h] are known; if not, half of the bags are set aside to estimate them.
-    risk: of the best hypothesis, at most; ¼ + γ*, which is always true, if None.
-    epsilon: of discrete Laplace noise on the counts, None without noise.
+    Parameters
+    ----------
+    hypotheses : int
+        Their number \\|H\\|.
+    size : int
+        Rows per bag k.
+    regret : float
+        Target β.
+    error : float
+        δ, allowed probability of missing it.
+    distance : float
+        γ* = E[(ĥ* − h*)²] of the best hypothesis from the truth; 0 where the truth is in the class.
+    known : bool
+        Whether p and E[h] are known; if not, half of the bags are set aside to estimate them.
+    risk : float or None
+        Of the best hypothesis, at most; ¼ + γ*, which is always true, if None.
+    epsilon : float or None
+        Of discrete Laplace noise on the counts, None without noise.
     """
 
     hypotheses: int
@@ -44,15 +51,8 @@ class HypothesisClass:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_bags_of(self.size, self.error)
-        check_regret(self.regret)
-        check_epsilon(self.epsilon)
-        if isinstance(self.hypotheses, bool) or int(self.hypotheses) != self.hypotheses or self.hypotheses < 2:
-            raise ValueError(f"hypotheses must be a whole number of at least 2, got {self.hypotheses}.")
-        if not 0 <= self.distance <= 1:
-            raise ValueError(f"distance must lie in [0, 1], got {self.distance}.")
-        if self.risk is not None and not 0 <= self.risk <= 1:
-            raise ValueError(f"risk must lie in [0, 1], got {self.risk}.")
+        own = {"hypotheses": HYPOTHESES, "distance": number(least=0, most=1), "risk": number(least=0, most=1) | NONE}
+        check_parameters(self, {**PROBLEM, **own})
 
     @property
     def separation(self) -> float:
@@ -97,6 +97,18 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
+    Parameters
+    ----------
+    problem : HypothesisClass
+        The class, the bags and what is asked.
+
+    Returns
+    -------
+    Guarantee
+        The bags, with `log_clip`, `separation` and `sum_square` among its constants.
+
+    Examples
+    --------
     >>> bound = erm_bound(HypothesisClass(hypotheses=60, size=64, regret=0.01))
     >>> f"{bound.value:.3g}, by the proof {bound.by_proof:.3g}"
     '1.29e+05, by the proof 2.71e+07'
@@ -120,8 +132,24 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee, infinite where they guarantee none up to 1.
+    """The regret that so many bags guarantee.
 
+    Parameters
+    ----------
+    bags : float
+        Their number.
+    hypotheses, size : int
+        As in `HypothesisClass`.
+    **options
+        Its other fields but `regret`.
+
+    Returns
+    -------
+    float
+        Infinite where the bags guarantee none up to 1.
+
+    Examples
+    --------
     >>> round(erm_regret(1_000_000, hypotheses=60, size=64), 5)
     0.00143
     """

@@ -8,18 +8,35 @@ from math import ceil, exp, inf, log, sqrt
 
 from scipy import optimize
 
+from bagwise.theory.noise import EPSILON
+from bagwise.utils.parameters import LEVEL, number, whole
+
 MOST_BAGS = 1e15
 """Beyond so many bags nobody is helped by a bound: it counts as none."""
+
+
+SIZE, HYPOTHESES = whole(1), whole(2)
+REGRET = number(above=0, most=1)  # functions with values in [0, 1] allow no other
+PROBLEM = {"size": SIZE, "regret": REGRET, "error": LEVEL, "epsilon": EPSILON}
+"""What the descriptions of problems share: bags of one size, a target, an allowed error, noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """A number of bags that suffices.
 
-    value: bags, infinite where the argument promises nothing.
-    by_proof: the same by the constants of the paper's proof, None where the proof does not cover the case.
-    theorem: what it follows from.  assumptions: what must hold.
-    constants: the quantities that entered, by name.
+    Attributes
+    ----------
+    value : float
+        Bags, infinite where the argument promises nothing.
+    by_proof : float or None
+        The same by the constants of the paper's proof, None where the proof does not cover the case.
+    theorem : str
+        What it follows from.
+    assumptions : tuple of str
+        What must hold.
+    constants : dict of str to float
+        The quantities that entered, by name.
     """
 
     value: float
@@ -27,20 +44,6 @@ class Guarantee:
     theorem: str
     assumptions: tuple[str, ...]
     constants: dict[str, float] = field(default_factory=dict)
-
-
-def check_bags_of(size: int, error: float, *, most_error: float = 1.0) -> None:
-    """Raise unless size is a whole number of at least 1 and error a probability that can be asked for."""
-    if isinstance(size, bool) or int(size) != size or size < 1:
-        raise ValueError(f"size must be a whole number of at least 1, got {size}: all bags have the same size.")
-    if not 0 < error < most_error:
-        raise ValueError(f"error must lie between 0 and {most_error:g}, got {error}.")
-
-
-def check_regret(regret: float) -> None:
-    """Raise unless β lies in (0, 1]."""
-    if not 0 < regret <= 1:
-        raise ValueError(f"regret must lie in (0, 1], got {regret}: functions with values in [0, 1] allow no other.")
 
 
 def exponential_bags(rates: tuple[float, ...], error: float) -> float:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import signal, special, stats
 
-from bagwise.theory.noise import check_epsilon, laplace_law, laplace_variance
+from bagwise.theory.guarantee import PROBLEM
+from bagwise.theory.noise import laplace_law, laplace_variance
+from bagwise.utils.parameters import LEVEL, check_parameters, number
+from bagwise.utils.typing import Floats, Integers
 
 # Bags with so unlikely a number of ones change the information by less than a rounding error.
 _NEGLIGIBLE = 1e-17
@@ -25,10 +27,16 @@ _NEGLIGIBLE = 1e-17
 class SymmetricPair:
     """The two symmetric functions of the lower-bound proof, and what is asked of a learner.
 
-    size: rows per bag k, the same for all bags.
-    regret: β in (0, 1], regret of the wrong function.
-    error: δ in [0, 1/2), allowed probability of choosing the wrong function.
-    epsilon: of discrete Laplace noise on the counts, None without noise.
+    Parameters
+    ----------
+    size : int
+        Rows per bag k, the same for all bags.
+    regret : float
+        β in (0, 1], regret of the wrong function.
+    error : float
+        δ in [0, 1/2), allowed probability of choosing the wrong function.
+    epsilon : float or None
+        Of discrete Laplace noise on the counts, None without noise.
     """
 
     size: int
@@ -37,27 +45,26 @@ class SymmetricPair:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or int(self.size) != self.size or self.size < 1:
-            raise ValueError(
-                f"size must be a whole number of at least 1, got {self.size}: all bags have the same size."
-            )
-        if not 0 < self.regret <= 1:
-            raise ValueError(
-                f"regret must lie in (0, 1], got {self.regret}: functions with values in [0, 1] allow no other."
-            )
-        if not 0 <= self.error < 0.5:
-            raise ValueError(f"error must lie in [0, 1/2), got {self.error}: a coin is right half of the time.")
-        check_epsilon(self.epsilon)
+        check_parameters(self, {**PROBLEM, "error": number(least=0, below=0.5)})  # a coin is right half of the time
 
 
 @dataclass(frozen=True, kw_only=True)
 class InformationBound:
     """How many bags any learner needs.
 
-    value: bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
-    bits: information I of one bag about the true function, exact.
-    bits_bound: the proof's upper bound on it, which knows of no noise and tends to
+    Attributes
+    ----------
+    value : float
+        Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
+    bits : float
+        Information I of one bag about the true function, exact.
+    bits_bound : float
+        The proof's upper bound on it, which knows of no noise and tends to
         :math:`-\\tfrac{1}{2} \\log_2(1 - \\beta)` as k grows.
+    theorem : str
+        What it follows from.
+    assumptions : tuple of str
+        What must hold.
     """
 
     value: float
@@ -75,6 +82,18 @@ class InformationBound:
 def information_bound(problem: SymmetricPair) -> InformationBound:
     """The bags any learner needs in the symmetric two-function problem.
 
+    Parameters
+    ----------
+    problem : SymmetricPair
+        The pair, the bags and what is asked.
+
+    Returns
+    -------
+    InformationBound
+        The bags, and the information of one.
+
+    Examples
+    --------
     >>> bound = information_bound(SymmetricPair(size=64, regret=0.01, error=0.05))
     >>> round(bound.value, 1), round(bound.bits, 6)
     (99.4, 0.007179)
@@ -105,17 +124,40 @@ def limiting_information(regret: float) -> float:
 
     For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
 
+    Parameters
+    ----------
+    regret : float
+        β in (0, 1).
+
+    Returns
+    -------
+    float
+        Bits.
+
+    Examples
+    --------
     >>> round(limiting_information(0.01), 6)
     0.00725
     """
-    if not 0 < regret < 1:
-        raise ValueError(f"regret must lie in (0, 1), got {regret}.")
+    check_parameters({"regret": regret}, {"regret": LEVEL})
     return float(-np.log1p(-regret) / (2 * np.log(2)))
 
 
 def binary_entropy(probability: float) -> float:
-    """H₂ in bits.
+    """H₂, the entropy of a coin.
 
+    Parameters
+    ----------
+    probability : float
+        Of one of its sides.
+
+    Returns
+    -------
+    float
+        Bits.
+
+    Examples
+    --------
     >>> binary_entropy(0.5)
     1.0
     """
@@ -123,13 +165,28 @@ def binary_entropy(probability: float) -> float:
 
 
 def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many bags, to a thousandth; 1 if there is none.
+    """The regret below which no learner can be sure to come with so many bags.
 
+    Parameters
+    ----------
+    bags : float
+        Their number.
+    size : int
+        Rows per bag k.
+    error, epsilon : float
+        As in `SymmetricPair`.
+
+    Returns
+    -------
+    float
+        To a thousandth; 1 if there is none.
+
+    Examples
+    --------
     >>> round(information_regret(99.4, size=64), 4)
     0.01
     """
-    if not bags > 0:
-        raise ValueError(f"bags must be positive, got {bags}.")
+    check_parameters({"bags": bags}, {"bags": number(above=0)})
 
     def needed(regret: float) -> float:
         return information_bound(SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)).value
@@ -145,7 +202,7 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
     return regret
 
 
-def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _ones(size: int) -> tuple[Integers, Floats]:
     """Numbers s ≥ k/2 of rows with x = 1 worth counting, about √k of them, and their probabilities.
 
     A bag with k − s ones tells as much as one with s: the two functions change places. So s stands for both.
@@ -156,7 +213,7 @@ def _ones(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return ones[likely], weight[likely]
 
 
-def _count_distribution(size: int, ones: NDArray[np.int64], regret: float) -> NDArray[np.float64]:
+def _count_distribution(size: int, ones: Integers, regret: float) -> Floats:
     """(s, k + 1) distribution of a bag's count under h₁: Binomial(s, 1/2 + √β/2) + Binomial(k − s, 1/2 − √β/2).
 
     The proof writes 1/2 ± β in the binomials where 1/2 ± √β/2 is meant. The sum's characteristic function is the
@@ -173,6 +230,6 @@ def _count_distribution(size: int, ones: NDArray[np.int64], regret: float) -> ND
     return np.clip(np.fft.irfft(transform, n=size + 1, axis=1), 0, None)  # rounding may leave −1e-17
 
 
-def _noised(count: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
+def _noised(count: Floats, epsilon: float) -> Floats:
     """The distributions of counts with discrete Laplace noise, from −K to k + K."""
-    return np.clip(signal.fftconvolve(count, laplace_law(epsilon)[None], axes=1), 0, None)
+    return np.asarray(np.clip(signal.fftconvolve(count, laplace_law(epsilon)[None], axes=1), 0, None))

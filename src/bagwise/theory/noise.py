@@ -9,28 +9,38 @@ from __future__ import annotations
 from math import exp, expm1, floor, inf, log, log1p
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bagwise.utils.parameters import NONE, check_parameters, number
+from bagwise.utils.typing import Floats
 
-def check_epsilon(epsilon: float | None) -> None:
-    """Raise unless ε is None, which is no noise, or positive and finite."""
-    if epsilon is not None and not 0 < epsilon < inf:
-        raise ValueError(f"epsilon must be a number above 0, or none where there is no noise, got {epsilon}.")
+EPSILON = number(above=0) | NONE
+"""ε of the noise on counts; None is no noise."""
 
 
 def laplace_variance(epsilon: float | None) -> float:
-    r"""Variance :math:`2q/(1-q)^2`, a little less than the :math:`2/\varepsilon^2` of continuous noise; 0 for None.
+    r"""Variance :math:`2q/(1-q)^2` of the noise, a little less than the :math:`2/\varepsilon^2` of continuous noise.
 
+    Parameters
+    ----------
+    epsilon : float or None
+        Of the noise; None for none.
+
+    Returns
+    -------
+    float
+        0 where there is no noise.
+
+    Examples
+    --------
     >>> round(laplace_variance(1.0), 4), laplace_variance(None)
     (1.8413, 0.0)
     """
-    check_epsilon(epsilon)
+    check_parameters({"epsilon": epsilon}, {"epsilon": EPSILON})
     return 0.0 if epsilon is None else 2 * exp(-epsilon) / expm1(-epsilon) ** 2
 
 
 def laplace_tail(threshold: float, epsilon: float | None) -> float:
     r"""P(\|e\| > t) :math:`= 2q^{\lfloor t \rfloor + 1}/(1+q)` for t ≥ 0."""
-    check_epsilon(epsilon)
     if epsilon is None:
         return 0.0
     return 2 * exp(-epsilon * (floor(threshold) + 1)) / (1 + exp(-epsilon))
@@ -39,7 +49,6 @@ def laplace_tail(threshold: float, epsilon: float | None) -> float:
 def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
     r"""E[e²; \|e\| > t], from :math:`\sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} +
     \tfrac{q(1+q)}{(1-q)^3}\bigr)`."""
-    check_epsilon(epsilon)
     if epsilon is None:
         return 0.0
     q, n, left = exp(-epsilon), floor(threshold) + 1, -expm1(-epsilon)
@@ -49,7 +58,6 @@ def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
 
 def laplace_log_mgf(rate: float, epsilon: float | None) -> float:
     r"""log E[exp(λe)] :math:`= \log\frac{(1-q)^2}{(1-qe^\lambda)(1-qe^{-\lambda})}`, infinite from \|λ\| = ε on."""
-    check_epsilon(epsilon)
     if epsilon is None:
         return 0.0
     if abs(rate) >= epsilon:
@@ -57,9 +65,8 @@ def laplace_log_mgf(rate: float, epsilon: float | None) -> float:
     return 2 * log(-expm1(-epsilon)) - log(-expm1(rate - epsilon)) - log1p(-exp(-rate - epsilon))
 
 
-def laplace_law(epsilon: float, *, negligible: float = 1e-17) -> NDArray[np.float64]:
+def laplace_law(epsilon: float, *, negligible: float = 1e-17) -> Floats:
     """Probabilities of e = −K, …, K; those beyond, each below `negligible`, are left out."""
-    check_epsilon(epsilon)
     reach = int(np.ceil(-np.log(negligible) / epsilon))
     law = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1)))
-    return law / law.sum()
+    return np.asarray(law / law.sum())

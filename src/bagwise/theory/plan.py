@@ -14,20 +14,40 @@ import numpy as np
 from scipy import stats
 
 from bagwise.theory.erm import HypothesisClass, erm_bound
-from bagwise.theory.guarantee import check_bags_of, check_regret, least_regret
+from bagwise.theory.guarantee import HYPOTHESES, REGRET, SIZE, least_regret
 from bagwise.theory.information import SymmetricPair, information_bound, information_regret
-from bagwise.theory.noise import check_epsilon, laplace_variance
+from bagwise.theory.noise import EPSILON, laplace_variance
 from bagwise.theory.two_function import TwoFunctions, two_function_bound
+from bagwise.utils.parameters import NONE, check_parameters, number, whole
+
+_CONSTRAINTS = {
+    "size": SIZE,
+    "epsilon": EPSILON,
+    "hypotheses": HYPOTHESES,
+    "error": number(above=0, below=0.5),
+    "risk": number(above=0, most=0.25),  # the range of p(1 − p)
+    "parameters": whole(1) | NONE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What would be published, and what would be learned from it.
 
-    size: rows per bag k.  epsilon: of discrete Laplace noise on the counts, None without noise.
-    hypotheses: candidates to choose from, the truth among them.  error: δ, allowed probability of a worse choice.
-    risk: E[(y − h)²] of the best candidate, at most; p(1 − p) always holds where the truth is among them.
-    parameters: numbers fitted by least squares, of a linear model; the expected regret is then that of the fit.
+    Parameters
+    ----------
+    size : int
+        Rows per bag k.
+    epsilon : float or None
+        Of discrete Laplace noise on the counts, None without noise.
+    hypotheses : int
+        Candidates to choose from, the truth among them.
+    error : float
+        δ, allowed probability of a worse choice.
+    risk : float
+        E[(y − h)²] of the best candidate, at most; p(1 − p) always holds where the truth is among them.
+    parameters : int or None
+        Numbers fitted by least squares, of a linear model; the expected regret is then that of the fit.
     """
 
     size: int
@@ -38,14 +58,7 @@ class Setting:
     parameters: int | None = None
 
     def __post_init__(self) -> None:
-        check_bags_of(self.size, self.error, most_error=0.5)
-        check_epsilon(self.epsilon)
-        if isinstance(self.hypotheses, bool) or int(self.hypotheses) != self.hypotheses or self.hypotheses < 2:
-            raise ValueError(f"hypotheses must be a whole number of at least 2, got {self.hypotheses}.")
-        if not 0 < self.risk <= 0.25:
-            raise ValueError(f"risk must lie in (0, 1/4], the range of p(1 − p), got {self.risk}.")
-        if self.parameters is not None and self.parameters < 1:
-            raise ValueError(f"parameters must be at least 1, got {self.parameters}.")
+        check_parameters(self, _CONSTRAINTS)
 
     @property
     def bag_risk(self) -> float:
@@ -55,7 +68,17 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Three numbers of one kind, regrets or bags. Infinite: nothing is promised, or nothing suffices."""
+    """Three numbers of one kind, regrets or bags. Infinite: nothing is promised, or nothing suffices.
+
+    Attributes
+    ----------
+    guaranteed : float
+        By a theorem, for every distribution.
+    expected : float
+        What usually happens.
+    impossible : float
+        Below it no method can be sure to come.
+    """
 
     guaranteed: float
     expected: float
@@ -72,17 +95,44 @@ def expected_bags(setting: Setting, regret: float) -> float:
     With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
     :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
 
+    Parameters
+    ----------
+    setting : Setting
+        Bags and candidates.
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    float
+        Bags.
+
+    Examples
+    --------
     >>> round(expected_bags(Setting(size=64, hypotheses=2), 0.01))
     271
     """
-    check_regret(regret)
+    check_parameters({"regret": regret}, {"regret": REGRET})
     if setting.parameters is not None:
         return float(np.ceil(setting.bag_risk * setting.parameters / regret + setting.parameters + 1))
     return float(np.ceil(_scatter(setting) / regret))
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`; infinite where nothing is."""
+    """The regret to be expected with so many bags, see `expected_bags`.
+
+    Parameters
+    ----------
+    setting : Setting
+        Bags and candidates.
+    bags : float
+        Number of bags.
+
+    Returns
+    -------
+    float
+        Infinite where none is to be expected.
+    """
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -99,6 +149,20 @@ def _scatter(setting: Setting) -> float:
 def regrets(setting: Setting, bags: float) -> Answer:
     """The regret that so many bags guarantee, let expect, and make impossible to go below.
 
+    Parameters
+    ----------
+    setting : Setting
+        Bags and candidates.
+    bags : float
+        Number of bags.
+
+    Returns
+    -------
+    Answer
+        Three regrets.
+
+    Examples
+    --------
     >>> answer = regrets(Setting(size=64, epsilon=1.0), 15_625)
     >>> [f"{value:.2g}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
     ['0.45', '0.00077', '7.1e-05']
@@ -113,6 +177,20 @@ def regrets(setting: Setting, bags: float) -> Answer:
 def bags_needed(setting: Setting, regret: float) -> Answer:
     """The bags that guarantee a regret, let it expect, and below which it is impossible.
 
+    Parameters
+    ----------
+    setting : Setting
+        Bags and candidates.
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    Answer
+        Three numbers of bags.
+
+    Examples
+    --------
     >>> answer = bags_needed(Setting(size=64, epsilon=1.0), 0.01)
     >>> [f"{value:,.0f}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
     ['910,545', '1,206', '111']
@@ -121,8 +199,26 @@ def bags_needed(setting: Setting, regret: float) -> Answer:
 
 
 def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
-    """The largest of `sizes` at which the rows, in bags, reach a regret: guaranteed, expected, and not impossible.
+    """The largest of some sizes at which rows in bags reach a regret: guaranteed, expected, and not impossible.
 
+    Parameters
+    ----------
+    setting : Setting
+        Bags, whose size does not count, and candidates.
+    rows : int
+        Rows that can be put in bags.
+    regret : float
+        Target β.
+    sizes : sequence of int
+        Bag sizes to compare.
+
+    Returns
+    -------
+    dict of str to int or None
+        By the fields of `Answer`; None where no size does.
+
+    Examples
+    --------
     >>> largest_size(Setting(size=1, epsilon=1.0), 300_000, 0.01, [2**i for i in range(10)])
     {'guaranteed': None, 'expected': 256, 'impossible': 512}
     """

@@ -5,29 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagwise.theory.guarantee import Guarantee, check_bags_of, least_bags
-from bagwise.theory.noise import check_epsilon, laplace_variance
+from bagwise.theory.guarantee import SIZE, Guarantee, least_bags
+from bagwise.theory.noise import EPSILON, laplace_variance
+from bagwise.utils.parameters import check_parameters, number
+from bagwise.utils.typing import Floats, Integers
 
 
 @dataclass(frozen=True)
 class SGDConstants:
     r"""The theorem's constants.
 
-    theta: (m,) truncation threshold of each bag, in units of ρ_x.
-    zeta: :math:`\zeta = (k\theta^2 + 1)\rho_x^2`, half the smoothness of the loss.
-    step: η.
+    Attributes
+    ----------
+    theta : ndarray of shape (m,)
+        Truncation threshold of each bag, in units of ρ_x.
+    zeta : float
+        :math:`\zeta = (k\theta^2 + 1)\rho_x^2`, half the smoothness of the loss.
+    step : float
+        η.
     """
 
-    theta: NDArray[np.floating]
+    theta: Floats
     zeta: float
     step: float
 
 
-def sgd_constants(
-    size: NDArray[np.integer], *, rho_w: float, rho_x: float, rho_y: float, risk_bound: float
-) -> SGDConstants:
+def sgd_constants(size: Integers, *, rho_w: float, rho_x: float, rho_y: float, risk_bound: float) -> SGDConstants:
     r"""θ, ζ and η of the theorem for m bags of the given sizes.
 
     .. math:: \theta_j = \sqrt{\tfrac{8}{k_j} \log \tfrac{9 k_j m (\rho_w\rho_x + \rho_y)^2}{\rho_w^2\rho_x^2}}, \qquad
@@ -39,6 +43,22 @@ def sgd_constants(
     :math:`\rho_w^2/2\eta + 2\zeta\eta\sum\ell(w_j)`; for :math:`\eta \le 1/4\zeta` that gives
     :math:`\rho_w^2/\eta + 4\zeta\eta m L^\star`, which the η above minimises.
 
+    Parameters
+    ----------
+    size : ndarray of shape (m,)
+        Rows of each bag.
+    rho_w, rho_x, rho_y : float
+        Bounds on \|w\|, \|x\|, \|y\|.
+    risk_bound : float
+        L*, an upper bound on the risk of the best predictor.
+
+    Returns
+    -------
+    SGDConstants
+        θ of each bag, ζ and η.
+
+    Examples
+    --------
     >>> constants = sgd_constants(np.full(100, 64), rho_w=1.0, rho_x=1.0, rho_y=1.0, risk_bound=0.1)
     >>> round(constants.zeta, 1), round(constants.step, 5)
     (99.8, 0.00251)
@@ -50,9 +70,16 @@ def sgd_constants(
 class LinearProblem:
     """Linear predictors of bounded norm, learned by one pass of Algorithm 2.
 
-    size: rows per bag k.  rho_w, rho_x, rho_y: bounds on \\|w\\|, \\|x\\|, \\|y\\|.
-    risk: L*, an upper bound on the risk of the best predictor, which the step uses.
-    epsilon: of discrete Laplace noise on the counts, None without noise.
+    Parameters
+    ----------
+    size : int
+        Rows per bag k.
+    rho_w, rho_x, rho_y : float
+        Bounds on \\|w\\|, \\|x\\|, \\|y\\|.
+    risk : float
+        L*, an upper bound on the risk of the best predictor, which the step uses.
+    epsilon : float or None
+        Of discrete Laplace noise on the counts, None without noise.
     """
 
     size: int
@@ -63,11 +90,8 @@ class LinearProblem:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_bags_of(self.size, 0.5)
-        check_epsilon(self.epsilon)
-        for name in ("rho_w", "rho_x", "rho_y", "risk"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise ValueError(f"{name} must be a positive number, got {getattr(self, name)}.")
+        positive = dict.fromkeys(("rho_w", "rho_x", "rho_y", "risk"), number(above=0))
+        check_parameters(self, {"size": SIZE, "epsilon": EPSILON, **positive})
 
     @property
     def bag_risk(self) -> float:
@@ -80,7 +104,9 @@ class LinearProblem:
 
 
 def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
-    r"""Excess risk of the averaged iterate after so many bags, in expectation, at most
+    r"""Excess risk of the averaged iterate after so many bags, in expectation.
+
+    It is at most
 
     .. math:: \frac{\rho_w^2\rho_x^2}{m} + \frac{\rho_w^2}{\eta m} + 4\zeta\eta L^\star
 
@@ -90,6 +116,20 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     :math:`2\rho_x`). The others are the regret of projected gradient steps on losses that are 2ζ-smooth (see
     `sgd_constants`; the paper, with ζ, has 2ζηL*).
 
+    Parameters
+    ----------
+    problem : LinearProblem
+        The predictors and the bags.
+    bags : float
+        Their number.
+
+    Returns
+    -------
+    float
+        The bound.
+
+    Examples
+    --------
     >>> round(sgd_excess_risk(LinearProblem(size=64, rho_w=1.0, rho_x=1.0, risk=0.1), 100_000), 4)
     0.0498
     """
@@ -103,11 +143,24 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
 def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
     """Bags after which the excess risk is at most `regret` in expectation.
 
+    Parameters
+    ----------
+    problem : LinearProblem
+        The predictors and the bags.
+    regret : float
+        Target.
+
+    Returns
+    -------
+    Guarantee
+        The bags.
+
+    Examples
+    --------
     >>> sgd_bound(LinearProblem(size=64, rho_w=1.0, rho_x=1.0, risk=0.1), 0.1).value
     22943.0
     """
-    if not 0 < regret < np.inf:
-        raise ValueError(f"regret must be a positive number, got {regret}.")
+    check_parameters({"regret": regret}, {"regret": number(above=0)})
     return Guarantee(
         value=least_bags(lambda m: sgd_excess_risk(problem, m) <= regret),
         by_proof=None,
@@ -121,7 +174,7 @@ def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
 
 
 def _constants(
-    size: NDArray[np.integer], bags: float, rho_w: float, rho_x: float, rho_y: float, risk_bound: float
+    size: Integers, bags: float, rho_w: float, rho_x: float, rho_y: float, risk_bound: float
 ) -> SGDConstants:
     log = np.log(9 * size * bags * (rho_w * rho_x + rho_y) ** 2 / (rho_w * rho_x) ** 2)
     zeta = float((8 * log.max() + 1) * rho_x**2)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from math import exp, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from bagwise.theory.guarantee import Guarantee, check_bags_of, check_regret, chernoff_rate, exponential_bags
-from bagwise.theory.noise import check_epsilon, laplace_log_mgf
+from bagwise.theory.guarantee import PROBLEM, Guarantee, chernoff_rate, exponential_bags
+from bagwise.theory.noise import laplace_log_mgf
+from bagwise.utils.parameters import ParameterError, check_parameters
+from bagwise.utils.typing import Floats
 
 _TAIL = float(stats.norm.cdf(-1))  # Φ(−1)
 _BRANCHES = {None: "", True: " on total counts", False: " on single bags"}
@@ -30,10 +31,18 @@ _BRANCHES = {None: "", True: " on total counts", False: " on single bags"}
 class TwoFunctions:
     """Two functions, one of which is true.
 
-    size: rows per bag k.  regret: separation β = E[(h₁ − h₂)²].
-    bias: Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β; None for whatever it may be.
-    error: δ, allowed probability of choosing the wrong one.
-    epsilon: of discrete Laplace noise on the counts, None without noise.
+    Parameters
+    ----------
+    size : int
+        Rows per bag k.
+    regret : float
+        Separation β = E[(h₁ − h₂)²].
+    bias : float or None
+        Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β; None for whatever it may be.
+    error : float
+        δ, allowed probability of choosing the wrong one.
+    epsilon : float or None
+        Of discrete Laplace noise on the counts, None without noise.
     """
 
     size: int
@@ -43,11 +52,9 @@ class TwoFunctions:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_bags_of(self.size, self.error)
-        check_regret(self.regret)
-        check_epsilon(self.epsilon)
+        check_parameters(self, PROBLEM)
         if self.bias is not None and self.bias**2 > self.regret:
-            raise ValueError(f"bias must lie within ±√regret = ±{sqrt(self.regret):.4g}, got {self.bias}.")
+            raise ParameterError("bias", f"must lie within ±√regret = ±{sqrt(self.regret):.4g}, got {self.bias}.")
 
     @property
     def edge(self) -> float:
@@ -82,6 +89,18 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     Noise adds its logarithmic moment generating function, at 2λ or λ, m times. Without Δ the bound is for the worst:
     totals at \|Δ\| = √(β/2k), bags with the least a and the largest E D² that smaller ones allow.
 
+    Parameters
+    ----------
+    problem : TwoFunctions
+        The pair, the bags and what is asked.
+
+    Returns
+    -------
+    Guarantee
+        The bags.
+
+    Examples
+    --------
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01)).value
     4780.0
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01, bias=0.0)).value
@@ -101,7 +120,20 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
 
 
 def two_function_error(problem: TwoFunctions, bags: int) -> float:
-    """Probability of error of Algorithm 1 with so many bags, at most; `problem.error` is not used."""
+    """Probability of error of Algorithm 1 with so many bags, at most.
+
+    Parameters
+    ----------
+    problem : TwoFunctions
+        The pair and the bags; its `error` is not used.
+    bags : int
+        Their number.
+
+    Returns
+    -------
+    float
+        A probability.
+    """
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 
 
@@ -129,7 +161,7 @@ def _rates_of_totals(problem: TwoFunctions, delta: float) -> tuple[float, float]
     return chernoff_rate(exponent, min(delta, problem.epsilon / 2)), k * delta**2 / 2
 
 
-def _rates_of_bags(problem: TwoFunctions, deltas: NDArray[np.float64]) -> tuple[float, float]:
+def _rates_of_bags(problem: TwoFunctions, deltas: Floats) -> tuple[float, float]:
     """For the least a and the largest E D² over some Δ."""
     k, noise = problem.size, problem.epsilon
     squares, fourths = _moments(k, problem.regret, deltas)
@@ -149,7 +181,7 @@ def _rates_of_bags(problem: TwoFunctions, deltas: NDArray[np.float64]) -> tuple[
     return labels(short), short**2 / (2 * square)
 
 
-def _moments(k: int, regret: float, delta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(k: int, regret: float, delta: Floats) -> tuple[Floats, Floats]:
     """E[D²] of a bag, and a bound on E[D⁴], for each Δ."""
     variance, shift, reach = regret - delta**2, k * delta, 1 + delta
     fourth = (

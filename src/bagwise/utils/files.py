@@ -60,8 +60,9 @@ def new_folder(place: Path) -> Iterator[Path]:
 
 
 class TemporaryFolder:
-    """A folder that is gone when this process is.  within: where, by default the system's place for such; may raise
-    an `OSError`.
+    """A folder that is gone when this process is.
+
+    within: where, by default the system's place for such; may raise an `OSError`.
 
     >>> with TemporaryFolder() as folder:
     ...     _ = (folder / "labels.csv").write_text("1")
@@ -132,8 +133,10 @@ def _is_free(lock: IO[str]) -> bool:
 
 
 def _machine() -> tuple[str, ...]:
-    """Names of this machine: its own, and that of its last start, which containers share. On disks that several
-    machines share, each may know the locks of its own processes only."""
+    """Names of this machine: its own, and that of its last start, which containers share.
+
+    On disks that several machines share, each may know the locks of its own processes only.
+    """
     try:
         return socket.gethostname(), Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

@@ -24,7 +24,34 @@ class Parameter(str):
     __slots__ = ()
 
 
-class ParameterError(ValueError):
+class NamesParameters(Exception):  # noqa: N818  (of warnings, too)
+    """A message in parts, in which parameters are marked by `Parameter`: to be inherited by errors and warnings.
+
+    >>> class TooLittleWarning(NamesParameters, UserWarning): ...
+    >>> warning = TooLittleWarning("little is left: lower ", Parameter("min_size"), ".")
+    >>> str(warning)
+    'little is left: lower min_size.'
+    >>> warning.shown(lambda name: f"--{name}")
+    'little is left: lower --min_size.'
+    """
+
+    def __init__(self, *parts: str) -> None:
+        super().__init__("".join(parts))
+        self.parts = parts
+
+    def shown(self, name_of: Callable[[str], str]) -> str:
+        """The message, with parameters named as `name_of` says."""
+        return "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
+
+    def __str__(self) -> str:
+        return self.shown(str)
+
+
+class AdviceError(NamesParameters, ValueError):
+    """Data that cannot be used as they are, with advice that names a parameter."""
+
+
+class ParameterError(NamesParameters, ValueError):
     """A parameter that makes no sense, or does not go with another one.
 
     parameter: its name.  parts: what is said after it; other parameters in it are marked by `Parameter`.
@@ -37,16 +64,8 @@ class ParameterError(ValueError):
     """
 
     def __init__(self, parameter: str, *parts: str) -> None:
-        super().__init__(parameter, *parts)
-        self.parameter, self.parts = parameter, parts
-
-    def shown(self, name_of: Callable[[str], str]) -> str:
-        """The message, with parameters named as `name_of` says."""
-        rest = "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
-        return f"{name_of(self.parameter)} {rest}"
-
-    def __str__(self) -> str:
-        return self.shown(str)
+        super().__init__(Parameter(parameter), " ", *parts)
+        self.parameter, self.args = parameter, (parameter, *parts)  # args: as pickle hands them over
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +86,8 @@ BOOLEAN = Constraint("True or False", lambda value: isinstance(value, (bool, np.
 def whole(least: int) -> Constraint:
     """A whole number of at least `least`."""
     return Constraint(
-        f"a whole number of at least {least}", lambda value: isinstance(value, Integral) and int(value) >= least
+        f"a whole number of at least {least}",
+        lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least,
     )
 
 
@@ -88,7 +108,7 @@ def number(
     finite = "" if most is not None or below is not None else "finite "
 
     def holds(value: Any) -> bool:
-        if not (isinstance(value, Real) and np.isfinite(float(value))):
+        if not isinstance(value, Real) or isinstance(value, bool) or not np.isfinite(float(value)):
             return False
         x = float(value)
         return (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from bagwise.utils.parameters import ParameterError
+
 RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
@@ -18,6 +20,6 @@ def generator(random_state: RandomState) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"random_state must be None, a whole number of at least 0 or a generator, got {random_state!r}."
+        raise ParameterError(
+            "random_state", f"must be None, a whole number of at least 0 or a generator, got {random_state!r}."
         ) from error

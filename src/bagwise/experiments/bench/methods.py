@@ -17,6 +17,7 @@ import numpy as np
 
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import FeatureCodes, is_table
+from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
 from bagwise.experiments.bench.problems import Prediction, Problem
 from bagwise.linear import BagMeanMapClassifier
@@ -71,7 +72,9 @@ def _network(problem: Problem, *, loss: str, epochs: int, learning_rates: tuple[
 
     train, start = problem.parts[0], time.perf_counter()
     replicas = [
-        Replica(bags=train, loss=loss, means="leave_one_out", learning_rate=rate, seed=problem.random_state)
+        Replica(
+            bags=train, loss=library_loss(loss), means="leave_one_out", learning_rate=rate, seed=problem.random_state
+        )
         for rate in learning_rates
     ]
     trained = train_replicas(problem.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)

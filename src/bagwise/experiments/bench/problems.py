@@ -13,7 +13,7 @@ from bagwise import datasets
 from bagwise.bags import Bags
 from bagwise.datasets import Split
 from bagwise.folds import Fold
-from bagwise.selection import held_out_risk
+from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats
 
 HELD_OUT = 0.1

@@ -9,22 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bagwise.experiments.figures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    Look,
-    dodge,
-    size_axis,
-)
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.methods import METHODS
+from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
 from bagwise.utils.text import number_of
 
 _LOOKS = {
@@ -75,9 +63,8 @@ def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     for panel in grid.ravel():
         lines, labels = panel.get_legend_handles_labels()
         handles |= {label: line for line, label in zip(lines, labels, strict=True) if label not in handles}
-    labels = [method.label for method in METHODS.values() if method.label in handles]
-    ncols = 4 if len(labels) > 5 else 5
-    drawing.legend([handles[label] for label in labels], labels, loc="outside lower center", ncols=ncols, frameon=False)
+    shown = {method.label: handles[method.label] for method in METHODS.values() if method.label in handles}
+    legend_below(drawing, shown, 4 if len(shown) > 5 else 5)
     rows = "" if config.rows == 0 else f", first {config.rows:,} training rows"
     drawing.suptitle(f"{NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
     return drawing

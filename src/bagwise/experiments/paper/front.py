@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bagwise.experiments.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Look, size_axis
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, curves
+from bagwise.plotting import BLUE, GREEN, ORANGE, PURPLE, RED, Look, reference_line, size_axis
 
 _SHOWN = {
     "boosting": (Look(BLUE, "o"), "bagwise: boosting"),
@@ -39,9 +37,7 @@ def front_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
         (_CONSTANT, "constant guess", -12),
     ):
         if level is not None:
-            panel.axhline(level, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-            place: dict[str, Any] = {"xycoords": panel.get_yaxis_transform(), "textcoords": "offset points"}
-            panel.annotate(text, (0.01, level), (0, up), color=GREY, fontsize=9, **place)
+            reference_line(panel, level, text, up=up, line=(0, (4, 3)))
     for name, (look, label) in _SHOWN.items():
         one = found[found["method"] == name].sort_values("size")
         panel.errorbar(one["size"], one["accuracy"], yerr=one["se"].fillna(0), label=label, **look.style)

@@ -10,7 +10,7 @@ class Method:
     """A way to learn from bags.
 
     label: its name for readers.
-    loss: of a network, a name of `bagwise.losses.LOSSES`; None for an estimator that is no network.
+    loss: of a network, a name of `aliases.PAPER_LOSSES`; None for an estimator that is no network.
     means: how a network estimates means, a name of `bagwise.means.MEANS`.
     """
 

@@ -18,6 +18,7 @@ from bagwise import datasets
 from bagwise.bags import Bags, aggregate, random_bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.datasets import Split
+from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.folder import Folder
@@ -115,7 +116,7 @@ def _networks(
     replicas = [
         Replica(
             bags=bags,
-            loss=METHODS[one.method].loss or "",
+            loss=library_loss(METHODS[one.method].loss or ""),
             means=METHODS[one.method].means,
             learning_rate=one.learning_rate,
             seed=one.seed(1),

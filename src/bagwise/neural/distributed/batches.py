@@ -16,7 +16,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.data.rows import BagRows, subset
 from bagwise.neural.batches import cut
 from bagwise.utils.typing import Floats, Integers
 
@@ -32,26 +33,6 @@ Encode = Callable[[Floats], Floats]
 
 LANES = 8
 _NUMBERS = 2**20  # that a process encodes together: much faster than a batch at a time, and still small
-
-
-class Blocks(Protocol):
-    """Whole bags in pieces: ``len()`` of them."""
-
-    @property
-    def size(self) -> Integers:
-        """Rows of each bag."""
-
-    @property
-    def ends(self) -> Integers:
-        """The bag that each block begins with, and the number of bags."""
-
-    def __len__(self) -> int: ...
-
-    def block(self, number: int) -> Floats:
-        """(rows, columns) of one block, bag after bag."""
-
-    def take(self, numbers: Integers) -> Bags:
-        """Some bags, as those of a table of their rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +72,7 @@ class Lanes:
 
     def __init__(
         self,
-        source: Blocks,
+        source: BagRows,
         read: Callable[[Any], Tensor],
         *,
         width: int,
@@ -127,11 +108,11 @@ class Lanes:
                     places.append(np.flatnonzero(lane == one))
                     parts += stream.take(int(size[bags[places[-1]]].sum()))
                 x, mine = torch.cat(parts) if parts else self._nothing(), np.concatenate(places)
-                yield Batch(x, self.source.take(bags[mine]).like(x), self.source.take(bags), mine)
+                yield Batch(x, subset(self.source, bags[mine]).like(x), subset(self.source, bags), mine)
 
     def _pass(self, number: int) -> _Pass:
         """Lanes in step: a bag's turn comes when its lane has come as far as the others have."""
-        size, ends = self.source.size, self.source.ends
+        size, ends = self.source.size, self.source.starts
         blocks, bags, turns = [], [], []
         for place, own in enumerate(self._lanes):
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number, place)))
@@ -147,7 +128,7 @@ class Lanes:
 
     def _rows(self, order: _Pass, lane: int, skip: int, thread: Executor) -> Iterator[Tensor]:
         """The rows of a lane but the first `skip`, in pieces; the next block is read while one is used."""
-        size, ends = self.source.size, self.source.ends
+        size, ends = self.source.size, self.source.starts
         mine = order.bags[order.lane == lane]
         blocks = order.blocks[lane]
         counts = np.array([size[ends[block] : ends[block + 1]].sum() for block in blocks])
@@ -168,7 +149,7 @@ class Lanes:
         return self.read(self.source.block(int(self._lanes[int(self._mine[0])][0]))[:0])
 
 
-def check_lanes(source: Blocks, lanes: int, world: int) -> int:
+def check_lanes(source: BagRows, lanes: int, world: int) -> int:
     """How many lanes there are: as many as asked for, unless there are fewer blocks. Raise if too few for all."""
     found = min(lanes, len(source))
     if world <= found:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from bagwise.bags import Bags
-from bagwise.neural.distributed.batches import Blocks, Encode, Lanes, check_lanes
+from bagwise.data.rows import BagRows
+from bagwise.neural.distributed.batches import Encode, Lanes, check_lanes
 from bagwise.neural.distributed.training import Together, train
 from bagwise.neural.networks import Standardise
 from bagwise.utils.rng import generator
@@ -29,7 +30,7 @@ _DEPENDS_ON = (
 def fit_streamed(
     model: BagNeuralClassifier,
     sample: Callable[[], tuple[Floats, Bags]],
-    source: Blocks,
+    source: BagRows,
     encode: Encode,
     *,
     p: float | Floats,

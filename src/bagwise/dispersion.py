@@ -1,0 +1,330 @@
+"""Do groups of rows (bags, or stretches of bags) differ more, or less, than groups drawn at random from the same rows?
+
+The statistic of every test is the between-group sum of squares; its exact mean and variance over random partitions are
+known, and a gamma distribution with those two moments gives the p-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse, special, stats
+
+from bagwise import segment
+from bagwise.bags import Bags
+from bagwise.utils.typing import Floats
+
+NOT_RANDOM = 1e-3
+"""p-value under which bags are not taken for random ones, by whoever looks at them without a level of its own."""
+
+_STRETCHES = 10  # parts of the bag order compared for drift
+_LEVELS = 50  # most frequent categories tested one by one
+_ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
+
+# Columns with an order of their own, by the kind of their type or what pandas.api.types.infer_dtype calls objects;
+# others are categories.
+_ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
+_ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
+_LEAST_SHOWN = 1e-99  # p-value
+_CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
+_ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
+_ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
+
+Scores = list[tuple[Floats, float]]
+"""Numbers (n,) to compare groups by, each with the number of rows that do not have its most common value."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One test: what was looked at, and how likely random bags are to look as unusual.
+
+    Attributes
+    ----------
+    subject : str
+        What was looked at: proportions, predictions or a feature.
+    ratio : float
+        Between-group variation over what random groups show, 1 where nothing is unusual; NaN if not testable.
+    p_value : float
+        Two-sided, already multiplied by the number of tests made with it; NaN if not testable.
+    drift : bool
+        Whether groups are stretches of the bag order; otherwise they are bags.
+    """
+
+    subject: str
+    ratio: float
+    p_value: float
+    drift: bool = False
+
+    @property
+    def name(self) -> str:
+        """The subject, and whether its drift was looked at."""
+        return f"drift of {self.subject}" if self.drift else self.subject
+
+    def __str__(self) -> str:
+        p_value = f"p = {self.p_value:.2g}" if self.p_value >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
+        return f"{self.name}: variation {self.ratio:.3g} times that of random bags ({p_value})"
+
+    def among(self, tests: int) -> Finding:
+        """The same finding as one of so many, which its p-value then counts.
+
+        Parameters
+        ----------
+        tests : int
+            How many.
+
+        Returns
+        -------
+        Finding
+        """
+        return replace(self, p_value=float(np.minimum(1.0, self.p_value * tests)))
+
+
+def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> tuple[Finding, ...]:
+    """How much bags differ in their proportions, their mean predictions and in each feature, beside random bags.
+
+    The p-values count all tests together: for random bags the least of them is below a level at most that often.
+
+    bags: of the rows, in table order.  h: (n,) or (n, classes) predictions.  features: as `feature_dispersions` tells.
+
+    >>> ids = np.arange(4000) // 40
+    >>> bags = Bags.from_rows((ids % 2).astype(float), ids)
+    >>> [round(finding.ratio, 1) for finding in dispersions(bags, h=np.full(4000, 0.5)) if finding.p_value < NOT_RANDOM]
+    [40.4]
+    """
+    columns = h[bags.order].reshape(bags.n_bagged, -1).T
+    predictions = feature_spread("predictions", [score for one in columns for score in scores_of(one, "h")], bags)
+    found = (proportion_spread(bags), predictions, *features)
+    families = 3 if features else 2
+    return tuple(finding.among(families) for finding in found if not np.isnan(finding.p_value))
+
+
+def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
+    """How much bags differ in each feature; the p-values count all features. Where X is large, some bags and some
+    features serve.
+
+    X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
+    is passed over; whether numbers are missing is compared by itself.
+    """
+    if sparse.issparse(X):
+        return []
+    if not hasattr(X, "columns") and not hasattr(X, "to_pandas"):
+        X = segment.to_numpy(X)
+        if X.ndim == 0:  # no table at all, but what a model reads
+            return []
+        X = X.reshape(len(X), -1)  # an image is as wide as it has points
+    n, columns = columns_of(X)
+    if n != bags.n_rows:
+        raise ValueError(f"X has {n} rows but there are predictions for {bags.n_rows}: pass the same rows.")
+    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // _CELLS), len(bags) // _ENOUGH_BAGS))
+    some = bags if bag_step == 1 else bags.take(np.arange(0, len(bags), bag_step))
+    column_step, found = max(1, -(-some.n_bagged * len(columns) // _CELLS)), []
+    for name, values in columns[::column_step]:
+        for part, filled in without_gaps(name, values[some.order]):
+            with suppress(ValueError):  # complex numbers
+                found.append(feature_spread(part, scores_of(filled, part), some))
+    return [finding.among(len(found)) for finding in found]
+
+
+def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
+    """A column as columns without missing values or infinite numbers: whether one is missing may be grouped, too.
+
+    >>> without_gaps("age", np.array([30.0, np.nan, 40.0]))
+    [('age, missing', array([False,  True, False])), ('age', array([30., 35., 40.]))]
+    """
+    import pandas as pd
+
+    missing = np.asarray(pd.isna(values))
+    if missing.all():
+        return [(name, missing)]
+    if values.dtype.kind == "f":
+        whole = np.nan_to_num(values, nan=float(np.nanmedian(values)))
+    else:
+        whole = np.where(missing, values[~missing][:1], values) if missing.any() else values
+    return [(f"{name}, missing", missing), (name, whole)] if missing.any() else [(name, whole)]
+
+
+# -- the test -----------------------------------------------------------------------------------------------------
+
+
+def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
+    """Between-bag variation of values (n,), in bag order, over that of a random partition, and its two-sided p-value.
+
+    NaN where bags could not differ: equal values, or one row per bag.
+
+    >>> ids = np.arange(400) // 4
+    >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids))[1] < 1e-9)
+    True
+    """
+    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size), groups=len(bags))
+
+
+def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
+    r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
+
+    S_j is the sum over group j of n values with :math:`\sum z = 0`, :math:`\sum z^2` = square, :math:`\sum z^4` =
+    fourth, all n of which are in a group.
+    """
+    if n < 4:
+        return square * (len(size) - 1) / max(n - 1, 1), 0.0
+    # Expectations of products of distinct rows' values, from power sums (Σz = 0).
+    pairs = (square**2 - fourth) / (n * (n - 1))  # z₁²z₂²
+    third = -fourth / (n * (n - 1))  # z₁³z₂
+    triple = (2 * fourth - square**2) / (n * (n - 1) * (n - 2))  # z₁²z₂z₃
+    four = (3 * square**2 - 6 * fourth) / (n * (n - 1) * (n - 2) * (n - 3))  # z₁z₂z₃z₄
+    k = size.astype(float)
+    k2, k3, k4 = k * (k - 1), k * (k - 1) * (k - 2), k * (k - 1) * (k - 2) * (k - 3)
+    own = (k * fourth / n + 4 * k2 * third + 3 * k2 * pairs + 6 * k3 * triple + k4 * four) / k**2
+    # E[S_i²S_j²]/(k_i k_j) summed over i ≠ j, by sums over bags instead of pairs.
+    m, spread = len(k), (k - 1).sum()
+    squares = ((k - 1) ** 2).sum()
+    between = pairs * m * (m - 1) + 2 * triple * (m - 1) * spread + four * (spread**2 - squares)
+    mean = square * (m - 1) / (n - 1)
+    return mean, max(float(own.sum() + between - mean**2), 0.0)
+
+
+def _dispersion(rows: Floats, sums: NDArray[Any], size: NDArray[Any]) -> tuple[float, float, float]:
+    """The statistic with its mean and variance; rows of all groups, sums and sizes per group."""
+    n = len(rows)
+    centre = rows.sum() / n
+    z2 = (rows - centre) ** 2
+    if z2.max() <= (8 * np.finfo(float).eps * abs(centre)) ** 2:  # all the same but for rounding
+        return 0.0, 0.0, 0.0
+    statistic = float(((sums - size * centre) ** 2 / size).sum())
+    return statistic, *partition_moments(n, float(z2.sum()), float((z2**2).sum()), size)
+
+
+def _two_sided(statistic: float, mean: float, variance: float, *, groups: int) -> tuple[float, float]:
+    """Ratio to the mean and p-value under a gamma law; NaN for groups that could not differ.
+
+    A few groups are alike by chance more often than that law says, counts above all: then only more variation counts.
+    """
+    if mean <= 0 or variance <= 1e-12 * mean**2:
+        return np.nan, np.nan
+    shape, scale = mean**2 / variance, variance / mean
+    upper = float(special.gammaincc(shape, statistic / scale))
+    lower = float(stats.gamma.cdf(statistic, shape, scale=scale)) if groups >= _ENOUGH_GROUPS else 1.0
+    return statistic / mean, min(1.0, 2 * min(upper, lower))
+
+
+# -- proportions --------------------------------------------------------------------------------------------------
+
+
+def proportion_spread(bags: Bags) -> Finding:
+    """Do bags differ in their proportion? Needs 0/1 labels, whose power sums follow from their number."""
+    if have_real_labels(bags):  # whose variance inside bags is unknown
+        return Finding("proportions", np.nan, np.nan)
+    return _least_likely("proportions", [_count_test(column, bags) for column in bags.outputs.T])
+
+
+def have_real_labels(bags: Bags) -> bool:
+    """Whether labels must be real numbers, since a proportion without noise lies outside [0, 1]."""
+    return bags.noise_variance is None and bool(((bags.proportion < 0) | (bags.proportion > 1)).any())
+
+
+def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
+    size, n = bags.size, bags.n_bagged
+    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
+    count = size * proportion
+    p = float(np.clip(count.sum() / n, 0, 1))
+    if noise.sum() == 0 and not _testable(min(p, 1 - p) * n, len(bags)):
+        return np.nan, np.nan
+    statistic = float(((count - size * count.sum() / n) ** 2 / size).sum())
+    square, fourth = n * p * (1 - p), n * (p * (1 - p) ** 4 + (1 - p) * p**4)
+    mean, variance = partition_moments(n, square, fourth, size)
+    # Independent noise adds its variance to each S_j; the cross term is 4 Var(S_j) s_j², the noise's own Var(e²):
+    # 5 s_j⁴ for Laplace noise, 2 s_j⁴ for normal. Which it is is unknown: the larger suits both.
+    mean += float((noise / size).sum() - noise.sum() / n)
+    variance += float((4 * p * (1 - p) * noise / size + 5 * (noise / size) ** 2).sum())
+    return _two_sided(statistic, mean, variance, groups=len(bags))
+
+
+def proportion_drift(bags: Bags) -> Finding:
+    """Do stretches of the bag order differ in their proportion?"""
+    return _least_likely("proportions", [_drift_test(bags.size * one, bags) for one in bags.outputs.T], drift=True)
+
+
+def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
+    """Do stretches of the bag order differ more than any order of these bags would make them? From sums per bag."""
+    stretches = min(_STRETCHES, len(bags) // 2)
+    if stretches < 2:
+        return np.nan, np.nan
+    stretch = np.arange(len(bags)) * stretches // len(bags)
+    deviation = (sums - bags.size * (sums.sum() / bags.n_bagged)) / np.sqrt(bags.size)
+    tested = _dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch))
+    return _two_sided(*tested, groups=stretches)
+
+
+# -- features -----------------------------------------------------------------------------------------------------
+
+
+def columns_of(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
+    """The number of rows, and each column with its name."""
+    if sparse.issparse(X):
+        raise ValueError("X is sparse: pass X.toarray(), or that of the columns to test.")
+    if hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    if hasattr(X, "columns"):
+        repeated = X.columns.duplicated(keep=False)
+        names = [f"feature {c!r}" + (f" (column {i})" if repeated[i] else "") for i, c in enumerate(X.columns)]
+        return len(X), [(name, X.iloc[:, i].to_numpy()) for i, name in enumerate(names)]
+    table = segment.to_numpy(X)
+    if table.ndim != 2:
+        raise ValueError(f"X must have two dimensions, rows and features, got shape {table.shape}.")
+    return len(table), [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
+
+
+def scores_of(values: NDArray[Any], name: str) -> Scores:
+    """Ranks of a column, so that no few large values decide; for categories also the indicators of the frequent ones.
+    None where cells have no hash.
+    """
+    import pandas as pd
+
+    kind = values.dtype.kind if values.dtype.kind != "O" else pd.api.types.infer_dtype(values, skipna=True)
+    if kind in ("c", "complex"):
+        raise ValueError(f"{name} of X holds complex numbers: pass their real and imaginary parts as two columns.")
+    ordered = kind in _ORDERED
+    if ordered and (pd.isna(values).any() or (kind == "f" and np.isinf(values).any())):
+        raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
+    try:
+        codes, levels = pd.factorize(values, use_na_sentinel=False)
+    except TypeError:
+        return []
+    # Not the order of appearance, which is that of the bags where rows of a bag stand together.
+    order = np.argsort(levels if ordered else np.asarray(levels, dtype=str))
+    counts = np.bincount(codes)
+    rank = np.empty(len(levels))
+    rank[order] = np.cumsum(counts[order]) - counts[order] / 2
+    scores = [(rank[codes], float(len(values) - counts.max()))]
+    if ordered:
+        return scores
+    frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
+    return scores + [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
+
+
+def feature_spread(subject: str, scores: Scores, bags: Bags) -> Finding:
+    """Do bags differ in this feature?"""
+    tested = [dispersion_test(rows, bags) for rows, unusual in scores if _testable(unusual, len(bags))]
+    return _least_likely(subject, tested)
+
+
+def feature_drift(subject: str, scores: Scores, bags: Bags) -> Finding:
+    """Do stretches of the bag order differ in this feature?"""
+    tested = [_drift_test(bags.sum(rows), bags) for rows, unusual in scores if _testable(unusual, _STRETCHES)]
+    return _least_likely(subject, tested, drift=True)
+
+
+def _testable(unusual: float, groups: int) -> bool:
+    """Whether enough rows differ from the most common value for groups to differ by chance in many ways."""
+    return unusual**2 / (2 * groups) >= _ENOUGH_PAIRS
+
+
+def _least_likely(subject: str, results: list[tuple[float, float]], *, drift: bool = False) -> Finding:
+    """The least likely of several tests, ratios and p-values; its p-value counts them all."""
+    tested = [result for result in results if not np.isnan(result[1])]
+    ratio, p_value = min(tested, key=lambda result: result[1], default=(np.nan, np.nan))
+    return Finding(subject, ratio, p_value, drift).among(max(len(tested), 1))

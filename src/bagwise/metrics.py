@@ -1,0 +1,174 @@
+"""Accuracy, Brier score, log loss, AUC, calibration and ROC curves, each as expectations E[a + y·g] of single rows.
+
+Every metric is given as its value and the influence of each bag on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bagwise.estimates import Identity, intervals
+from bagwise.losses.label_linear import log_probabilities
+from bagwise.utils.typing import Floats
+
+METRICS = ("accuracy", "brier", "log_loss", "auc")
+"""Names of the metrics that are numbers."""
+
+
+def possible(name: str, ndim: int = 1) -> tuple[float, float]:
+    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
+    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
+
+
+def metrics(identity: Identity) -> dict[str, tuple[float, Floats]]:
+    """Each metric by name; no AUC where there are several classes, or labels of one kind only."""
+    means = {"brier": brier, "accuracy": accuracy, "log_loss": log_loss}
+    found = {name: identity.expectation(*of(identity.h)) for name, of in means.items()}
+    area = auc(identity) if identity.h.ndim == 1 else None
+    return found if area is None else {**found, "auc": area}
+
+
+def brier(h: Floats) -> tuple[Floats, Floats]:
+    """a and g of the square loss, summed over classes."""
+    return (h**2 if h.ndim == 1 else (h**2).sum(axis=1)), 1 - 2 * h
+
+
+def accuracy(h: Floats) -> tuple[Floats, Floats]:
+    """a and g of how often the more probable class is the right one."""
+    if h.ndim == 1:
+        positive = h > 0.5
+        return (~positive).astype(float), np.where(positive, 1.0, -1.0)
+    return np.zeros(len(h)), (h.argmax(axis=1)[:, None] == np.arange(h.shape[1])).astype(float)
+
+
+def log_loss(h: Floats) -> tuple[Floats, Floats]:
+    """a and g of the log loss."""
+    log1, log0 = log_probabilities(h)
+    return (-log0, log0 - log1) if h.ndim == 1 else (np.zeros(len(h)), -log1)
+
+
+def auc(identity: Identity) -> tuple[float, Floats] | None:
+    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`."""
+    p, bags = float(identity.prior), identity.bags
+    if not 0 < p < 1:
+        return None
+    h, (_, level, rows) = identity.h[bags.order], identity.levels
+    F = ((np.cumsum(rows) - rows / 2) / identity.n)[level]
+    value, influence = identity.positives(bags.sum(h * F), bags.sum(F))
+    # F is estimated from the same rows: row i raises F above it by 1/n, which adds P(y = 1, h > h_i) to its influence.
+    # y is replaced by h plus its bag's mean gap, which for one row per bag is y itself.
+    mass = np.bincount(level, weights=h + bags.repeat(identity.gap / bags.size), minlength=len(rows))
+    above = (np.cumsum(mass[::-1])[::-1] - mass / 2) / identity.n
+    influence = influence + identity.mean(bags.sum(above[level]))[1]
+    spread = p * (1 - p)
+    area = (value - p**2 / 2) / spread
+    p_influence = identity.mean(identity.count)[1]
+    return float(area), (influence - (p + area * (1 - 2 * p)) * p_influence) / spread
+
+
+# -- curves -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Points estimated from bags, with pointwise confidence intervals.
+
+    Attributes
+    ----------
+    at : array of shape (q,)
+        Upper edges of the bins of a calibration curve, thresholds of a ROC curve.
+    x, y : array of shape (q,)
+        Mean prediction and rate of positives of each bin; for the ROC curve, rates of false and true positives at each
+        threshold.
+    x_standard_error, y_standard_error : array of shape (q,)
+        Their standard errors.
+    x_low, x_high, y_low, y_high : array of shape (q,)
+        Ends of their confidence intervals.
+    """
+
+    at: Floats
+    x: Floats
+    x_standard_error: Floats
+    x_low: Floats
+    x_high: Floats
+    y: Floats
+    y_standard_error: Floats
+    y_low: Floats
+    y_high: Floats
+
+    def within(self, least: float, most: float) -> Curve:
+        """Points and intervals kept in a range.
+
+        Parameters
+        ----------
+        least, most : float
+            The range.
+
+        Returns
+        -------
+        Curve
+        """
+        names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
+        return replace(self, **{name: np.clip(getattr(self, name), least, most) for name in names})
+
+
+def curves(identity: Identity, n_bins: int, level: float) -> dict[str, Curve]:
+    """The curves by name; none where there are several classes, no ROC curve where labels are of one kind only."""
+    if identity.h.ndim == 2:
+        return {}
+    bins = _Bins(identity, n_bins)
+    points = {"calibration": bins.calibration()}
+    if 0 < identity.prior < 1:
+        points["roc"] = bins.roc()
+    return {name: Curve(at, *intervals(*x, level), *intervals(*y, level)) for name, (at, x, y) in points.items()}
+
+
+_Points = tuple[Floats, tuple[Any, Floats], tuple[Any, Floats]]
+
+
+class _Bins:
+    """Rows grouped by their prediction; sums per bag and bin are all that the curves need."""
+
+    def __init__(self, identity: Identity, n_bins: int) -> None:
+        self.identity = identity
+        levels, level, rows = identity.levels
+        # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
+        quantiles = np.searchsorted(np.cumsum(rows), identity.n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
+        last = np.unique(np.minimum(quantiles, len(levels) - 1))
+        self.edges = levels[last]
+        cell = identity.bags.repeat(np.arange(identity.m)) * len(last) + np.searchsorted(last, level)
+        shape, cells = (identity.m, len(last)), identity.m * len(last)
+        h = identity.h[identity.bags.order]
+        self.rows: Floats = np.bincount(cell, minlength=cells).astype(float).reshape(shape)
+        self.h: Floats = np.bincount(cell, weights=h, minlength=cells).astype(float, copy=False).reshape(shape)
+
+    def calibration(self) -> _Points:
+        """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""
+        share, share_influence = self.identity.mean(self.rows)
+
+        def rate(value: Any, influence: Floats) -> tuple[Any, Floats]:
+            return value / share, (influence - value / share * share_influence) / share
+
+        return self.edges, rate(*self.identity.mean(self.h)), rate(*self.identity.positives(self.h, self.rows))
+
+    def roc(self) -> _Points:
+        """Rates of false and true positives of the rule h > threshold, at the bins' edges, from strict to lax."""
+        p = float(self.identity.prior)
+
+        def above(sums: Floats) -> Floats:
+            """Sums over all bins above each edge, from the last edge to the one below the first bin."""
+            return np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums[:, ::-1], axis=1)], axis=1)
+
+        rows, h = above(self.rows), above(self.h)
+        share, share_influence = self.identity.mean(rows)
+        positives, influence = self.identity.positives(h, rows)
+        p_influence = self.identity.mean(self.identity.count)[1][:, None]
+        true_rate = positives / p
+        false_rate = (share - positives) / (1 - p)
+        false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)
+        true_influence = (influence - true_rate * p_influence) / p
+        thresholds = np.concatenate([self.edges[::-1], [-np.inf]])
+        return thresholds, (false_rate, false_influence), (true_rate, true_influence)

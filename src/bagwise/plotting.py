@@ -1,0 +1,97 @@
+"""The style of all figures: colours, looks of curves, sizes of letters, axes that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from bagwise.utils.typing import ArrayLike
+
+# The palette of Okabe and Ito, which the colour-blind can tell apart, with greys and a darker green for letters.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
+GREY, DARK_GREY, DARK_GREEN = "#737373", "#595959", "#00795A"
+GRID, LIGHT_GRID, PAPER = "#b0b0b0", "#e6e6e6", "#ffffff"
+
+COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK), "osD^vPX"
+"""For curves that have no look of their own, in turn."""
+
+PAGE_STYLE: dict[Any, Any] = {
+    "text.parse_math": False,  # a column may be called $x$
+    "axes.unicode_minus": True,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],  # comes with Matplotlib: the same layout everywhere
+    "font.size": 9.5,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.5,
+    "legend.fontsize": 9,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": BLACK,
+    "ytick.labelcolor": BLACK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bagwise",
+}
+"""Matplotlib's settings for the small figures of pages."""
+
+
+class Look(NamedTuple):
+    """How a method is drawn: no two share both colour and marker, and broken lines have hollow markers."""
+
+    colour: str
+    marker: str
+    line: str = "-"
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Arguments of Matplotlib's plot."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "linewidth": 1.4,
+            "markersize": 6,
+            "markerfacecolor": self.colour if self.line == "-" else "white",
+            "markeredgewidth": 1.4,
+        }
+
+
+def dodge(place: int, places: int, step: float = 1.03) -> float:
+    """A factor on k that sets methods side by side, so that equal values stay visible; `step` from one to the next."""
+    return float(step ** (place - (places - 1) / 2))
+
+
+def size_axis(panel: Axes, sizes: ArrayLike) -> None:
+    """A logarithmic axis whose ticks are the bag sizes, or epochs, themselves."""
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:.0f}"))
+    panel.grid(alpha=0.25, linewidth=0.6)
+
+
+def reference_line(panel: Axes, level: float, text: str, *, up: int, line: Any = "-") -> None:
+    """A grey line across the panel at a level, with a word on it; up: points that the word stands above the line."""
+    panel.axhline(level, color=GREY, linewidth=1, linestyle=line, zorder=1)
+    place: dict[str, Any] = {"xycoords": panel.get_yaxis_transform(), "textcoords": "offset points"}
+    panel.annotate(text, (0.01, level), (0, up), color=GREY, fontsize=9, **place)
+
+
+def legend_below(figure: Figure, handles: Mapping[str, Any], columns: int) -> None:
+    """One legend for all panels, below them; handles: lines by label."""
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False)

@@ -1,0 +1,171 @@
+r"""The label-free risk E[(y − h)²] from sums over bags, and what it decides.
+
+For random bags the mean over bags of
+
+.. math:: \ell_j = \sum_c \Bigl( R_{jc}^2 / k_j + (\bar h_c - p_c)^2 - s_j^2/k_j \Bigr)
+
+is the risk of single rows, whether labels are 0/1, real numbers or classes c: the debiased square loss, less what
+declared noise of variance :math:`s_j^2` on the counts adds to it. Where a model is chosen, p and E[h] come from the
+bags that it was fitted to (`held_out_losses`); where bags are all there is, from these bags (`own_risk`).
+
+Arrays have a bag per line, and a column per class where there are classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.folds import Fold
+from bagwise.losses import clip_threshold, debiased_square_of_sums, residual
+from bagwise.segment import per_bag
+from bagwise.utils.typing import Array, Booleans, Floats, Integers
+
+_FEW_CLIPPED = 0.02  # of the bags; random ones have far fewer beyond the threshold
+
+
+def bag_losses(
+    sums: Floats,
+    size: Integers | Floats,
+    proportion: Floats,
+    *,
+    prior: Array,
+    mean: Array,
+    noise: Floats | None = None,
+    clip: Floats | None = None,
+) -> Floats:
+    r"""Label-free square loss of each bag, classes added up.
+
+    Parameters
+    ----------
+    sums : array of shape (m, …)
+        Σ h over each bag. Axes beyond those of `proportion`, such as several models, are kept.
+    size : array of shape (m,)
+        k.
+    proportion : array of shape (m,) or (m, classes)
+        α.
+    prior, mean : float or array
+        p and E[h], that broadcast against `sums`.
+    noise : array of shape (m,), optional
+        :math:`s_j^2/k_j` (see `Bags.noise_per_row`), to be subtracted; None where the caller does so.
+    clip : array, optional
+        Threshold on \|R_j\| beyond which a square does not count: (m,), or as `sums`.
+
+    Returns
+    -------
+    array of shape (m, …)
+
+    Examples
+    --------
+    >>> bag_losses(np.array([0.9]), np.array([2]), np.array([0.5]), prior=0.5, mean=0.4, noise=np.array([0.005]))
+    array([0.01])
+    """
+
+    def against_sums(values: Array) -> Array:
+        return values.reshape(values.shape + (1,) * (sums.ndim - values.ndim))
+
+    clip = None if clip is None else against_sums(clip)
+    loss: Floats = debiased_square_of_sums(
+        sums, against_sums(size), against_sums(proportion), prior=prior, mean=mean, clip=clip
+    )
+    if proportion.ndim == 2:
+        loss = loss.sum(axis=1)
+    if noise is not None:
+        loss = loss - per_bag(noise * (proportion.size // len(proportion)), loss)
+    return loss
+
+
+def own_risk(gap: Floats, size: Integers, noise_variance: Floats | None) -> tuple[float, Floats]:
+    r"""The risk with p and E[h] taken from the same bags, and the influence of each bag on it.
+
+    .. math:: \Bigl(1 - \tfrac{1}{n}\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
+
+    The divisor m − 1 makes it exactly unbiased although p and E[h] are estimated.
+
+    gap: (m,) Σ(y − h) of each bag.  noise_variance: (m,) s_j².
+    """
+    n, m = int(size.sum()), len(size)
+    bias = gap.sum() / n
+    square = (gap - size * bias) ** 2 / size
+    variance = square.sum() / (m - 1)
+    noise_in_bias = 0.0
+    if noise_variance is not None:
+        variance -= ((noise_variance / size).sum() - noise_variance.sum() / n) / (m - 1)
+        noise_in_bias = noise_variance.sum() / n**2
+    value = (1 - 1 / n) * variance + bias**2 - noise_in_bias
+    return value, square - square.mean() + 2 * bias * (gap - size * bias) * m / n
+
+
+# -- held-out bags ------------------------------------------------------------------------------------------------
+
+
+def training_prior(bags: Bags, fold: Fold) -> Floats:
+    """(outputs,) p of the training bags."""
+    count = per_bag(bags.size, bags.proportion) * bags.proportion
+    return np.atleast_1d(count[fold.train].sum(axis=0) / bags.size[fold.train].sum())
+
+
+def held_out_losses(sums: Floats, mean: Floats, bags: Bags, fold: Fold, *, regret: float | None = None) -> Floats:
+    """(m,) losses of the held-out bags; p comes from the training bags, declared noise is subtracted.
+
+    Random bags are hardly ever clipped. Bags grouped by features may be, and a model that explains nothing would gain
+    by it: where many are clipped, none is.
+
+    sums: (m, outputs) Σ h over each held-out bag.  mean: (outputs,) E[h] over the training bags.
+    regret: β of the clipping threshold; None does not clip.
+    """
+    held, p = fold.held_out, training_prior(bags, fold)
+    size, proportion, noise = bags.size[held], bags.outputs[held], bags.noise_per_row[held]
+    clip: Floats | None = None
+    if regret is not None:
+        clip = clip_threshold(size, regret=regret, estimated=True, noise_variance=noise * size)[:, None]
+        beyond = np.abs(residual(sums, size[:, None], proportion, prior=p, mean=mean)) > clip
+        clip = np.where(beyond.mean(axis=0) > _FEW_CLIPPED, np.inf, clip)
+    return bag_losses(sums, size, proportion, prior=p, mean=mean, noise=noise, clip=clip)
+
+
+def held_out_risk(h: Floats, bags: Bags, fold: Fold) -> float:
+    """Mean loss of the held-out bags; p and E[h] come from the training bags.
+
+    h: (n_bagged,) or (n_bagged, classes) predictions for all bags, in bag order.
+    """
+    sums = bags.sum(h.astype(float))
+    mean = np.atleast_1d(sums[fold.train].sum(axis=0) / bags.size[fold.train].sum())
+    return float(held_out_losses(sums.reshape(len(bags), -1)[fold.held_out], mean, bags, fold).mean())
+
+
+# -- choice -------------------------------------------------------------------------------------------------------
+
+
+def clearly_above(losses: Floats, others: Floats, *, errors: float = 1.0) -> Booleans:
+    """Where the mean over bags of losses exceeds that of others by more than so many standard errors of the difference.
+
+    losses, others: (m, …) of the same bags, in the same order.
+
+    >>> clearly_above(np.array([[0.3, 0.3], [0.5, 0.1]]), np.array([[0.1], [0.2]]))
+    array([ True, False])
+    """
+    difference = losses - others
+    above: Booleans = difference.mean(axis=0) > errors * difference.std(axis=0, ddof=1) / np.sqrt(len(difference))
+    return above
+
+
+def least_of(losses: Sequence[Floats], *, preferred: int = 0, errors: float = 1.0) -> int:
+    """The number of the preferred candidate, unless others' risks are clearly lower: then of the lowest of these.
+
+    With few bags the least risk is a matter of chance, the more so the more candidates there are; then it counts what
+    is to be expected beforehand.
+
+    losses: (m,) of each candidate. Where some have fewer bags, the first ones are those that all have.
+
+    >>> least_of([np.array([0.2, 0.3, 0.25]), np.array([0.1, 0.2, 0.15]), np.array([0.0, 0.9, 0.3])])
+    1
+    """
+    first, better = losses[preferred], {}
+    for number, other in enumerate(losses):
+        both = min(len(first), len(other))
+        if clearly_above(first[:both], other[:both], errors=errors):
+            better[number] = float((first[:both] - other[:both]).mean())
+    return max(better, key=lambda number: better[number], default=preferred)

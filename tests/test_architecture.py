@@ -1,0 +1,98 @@
+"""ARCHITECTURE.md tells of the tree as it is, and the tests mirror it."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE, TESTS = ROOT / "src" / "bagwise", ROOT / "tests"
+TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+PACKAGES = sorted(path.parent for path in SOURCE.glob("*/**/__init__.py"))
+OF_ALL = {"test_architecture", "test_build", "test_docs", "test_package", "test_public"}  # modules of no package
+
+
+def section(title):
+    return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def walks():
+    """The diagrams, by the line that stands above each."""
+    return re.findall(r"^(\S.*):\n\n((?:    .*\n)+)", section("Walks") + "\n", re.MULTILINE)
+
+
+def test_every_package_and_module_has_a_line_of_its_own():
+    listed = re.findall(r"^\| `([\w./]+)` \|", section("Modules"), re.MULTILINE)
+    packages = [f"{path.relative_to(SOURCE).as_posix()}/" for path in PACKAGES]
+    modules = [path.name for path in SOURCE.glob("*.py") if not path.name.startswith("__")]
+    assert sorted(listed) == sorted([*packages, *modules])
+
+
+def test_modules_named_in_a_line_are_there():
+    for name, job in re.findall(r"^\| `([\w/]+)/` \| (.*) \|$", section("Modules"), re.MULTILINE):
+        text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / name).glob("*.py"))
+        for word in re.findall(r"`(\w+)`", job):
+            there = (SOURCE / name / f"{word}.py").exists() or (SOURCE / name / word).is_dir()
+            assert there or re.search(rf"^(def|class) {word}\b|^{word}\b.* =", text, re.MULTILINE), (name, word)
+
+
+def test_the_direction_of_imports_is_the_one_that_is_held():
+    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (drawn,) = re.findall(r"((?:    .*→.*\n)+)", section("Modules"))
+    layers = [sorted(re.findall(r"\w+", layer)) for layer in contract["layers"]]
+    assert [sorted(re.findall(r"\w+", layer)) for layer in drawn.split("→")] == layers[::-1]
+
+
+@pytest.mark.parametrize("diagram", [pytest.param(drawn, id=title) for title, drawn in walks()])
+def test_a_walk_crosses_no_module_twice(diagram):
+    crossed = re.findall(r"[a-z_]+(?:\.[a-z_]+)+|\b[a-z_]+\b(?= *[→│])", diagram)
+    assert len(set(crossed)) == len(crossed) > 4
+    for name in crossed:
+        path = SOURCE / name.replace(".", "/")
+        assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
+def test_three_walks_are_drawn():
+    assert len(walks()) == 3
+
+
+def test_every_package_has_tests_where_it_stands():
+    for package in PACKAGES:
+        mirror = TESTS / package.relative_to(SOURCE)
+        nested = mirror.with_name(f"test_{mirror.name}.py")
+        assert (mirror / "__init__.py").exists() or (package.parent != SOURCE and nested.exists()), package
+
+
+def test_every_test_stands_where_its_module_does():
+    astray = []
+    for path in TESTS.rglob("test_*.py"):
+        name, place = path.stem.removeprefix("test_"), SOURCE / path.parent.relative_to(TESTS)
+        of_the_package = place != SOURCE and name == place.name
+        there = (place / f"{name}.py").exists() or (place / name).is_dir() or of_the_package
+        if not there and not (place == SOURCE and path.stem in OF_ALL):
+            astray.append(path.relative_to(ROOT).as_posix())
+    assert astray == []
+
+
+def test_every_test_can_fail():
+    """A test asserts, expects an error, or calls something that checks: by its name, or a helper that asserts."""
+    idle = []
+    for path in TESTS.rglob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        checking = {"raises", "warns", "fail", "check"}
+        for _ in functions:  # helpers that call helpers
+            checking |= {one.name for one in functions if checks(one, checking)}
+        idle += [
+            f"{path.name}: {one.name}" for one in functions if one.name[:5] == "test_" and one.name not in checking
+        ]
+    assert idle == []
+
+
+def checks(function, checking):
+    nodes = list(ast.walk(function))
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    names = {getattr(one, "attr", getattr(one, "id", "")) for one in called}
+    found = names & checking or any(name.startswith(("assert_", "check_")) for name in names)
+    return bool(found) or any(isinstance(node, ast.Assert) for node in nodes)

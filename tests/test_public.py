@@ -1,0 +1,199 @@
+"""What is public stands in one table, `bagwise.PUBLIC`; the documents and the docstrings say the same."""
+
+import ast
+import inspect
+import re
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator
+
+import bagwise
+
+ROOT = Path(__file__).parent.parent
+FEW_TRIALS = {"BagAutoClassifier": {"candidates": {"ridge": bagwise.BagRidgeClassifier()}}}
+
+NAMES = """
+BagAutoClassifier BagAutoClassifier.attributes_ BagBatchSampler.bags_of BagBoostingClassifier
+BagBoostingClassifier.attributes_ BagBoostingRegressor BagBoostingRegressor.attributes_ BagClassifier.fit
+BagClassifier.predict BagClassifier.predict_proba BagKFold BagKFold.get_n_splits BagKFold.split BagMeanMapClassifier
+BagMeanMapClassifier.attributes_ BagNeuralClassifier BagNeuralClassifier.attributes_ BagNeuralClassifier.partial_fit
+BagRegressor.fit BagRegressor.predict BagRidgeClassifier BagRidgeClassifier.attributes_ BagRidgeRegressor
+BagRidgeRegressor.attributes_ BagSGDClassifier BagSGDClassifier.attributes_ BagSGDRegressor
+BagSGDRegressor.attributes_ Bags Bags.check_predictions Bags.from_reports Bags.from_rows Bags.like Bags.mean
+Bags.repeat Bags.singletons Bags.sum Bags.sum_table Bags.take Curve.within Estimate.leaves Estimate.within
+Known.held_out LabelFreeScorer.score LinearProblem.constants Moments.about Moments.of Moments.risk Question.setting
+Recipe.model Shards.block Shards.open Shards.sample Shards.take TableModel.predict TableModel.predict_codes
+TableModel.score aggregate bags.as_bags baselines.GroupPriorClassifier baselines.GroupPriorClassifier.attributes_
+boosting.solve_leaves checks.check_bag_estimator checks.checks_for clipped_erm cross_validation.LabelFreeScorer
+datasets.AdLog datasets.Split datasets.adult datasets.cifar10 datasets.criteo datasets.encode datasets.higgs
+datasets.mnist datasets.show_downloads datasets.synthetic diagnose diagnostics.Diagnosis diagnostics.Finding evaluate
+evaluation.Curve evaluation.Estimate evaluation.Evaluation evaluation.differences label_free_scorer linear.Moments
+load losses.BagLoss losses.by_name losses.centred losses.clip_threshold losses.components losses.count_likelihood
+losses.debiased_square losses.debiased_square_of_sums losses.difference losses.easyllp losses.generate_labels
+losses.label_generation losses.li_square losses.matching_cross_entropy losses.matching_square losses.residual
+means.Corrected means.Known means.LeaveOneOut means.Mean means.Running means.prior neural.BagBatchSampler neural.Fold
+neural.Replica neural.Trained neural.cnn neural.folds_of neural.mlp neural.train_modules neural.train_replicas
+pages.Page pages.comparison_page pages.diagnosis_page pages.model_page pages.reproduction_page pages.write
+planning.Question planning.curves planning.pilot privacy.Budget privacy.Release privacy.noise_variance random_bags
+release save saving.Saved saving.check_free saving.inspect selection.ClippedERM selection.TwoFunctionTest
+selection.counts_decide selection.held_out_risk selection.two_function_statistic tables.BagTable tables.Problem
+tables.Recipe tables.Shards tables.Summary tables.TableModel tables.about tables.connect tables.diagnose
+tables.doubt_of tables.evaluate tables.evaluate_shards tables.evaluation_facts tables.features_of tables.fit
+tables.fit_network tables.join tables.put_in_bags tables.read tables.risk_of tables.sensitivity tables.split
+tables.was_seen tables.withhold tables.write_scores tables.write_shards theory.Answer theory.Guarantee
+theory.HypothesisClass theory.InformationBound theory.LinearProblem theory.SGDConstants theory.Setting
+theory.SymmetricPair theory.TwoFunctions theory.bags_needed theory.binary_entropy theory.erm_bound theory.erm_regret
+theory.expected_bags theory.expected_regret theory.growth theory.information_bound theory.information_regret
+theory.laplace_variance theory.largest_size theory.limiting_information theory.regrets theory.sgd_bound
+theory.sgd_constants theory.sgd_excess_risk theory.two_function_bound theory.two_function_error tournament
+two_function_test
+"""
+NOT_YET = frozenset(NAMES.split())  # docstrings without numpydoc's form so far; the list only gets shorter
+
+
+@cache
+def public():
+    """Every public name with its object: those of `bagwise` under the short name, others under their module's."""
+    found = {}
+    for module, short in bagwise.PUBLIC.items():
+        room = import_module(f"bagwise.{module}")
+        found |= {name if name in short else f"{module}.{name}": getattr(room, name) for name in room.__all__}
+    return found
+
+
+@cache
+def described():
+    """Classes and functions of `public`, and the methods that such classes have from bagwise, once each."""
+    found = {}
+    for key, value in public().items():
+        if inspect.isclass(value):
+            found[key] = value
+            for name, method in inspect.getmembers(value, inspect.isroutine):
+                if not name.startswith("_") and (getattr(method, "__module__", None) or "").startswith("bagwise"):
+                    found.setdefault(method.__qualname__, method)
+        elif inspect.isroutine(value):
+            found[key] = value
+    return found
+
+
+def sections(text):
+    """The sections of a numpydoc docstring: the names that each lists, without their descriptions."""
+    lines = inspect.cleandoc(text or "").split("\n")
+    heads = [at for at, line in enumerate(lines[:-1]) if line and set(lines[at + 1]) == {"-"}]
+    found = {}
+    for at, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        listed = [line.split(" : ")[0] for line in lines[at + 2 : end] if line and not line.startswith(" ")]
+        found[lines[at]] = [name.strip().lstrip("*") for line in listed for name in line.split(",")]
+    return found
+
+
+def faults(value):
+    """What is missing in a docstring, or too much."""
+    if not value.__doc__:
+        return ["it has no docstring"]
+    if inspect.isclass(value) and (issubclass(value, BaseException) or getattr(value, "_is_protocol", False)):
+        return []
+    found, signature = sections(value.__doc__), inspect.signature(value)
+    taken = [name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")]
+    listed = found.get("Parameters", [])
+    known = {*listed, *found.get("Attributes", [])} if inspect.isclass(value) else set(listed)
+    wrong = [f"parameter {name} is not described" for name in taken if name not in known]
+    wrong += [f"{name} is described and is no parameter" for name in listed if name not in taken]
+    silent = signature.return_annotation in (None, "None", "NoReturn", inspect.Signature.empty)
+    if taken and not inspect.isclass(value) and not silent and not {"Returns", "Yields"} & set(found):
+        wrong.append("what it returns is not described")
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(described()))
+def test_docstrings_describe_what_is_taken_and_returned(name):
+    wrong = faults(described()[name])
+    if name in NOT_YET:
+        assert wrong, f"{name} is fine: take it off the list."
+        pytest.skip("; ".join(wrong))
+    assert not wrong
+
+
+def estimators():
+    return [
+        name
+        for name, value in public().items()
+        if inspect.isclass(value) and issubclass(value, BaseEstimator) and hasattr(value, "fit")
+    ]
+
+
+@pytest.mark.parametrize("name", estimators())
+def test_docstrings_describe_what_fit_sets(name):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(640, 2)), columns=["a", "b"])
+    ids = bagwise.random_bags(640, size=8, random_state=0)
+    y = X["a"] + rng.normal(size=640)
+    model = public()[name](**FEW_TRIALS.get(name, {}))
+    model.fit(X, bagwise.aggregate(y if name.endswith("Regressor") else y > 0, ids), bags=ids)
+    described = sections(model.__doc__).get("Attributes", [])
+    learned = {one for one in vars(model) if one.endswith("_") and not one.startswith("_")}
+    wrong = [one for one in described if not hasattr(model, one)]
+    wrong += sorted(learned - {*described, "n_features_in_", "feature_names_in_"})  # scikit-learn's own
+    if f"{name}.attributes_" in NOT_YET:
+        assert wrong, f"{name} is fine: take it off the list."
+        pytest.skip(", ".join(wrong))
+    assert not wrong
+
+
+@pytest.mark.parametrize("module", bagwise.PUBLIC)
+def test_public_modules_say_what_is_public(module):
+    room = import_module(f"bagwise.{module}")
+    assert room.__doc__
+    assert len(set(room.__all__)) == len(room.__all__)
+    assert set(bagwise.PUBLIC[module]) <= set(room.__all__)
+    assert not [name for name in room.__all__ if name.startswith("_") or inspect.ismodule(getattr(room, name))]
+    # Sphinx finds what is said of a constant only below it, in the module itself.
+    body = ast.parse(Path(room.__file__).read_text(encoding="utf-8")).body
+    told = {
+        ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+        for node, below in pairwise(body)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
+    constants = {name for name in room.__all__ if not hasattr(getattr(room, name), "__qualname__")}
+    assert constants <= told
+
+
+def test_all_that_is_public_can_be_reached_from_the_top():
+    assert bagwise.__all__ == sorted(name for names in bagwise.PUBLIC.values() for name in names)
+    assert dir(bagwise) == sorted({*bagwise.__all__, *bagwise.PUBLIC, "__version__"})
+    for name in dir(bagwise):
+        assert getattr(bagwise, name).__doc__
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(bagwise.__file__).read_text(encoding="utf-8"))
+    (checked,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    seen = {(node.module, name.name, name.asname) for node in imports for name in node.names}
+    names = {(f"bagwise.{module}", name, name) for module, names in bagwise.PUBLIC.items() for name in names}
+    assert seen == names | {("bagwise", module, module) for module in bagwise.PUBLIC}
+
+
+def test_the_reference_shows_all_that_is_public_and_nothing_else():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    modules = re.findall(r"^\.\. automodule:: (\S+)\n   :members:$", text, re.MULTILINE)  # members: those of `__all__`
+    assert sorted(modules) == [f"bagwise.{module}" for module in sorted(bagwise.PUBLIC)]
+    assert not re.findall(r"^\.\. auto(?!module::|method:: bagwise)", text, re.MULTILINE)
+    short = re.findall(r"`bagwise\.(\w+) <bagwise\.(\w+)\.\1>`", text)
+    assert sorted(short) == sorted((name, module) for module, names in bagwise.PUBLIC.items() for name in names)
+
+
+def test_names_in_the_readme_are_public():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    known = {*public(), *bagwise.PUBLIC}
+    for quoted in re.findall(r"`(?:bagwise\.|bw\.)?([A-Za-z_.]+…?)`", text[text.index("## What is there") :]):
+        if quoted.endswith("…"):
+            assert [name for name in bagwise.__all__ if name.startswith(quoted[:-1])], quoted
+        else:
+            assert quoted in known, quoted
