@@ -10,11 +10,11 @@ from pathlib import Path
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation, differences
 from bagwise.metrics import possible
-from bagwise.pages import figures, parts, svg, verdicts
+from bagwise.pages import figures, parts, verdicts
 from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
-from bagwise.pages.stored import Judged, Stored
-from bagwise.tables import MODELS, BagTable, diagnose
+from bagwise.pages.stored import Stored
+from bagwise.tables import MODELS, BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import last_bags
 from bagwise.tables.metadata import MEASURES
 
@@ -31,7 +31,7 @@ class _Entry:
 
     label: str
     stored: Stored
-    judged: Judged
+    judged: Measurement
 
     @property
     def evaluation(self) -> Evaluation:
@@ -87,7 +87,7 @@ def comparison_page(
         *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(entries, guess))])]),
         *([_paired(entries[0].label, gains)] if gains else []),
         Section("models", "The models", [_models(entries)]),
-        parts.again(command, [], _versions(entries), _fits(entries)),
+        parts.again(command, [], [one.stored.versions for one in entries], _fits(entries)),
     ]
     bags, rows = entries[0].evaluation.n_bags, entries[0].evaluation.n_rows
     where = f"the same {bags:,} bags, {rows:,} rows" if same else "different bags"
@@ -130,7 +130,7 @@ def _same_bags(stored: Sequence[Stored]) -> bool:
     return len(bags) == 1 and all(one.about.has_seen(first.seen) for one in stored)
 
 
-def _gain(one: Judged, other: Judged) -> dict[str, Estimate]:
+def _gain(one: Measurement, other: Measurement) -> dict[str, Estimate]:
     """One model less another, on the same bags."""
     assert one.predictions is not None
     assert other.predictions is not None
@@ -199,13 +199,9 @@ def _pictures(entries: Sequence[_Entry], guess: Mapping[str, float]) -> list[Pic
             continue
         title, better = f"{label[:1].upper()}{label[1:]}", "higher" if name in HIGHER_IS_BETTER else "lower"
         told = "; ".join(f"{one.label} {one.interval(name, 3)}" for one in entries[:8])
-        drawn = svg.inline(
-            partial(figures.intervals, labels, values, label, guess.get(name)),
-            name=f"intervals-{name.replace('_', '-')}",
-            title=f"{title} of the models",
-            description=f"{told}.",
-        )
-        found.append(Picture(drawn, f"{title}, {better} is better."))
+        draw, drawn = partial(figures.intervals, labels, values, label, guess.get(name)), name.replace("_", "-")
+        caption = f"{title}, {better} is better."
+        found.append(parts.picture(draw, f"intervals-{drawn}", f"{title} of the models", f"{told}.", caption))
     return found
 
 
@@ -236,11 +232,3 @@ def _fits(entries: Sequence[_Entry]) -> list[Part]:
     kinds = dict.fromkeys(one.stored.about.model for one in entries if one.stored.about.model in MODELS)
     lines = [f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds]
     return [Text("The models:"), Code("\n".join(lines))] if lines else []
-
-
-def _versions(entries: Sequence[_Entry]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
-    for one in entries:
-        for name, version in one.stored.versions.items():
-            found.setdefault(name, []).append(version)
-    return {name: ", ".join(sorted(set(versions))) for name, versions in found.items()}

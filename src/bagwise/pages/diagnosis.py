@@ -34,7 +34,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
         Section("random", "Are the bags random?", [Text(_advice(found)), *parts.finding_parts(found)]),
         Section("bags", "What the bags reported", _bags(data, funnel, output)),
         Section("leaks", "What the reports give away", [parts.leak_part(found)]),
-        parts.again(command, [], {}),
+        parts.again(command, [], []),
     ]
     subject = f"{data.summary.bags:,} bags, {data.summary.used_rows:,} rows, {len(data.features)} columns."
     return Page("Diagnosis of bags", subject, *_verdict(data, found), sections)

@@ -10,9 +10,10 @@ import numpy as np
 from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
 from bagwise.pages import parts, verdicts
+from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Pictures, Section, Table, Text
-from bagwise.pages.stored import Judged, Stored
-from bagwise.tables import MODELS, BagTable, diagnose
+from bagwise.pages.stored import Stored
+from bagwise.tables import MODELS, BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import constant_guess, reported
 from bagwise.tables.metadata import MEASURES
 
@@ -71,14 +72,15 @@ def model_page(
     return Page(f"Model {stored.name}", subject, standing, headline, remarks, sections)
 
 
-def _verdict(stored: Stored, judged: Judged | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
+def _verdict(stored: Stored, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
     if judged is None:
         return (
             UNSURE,
             "Nobody knows yet how good this model is: no bags were held out when it was fitted.",
             ["Pass events and reports of bags that it was not fitted to, and this page will tell."],
         )
-    evaluation, funnel = judged.evaluation, judged.funnel()
+    evaluation, said = judged.evaluation, judged.predictions
+    funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
     remarks = verdicts.cautions(evaluation, found)
     if evaluation.doubt is None:
         standing, headline = verdicts.standing(evaluation, judged.gain)
@@ -105,7 +107,7 @@ def _verdict(stored: Stored, judged: Judged | None, found: Diagnosis | None) -> 
 # -- how good -----------------------------------------------------------------------------------------------------
 
 
-def _measures(stored: Stored, judged: Judged | None, data: BagTable | None) -> list[Part]:
+def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None) -> list[Part]:
     if judged is None:
         return [Text("No bags were held out when the model was fitted: pass events and reports of other bags.")]
     evaluation = judged.evaluation
@@ -129,14 +131,15 @@ def _measures(stored: Stored, judged: Judged | None, data: BagTable | None) -> l
     return [*found, *([Pictures(curves)] if curves else [])]
 
 
-def _where(stored: Stored, judged: Judged, data: BagTable | None) -> str:
+def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
     """Which bags the numbers are from."""
-    if stored.about.refitted and not judged.anew:
+    told = judged.evaluation is stored.about.evaluation
+    if told and stored.about.refitted:
         return (
             "Measured on bags held out, before the model was fitted once more to all bags, those included: there are "
             "none left in these tables to judge it by; pass tables of other bags."
         )
-    if not judged.anew:
+    if told:
         return "Measured on bags that were held out when the model was fitted; the numbers are those of its file."
     if data is not None and stored.about.has_seen(data.summary):
         return (
@@ -146,7 +149,7 @@ def _where(stored: Stored, judged: Judged, data: BagTable | None) -> str:
     return "Measured on all bags of the tables given, which are not those that the model was fitted to."
 
 
-def _measure_table(judged: Judged) -> Table:
+def _measure_table(judged: Measurement) -> Table:
     """The measures of a model beside those of the constant guess."""
     evaluation, guess, gain = judged.evaluation, judged.guess, judged.gain
     rows = []
@@ -169,14 +172,14 @@ def _reading(name: str, gain: Estimate) -> str:
     return "better" if (gain.value > 0) == (name in HIGHER_IS_BETTER) else "worse"
 
 
-def _bags(judged: Judged | None, data: BagTable) -> Section:
+def _bags(judged: Measurement | None, data: BagTable) -> Section:
     """Sizes of bags, and their proportions beside predictions, where there are any."""
     if judged is None or judged.predictions is None:
         told, sizes = parts.sizes("sizes", reported(data).size)
         return Section("bags", "The bags", [Text(told), *([Pictures([sizes])] if sizes else [])])
-    output = int(np.argmin(np.abs(judged.predictions.bags.outputs.mean(axis=0) - 0.5)))
-    funnel = judged.funnel(output)
-    assert funnel is not None
+    h, bags = judged.predictions.h, judged.predictions.bags
+    output = int(np.argmin(np.abs(bags.outputs.mean(axis=0) - 0.5)))
+    funnel = Funnel.of_predictions(h, bags, output)
     told, sizes = parts.sizes("sizes", funnel.size)
     pictures = [*parts.agreement_pictures("bags", funnel), *([sizes] if sizes else [])]
     text = f"{told} Proportions{parts.class_name(data, output)}: {funnel}."
@@ -228,4 +231,4 @@ def _again(stored: Stored, data: BagTable | None, command: str | None) -> Sectio
         fit = f"bagwise fit EVENTS REPORTS --model {stored.about.model}{'' if seed is None else f' --seed {seed}'}"
         also = [Text("The model:"), Code(fit)]
         facts.append("Options for columns and noise are not stored with a model: add those that were given.")
-    return parts.again(command, facts, stored.versions, also)
+    return parts.again(command, facts, [stored.versions], also)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import bagwise
 from bagwise.diagnostics import Diagnosis
@@ -26,6 +28,13 @@ _BARS = 15  # columns drawn; tables hold more
 _LINES = 200  # lines of a folded table
 
 
+def picture(
+    draw: Callable[[], Figure], name: str, title: str, told: str, caption: str, table: Table | None = None
+) -> Picture:
+    """A figure with its words. name: of its own on the page.  told: what there is to be seen, with the main numbers."""
+    return Picture(svg.inline(draw, name=name, title=title, description=told), caption, table)
+
+
 def curve_picture(name: str, curve: Curve, level: float, auc: Estimate | None = None) -> Picture:
     """Calibration, or the ROC curve where its area is given."""
     if auc is None:
@@ -41,10 +50,10 @@ def curve_picture(name: str, curve: Curve, level: float, auc: Estimate | None = 
         caption = f"Rows above a threshold, for ten thresholds. The area under the curve is {interval(auc)}."
         told = f"True against false positives; the area under the curve is {interval(auc)}, that of chance 0.5."
         head, draw = ["false positives", "true positives", "low", "high"], figures.roc
-    drawn = svg.inline(lambda: draw(curve, level), name=name, title=title, description=told)
     points = zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)
     rows = [[f"{value:.4f}" for value in point] for point in points]
-    return Picture(drawn, f"{title}. {caption}", Table(f"{title}, with {level:.0%} intervals", head, rows, "rrrr"))
+    table = Table(f"{title}, with {level:.0%} intervals", head, rows, "rrrr")
+    return picture(lambda: draw(curve, level), name, title, told, f"{title}. {caption}", table)
 
 
 def agreement_pictures(name: str, funnel: Funnel) -> list[Picture]:
@@ -57,9 +66,9 @@ def agreement_pictures(name: str, funnel: Funnel) -> list[Picture]:
     )
     noise = " Declared noise widens them." if funnel.noise.any() else ""
     title = "Predicted against reported proportion of each bag"
-    one = svg.inline(lambda: figures.agreement(funnel), name=f"{name}-agreement", title=title, description=f"{funnel}.")
     reading = "On the dashed line, they agree." if funnel.usual_size is None else f"{limits}{noise}{rough}"
-    found = [Picture(one, f"{title}. {reading}{also}", _outside(funnel))]
+    caption, table = f"{title}. {reading}{also}", _outside(funnel)
+    found = [picture(lambda: figures.agreement(funnel), f"{name}-agreement", title, f"{funnel}.", caption, table)]
     if funnel.usual_size is None:
         found.append(funnel_picture(f"{name}-funnel", funnel, "reported − predicted", f"{limits}{noise}{rough}{also}"))
     return found
@@ -76,8 +85,8 @@ def _outside(funnel: Funnel) -> Table:
 def funnel_picture(name: str, funnel: Funnel, label: str, caption: str) -> Picture:
     """The funnel by size."""
     title = "The funnel of random bags"
-    drawn = svg.inline(lambda: figures.funnel(funnel, label), name=name, title=title, description=f"{funnel}.")
-    return Picture(drawn, f"{title}. {caption}", _outside(funnel))
+    draw = partial(figures.funnel, funnel, label)
+    return picture(draw, name, title, f"{funnel}.", f"{title}. {caption}", _outside(funnel))
 
 
 def sizes(name: str, size: Integers) -> tuple[str, Picture | None]:
@@ -86,12 +95,12 @@ def sizes(name: str, size: Integers) -> tuple[str, Picture | None]:
     if low == high:
         return f"Every bag has {number_of(low, 'row')}.", None
     told = f"{len(size):,} bags of {low:,} to {high:,} rows, median {middle:,}."
-    drawn = svg.inline(lambda: figures.sizes(size), name=name, title="Sizes of bags", description=told)
     quantiles = np.quantile(size, [0, 0.05, 0.25, 0.5, 0.75, 0.95, 1], method="inverted_cdf")
     names = ("smallest", "5%", "25%", "median", "75%", "95%", "largest")
     rows = [[label, f"{int(value):,}"] for label, value in zip(names, quantiles, strict=True)]
     table = Table("Sizes of bags", ["share of bags", "rows"], rows)
-    return told, Picture(drawn, "Sizes of bags: how many bags have how many rows.", table)
+    caption = "Sizes of bags: how many bags have how many rows."
+    return told, picture(lambda: figures.sizes(size), name, "Sizes of bags", told, caption, table)
 
 
 def proportion_picture(name: str, funnel: Funnel) -> Picture:
@@ -101,7 +110,6 @@ def proportion_picture(name: str, funnel: Funnel) -> Picture:
     spread = float(funnel.reported.std())
     random = float(np.sqrt((funnel.deviation**2).mean()))
     told = f"Their standard deviation is {spread:.4f}; that of random bags would be {random:.4f}."
-    drawn = svg.inline(lambda: figures.proportions(funnel, expected), name=name, title=title, description=told)
     counts = np.histogram(funnel.reported, bins=expected[0])[0]
     edges = expected[0]
     rows = [
@@ -109,7 +117,7 @@ def proportion_picture(name: str, funnel: Funnel) -> Picture:
         for low, high, bags, random in zip(edges[:-1], edges[1:], counts, expected[1], strict=True)
     ]
     table = Table("Bags by reported proportion", ["proportion", "bags", "random bags"], rows)
-    return Picture(drawn, f"{title}. {told}", table)
+    return picture(lambda: figures.proportions(funnel, expected), name, title, told, f"{title}. {told}", table)
 
 
 def driver_parts(sensitivity: Mapping[str, float]) -> Sequence[Part]:
@@ -121,17 +129,12 @@ def driver_parts(sensitivity: Mapping[str, float]) -> Sequence[Part]:
     told = "Mean change of a prediction when a column is shuffled among rows: " + ", ".join(
         f"{name} {value:.4f}" for name, value in list(sensitivity.items())[:5]
     )
-    drawn = svg.inline(
-        lambda: figures.bars(names[:_BARS], values[:_BARS], "mean change of a prediction"),
-        name="drivers",
-        title=title,
-        description=f"{told}.",
-    )
+    draw = partial(figures.bars, names[:_BARS], values[:_BARS], "mean change of a prediction")
     rows = [[name, f"{value:.4f}"] for name, value in list(sensitivity.items())[:_LINES]]
     table = Table("Mean change of a prediction when a column is shuffled", ["column", "change"], rows)
     more = f" The first {_BARS} of {len(names)} columns." if len(names) > _BARS else ""
     caption = f"{title}: the mean change when one column is shuffled among rows and all others stay.{more}"
-    return [Pictures([Picture(drawn, caption, table)])]
+    return [Pictures([picture(draw, "drivers", title, f"{told}.", caption, table)])]
 
 
 # -- diagnosis ----------------------------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ def driver_parts(sensitivity: Mapping[str, float]) -> Sequence[Part]:
 def finding_parts(found: Diagnosis) -> list[Part]:
     """What was tested, and what is unusual."""
     tests = [found.proportions, *found.features, *found.drift]
-    tested = sorted((one for one in tests if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.subject))
+    tested = sorted((one for one in tests if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.name))
     unusual = [one for one in tested if one.p_value < found.level]
     parts: list[Part] = []
     spread = [one for one in (found.proportions, *found.features) if not np.isnan(one.ratio)]
@@ -148,7 +151,7 @@ def finding_parts(found: Diagnosis) -> list[Part]:
     if shown:
         parts.append(Pictures([_ratio_picture(shown, found.level)]))
     head = ["what was tested", "times that of random bags", "p-value"]
-    rows = [[one.subject, f"{one.ratio:.3g}", _p_value(one.p_value)] for one in tested]
+    rows = [[one.name, f"{one.ratio:.3g}", _p_value(one.p_value)] for one in tested]
     if unusual:
         parts.append(Table("What random bags would hardly show", head, rows[: min(len(unusual), 10)]))
     parts.append(Table("All tests", head, rows[:_LINES], folded=True))
@@ -166,13 +169,10 @@ def _ratio_picture(shown: Sequence[Finding], level: float) -> Picture:
     unusual = [one.p_value < level for one in shown]
     largest = max(one.ratio for one in shown)
     told = f"{sum(unusual)} of the {len(shown)} drawn are unusual; the largest ratio is {largest:.3g}."
-    drawn = svg.inline(
-        lambda: figures.ratios([one.subject for one in shown], [max(one.ratio, 1e-3) for one in shown], unusual),
-        name="spread",
-        title=title,
-        description=told,
-    )
-    return Picture(drawn, f"{title}: variation between bags over that between random bags; 1 is what chance gives.")
+    ratios = [max(one.ratio, 1e-3) for one in shown]
+    draw = partial(figures.ratios, [one.subject for one in shown], ratios, unusual)
+    caption = f"{title}: variation between bags over that between random bags; 1 is what chance gives."
+    return picture(draw, "spread", title, told, caption)
 
 
 def summary_parts(summary: Summary) -> list[Part]:
@@ -194,14 +194,21 @@ def leak_part(found: Diagnosis) -> Part:
 # -- how to make it again -----------------------------------------------------------------------------------------
 
 
-def again(command: str | None, facts: Sequence[str], versions: Mapping[str, str], also: Sequence[Part] = ()) -> Section:
-    """How to make a page, and what it tells of, again. versions: of what made the results."""
+def again(
+    command: str | None, facts: Sequence[str], made_with: Sequence[Mapping[str, str]], also: Sequence[Part] = ()
+) -> Section:
+    """How to make a page, and what it tells of, again. made_with: versions of what made the results, by name."""
     here = {"bagwise": bagwise.__version__, "python": platform.python_version()}
     here |= {name: version(name) for name in ("numpy", "scipy", "matplotlib")}
-    names = list(dict.fromkeys([*versions, *here]))
-    rows = [[name, *([versions.get(name, "–")] if versions else []), here.get(name, "–")] for name in names]
+    versions: dict[str, set[str]] = {}
+    for name, one in (pair for mapping in made_with for pair in mapping.items()):
+        versions.setdefault(name, set()).add(one)
+    rows = []
+    for name in dict.fromkeys([*versions, *here]):
+        then = [", ".join(sorted(versions.get(name, "–")))] if made_with else []
+        rows.append([name, *then, here.get(name, "–")])
     parts: list[Part] = [Text("This page:"), Code(command)] if command else []
     parts += [*also, *([Bullets(facts)] if facts else [])]
-    head = ["", *(["of the results"] if versions else []), "of this page"]
+    head = ["", *(["of the results"] if made_with else []), "of this page"]
     parts.append(Table("Versions", head, rows, "lll"))
     return Section("again", "How to reproduce", parts)

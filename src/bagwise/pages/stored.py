@@ -8,33 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from bagwise import saving
-from bagwise.estimates import Estimate
-from bagwise.evaluation import Evaluation
-from bagwise.pages.figures import Funnel
-from bagwise.tables import About, BagTable, TableModel, measure, read_about
-from bagwise.tables.evaluation import Predictions, last_bags, predict
+from bagwise.tables import About, BagTable, Measurement, TableModel, measure, read_about
+from bagwise.tables.evaluation import last_bags, predict
 
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """A model on bags that it was not fitted to.
-
-    evaluation, guess, gain: its measures, those of one guess for all rows, and the differences (see `Measurement`).
-    predictions: for these bags; None where only the folder is at hand.  anew: measured now, not when it was fitted.
-    """
-
-    evaluation: Evaluation
-    guess: Mapping[str, float]
-    gain: Mapping[str, Estimate]
-    predictions: Predictions | None = None
-    anew: bool = False
-
-    def funnel(self, output: int = 0) -> Funnel | None:
-        """Reported beside predicted proportions of bags, of one class."""
-        found = self.predictions
-        return None if found is None else Funnel.of_predictions(found.h, found.bags, output)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,21 +61,18 @@ class Stored:
             return 0
         return min(self.about.evaluation.n_bags, data.summary.bags)
 
-    def judged(self, data: BagTable | None = None, bags: BagTable | None = None) -> Judged | None:
+    def judged(self, data: BagTable | None = None, bags: BagTable | None = None) -> Measurement | None:
         """How good it is; None where nobody knows.
 
         What was measured when it was fitted is not measured again: the folder has it.
 
         data: tables.  bags: those of them to judge it by; all that it was not fitted to by default.
         """
-        about, told = self.about, None
-        if about.evaluation is not None:
-            told = Judged(about.evaluation, about.guess, about.gain)
+        told = self.about.measured
         if data is None or not (unseen := self.unseen(data)):
             return told
         predictions = predict(self.model, last_bags(data, unseen) if bags is None else bags)
         asked = told is not None and self.even_if_not_random and told.evaluation.withheld
-        if told is not None and predictions.fingerprint == about.held_out and not asked:
+        if told is not None and predictions.fingerprint == self.about.held_out and not asked:
             return replace(told, predictions=predictions)
-        found = measure(self.model, predictions, even_if_not_random=self.even_if_not_random)
-        return Judged(found.evaluation, found.guess, found.gain, predictions, anew=True)
+        return measure(self.model, predictions, even_if_not_random=self.even_if_not_random)

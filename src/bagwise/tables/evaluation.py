@@ -188,14 +188,14 @@ class Measurement:
         Those of one guess for all rows: the mean label of the bags that the model was fitted to.
     gain : dict of Estimate
         The model less the guess, paired; empty where the bags cannot tell.
-    predictions : Predictions
-        What the model says of the rows.
+    predictions : Predictions or None
+        What the model says of the rows; None where only its folder is at hand.
     """
 
     evaluation: Evaluation
     guess: dict[str, float]
     gain: dict[str, Estimate]
-    predictions: Predictions
+    predictions: Predictions | None
 
 
 def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str, float]:

@@ -107,6 +107,11 @@ class About:
         """The estimator, and what it chose."""
         return self.estimator if self.chosen is None else f"{self.estimator}, which chose {self.chosen}"
 
+    @property
+    def measured(self) -> Measurement | None:
+        """How good it was on bags held out; None where there were none."""
+        return None if self.evaluation is None else Measurement(self.evaluation, self.guess, self.gain, None)
+
     def has_seen(self, summary: Summary) -> bool:
         """Whether tables are, by their numbers of lines and bags and their mean label, those that it was made from."""
         return _fingerprint(self.seen) == _fingerprint(summary)
@@ -163,7 +168,7 @@ def about(
         evaluation=None if found is None else replace(found, not_random=found.not_random[:_FINDINGS]),
         guess={} if measured is None else measured.guess,
         gain={} if measured is None else measured.gain,
-        held_out="" if measured is None else measured.predictions.fingerprint,
+        held_out="" if measured is None or measured.predictions is None else measured.predictions.fingerprint,
         refitted=refitted and found is not None,
         sensitivity=sensitivity(model, data),
     )
