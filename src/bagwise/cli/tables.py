@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bagwise.cli import options
-from bagwise.cli.common import Misuse, check_free, ignore_not_random, one_sentence_errors, show_progress, show_result
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 from bagwise.cli.describe import describe_evaluation, describe_model
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ def fit(
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     check_free(out, force=force)
     saving.check_free(out, force=True)
@@ -182,19 +183,16 @@ def fit(
 
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         fitted = learn(train)
-        evaluation = None
+        measured = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            with ignore_not_random():
-                evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
+            measured = tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
-        about = tables.about(
-            fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
-        )
-        saving.save(fitted, out, about=about, force=force)
-    show_result(as_json, about, *describe_model(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+        about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
+        saving.save(fitted, out, about=as_data(about), force=force)
+    show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -211,37 +209,38 @@ def evaluate(
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     if joined is None:
         from bagwise import tables
 
-        stored = saving.inspect(folder).about.get("evaluation")
-        if stored is None:
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
-        if level is not None and abs(level - stored["level"]) > 1e-9:
-            raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
-        if even_if_not_random and stored["accuracy"] is None:
+        stored = about.evaluation
+        if level is not None and abs(level - stored.level) > 1e-9:
+            raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
+        if even_if_not_random and stored.withheld:
             raise Misuse(
                 "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
                 "fit it with --even-if-not-random."
             )
-        stored = stored if even_if_not_random else tables.withhold(stored)
-        show_result(as_json, stored, *describe_evaluation(stored, "held-out "))
+        shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
+        show_result(as_json, as_data(shown), *describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        if tables.was_seen(saving.inspect(folder).about, data.summary):
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is not None and about.has_seen(data.summary):
             warnings.warn(
                 "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
                 "or none to see how it did on the bags held out.",
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        with ignore_not_random():
-            measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-        found = tables.evaluation_facts(measured)
-    show_result(as_json, found, *describe_evaluation(found))
+        measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
+    show_result(as_json, as_data(measured.evaluation), *describe_evaluation(measured.evaluation))
 
 
 @one_sentence_errors
@@ -281,10 +280,12 @@ def predict(
 def inspect(folder: ModelFolder, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
+    from bagwise.tables import read_about
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
-    lines = describe_model(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    about = read_about(found.about)
+    lines = [f"a {found.kind}, saved from Python"] if about is None else describe_model(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
 
