@@ -26,8 +26,8 @@ from bagwise.data.shard_writer import ShardWriter, cuts
 from bagwise.data.shards import Shards, digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import fetch
-from bagwise.tables.features import Features
 from bagwise.tables.gather import write_shards
 
 SIZES = {
@@ -617,7 +617,7 @@ import bagwise as bw
 import torch
 from bagwise.neural import BagNeuralClassifier
 from bagwise.tables import connect, join
-from bagwise.tables.features import Features
+from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.data import rows as data_rows
 from bagwise.data.reading import fit_codes

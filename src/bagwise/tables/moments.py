@@ -17,8 +17,8 @@ from bagwise.data.features import Encoding
 from bagwise.data.shards import NOISE, SIZE
 from bagwise.linear.moments import Moments
 from bagwise.tables.bag_table import NUMBER, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import execute, fetch, keep
-from bagwise.tables.features import Features
 from bagwise.utils.typing import Floats
 
 _OURS = "bagwise_sum_"

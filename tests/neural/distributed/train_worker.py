@@ -1,7 +1,7 @@
 """Trains a network on shards and writes what came out; run by torchrun, or alone.
 
-Arguments: a folder of shards, a file for the result (.npz), and JSON with `estimator` (parameters), `streams`, and maybe
-`checkpoints` and `every`; `pause`: seconds to sleep in each step, so that there is time to be killed in.
+Arguments: a folder of shards, a file for the result (.npz), and JSON with `estimator` (parameters), `streams`, and
+maybe `checkpoints` and `every`; `pause`: seconds to sleep in each step, so that there is time to be killed in.
 """
 
 import json
