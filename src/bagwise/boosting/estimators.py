@@ -12,7 +12,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.parallel import Job, Result, side_by_side
+from bagwise.boosting.trees import Job, Result, side_by_side
 from bagwise.boosting.tuning import Choice, choose, join, mean_path
 from bagwise.data.features import TableFeatures
 from bagwise.data.reading import Reads
@@ -179,8 +179,7 @@ class _BoostingFit(TableFeatures):
     def _stretched(self, log_odds: Sequence[Floats]) -> Floats:
         """(n, outputs) the mean of the fits' log odds, stretched away from that of p, and centred."""
         start = score_of(next(iter(self.fits_.values()))[0].prior, LOGIT)
-        mean: Floats = np.mean(log_odds, axis=0)
-        return start + self.stretch_ * (mean - start) + self.offset_
+        return np.asarray(start + self.stretch_ * (np.mean(log_odds, axis=0) - start) + self.offset_)
 
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
