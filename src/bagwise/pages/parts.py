@@ -146,7 +146,7 @@ def driver_parts(sensitivity: Mapping[str, float]) -> Sequence[Part]:
 def finding_parts(found: Diagnosis) -> list[Part]:
     """What was tested, and what is unusual."""
     tests = [found.proportions, *found.features, *found.drift]
-    tested = sorted((one for one in tests if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.subject))
+    tested = sorted((one for one in tests if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.name))
     unusual = [one for one in tested if one.p_value < found.level]
     parts: list[Part] = []
     spread = [one for one in (found.proportions, *found.features) if not np.isnan(one.ratio)]
@@ -154,7 +154,7 @@ def finding_parts(found: Diagnosis) -> list[Part]:
     if shown:
         parts.append(Pictures([_ratio_picture(shown, found.level)]))
     head = ["what was tested", "times that of random bags", "p-value"]
-    rows = [[one.subject, f"{one.ratio:.3g}", _p_value(one.p_value)] for one in tested]
+    rows = [[one.name, f"{one.ratio:.3g}", _p_value(one.p_value)] for one in tested]
     if unusual:
         parts.append(Table("What random bags would hardly show", head, rows[: min(len(unusual), 10)]))
     parts.append(Table("All tests", head, rows[:_LINES], folded=True))
@@ -189,7 +189,7 @@ def summary_parts(summary: Summary) -> list[Part]:
 
 def leak_part(found: Diagnosis) -> Part:
     """What the reports give away."""
-    return Bullets([_sentence(line.strip().removeprefix("leaks: ")) for line in str(found.leaks).splitlines()])
+    return Bullets([_sentence(text) for text in found.leaks.statements])
 
 
 def _sentence(text: str) -> str:

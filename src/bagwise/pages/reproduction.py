@@ -14,13 +14,11 @@ from matplotlib.ticker import NullFormatter
 
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
-from bagwise.experiments.paper import figure as drawing
-from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims
-from bagwise.experiments.paper.config import DATASETS, PRESETS, PaperConfig
+from bagwise.experiments.paper import figures as drawing
+from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims, variance_claims
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, RULES, curves, learning_curves, table
-from bagwise.experiments.paper.folder import Folder
-from bagwise.experiments.paper.page import finished, variance_claims
-from bagwise.experiments.paper.plan import plan
+from bagwise.experiments.paper.page import finished
+from bagwise.experiments.paper.plan import DATASETS, PRESETS, PaperConfig, plan, store_of
 from bagwise.pages import parts, svg
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.utils.text import number_of
@@ -84,7 +82,7 @@ def reproduction(results: str | Path, *, command: str | None = None) -> Page:
 
 def _stored(folder: Path, name: str) -> _Runs | None:
     """What is complete of a data set, as `finished` finds it, or a quick run, or else whatever most is there of."""
-    frame, some = Folder(folder, name).read(), []
+    frame, some = store_of(folder, name).read(), []
     if frame.empty:
         return None
     found = finished(folder, name)
