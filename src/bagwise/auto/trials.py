@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from bagwise.auto.candidates import Views, probabilities
+from bagwise.auto.candidates import Readings, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.folds import Fold
@@ -58,12 +58,12 @@ class Part:
     mean: Floats
 
 
-def parts_of(candidate: BagClassifier, views: Views, validation: Validation, seeds: Sequence[int]) -> Iterator[Part]:
+def parts_of(candidate: BagClassifier, table: Readings, validation: Validation, seeds: Sequence[int]) -> Iterator[Part]:
     """Fit the candidate without each fold in turn."""
     for fold, seed in zip(validation.folds, seeds, strict=True):
         train, held_out = validation.bags.take(fold.train), validation.bags.take(fold.held_out)
-        model = views.fit(candidate, train, seed)
-        h = probabilities(model, views.of_model(model), train.proportion.ndim == 2)
+        model = table.select(train).fit(candidate, seed)
+        h = probabilities(model, table.of(model), train.proportion.ndim == 2)
         h = h.reshape(len(h), -1)
         yield Part(model, held_out.sum(h[held_out.order]), h[train.order].mean(axis=0))
 
