@@ -221,7 +221,9 @@ _HOW = (
 def _risk(h: Floats, bags: Bags) -> float:
     """Summed over classes."""
     bags = fitting_bags(h, bags)
-    columns = zip(np.atleast_2d(h.T), bags.outputs.T, strict=True)
+    if h.ndim == 1:
+        return risk(h, bags).value
+    columns = zip(h.T, bags.proportion.T, strict=True)
     return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)
 
 
