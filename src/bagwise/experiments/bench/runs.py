@@ -150,7 +150,7 @@ def run(config: BenchConfig, out: str | Path, *, progress: Progress | None = Non
     def load(name: str) -> DataSet | str:
         """The data set, or why it is missing."""
         try:
-            return DATASETS[name]((rows[0], rows[1]))
+            return DATASETS[name][1]((rows[0], rows[1]))
         except FileNotFoundError as error:
             return f"skipped: {error}"
 
