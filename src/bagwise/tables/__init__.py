@@ -18,7 +18,6 @@ from bagwise.tables.model import Recipe, TableModel, features_of, fit
 from bagwise.tables.publish import put_in_bags
 from bagwise.tables.scoring import write_scores
 from bagwise.tables.sources import read
-from bagwise.tables.streaming import fit_network
 
 __all__ = [
     "MODELS",
@@ -37,7 +36,6 @@ __all__ = [
     "evaluation_facts",
     "features_of",
     "fit",
-    "fit_network",
     "join",
     "moments",
     "publish",
