@@ -1,6 +1,6 @@
-"""Pictures of what people see: `bagwise demo` in a terminal, and the page of `bagwise report` (needs Chromium).
+"""Pictures of what people see: `bagwise demo` in a terminal, and the page of `bagwise page` (needs Chromium).
 
-`make pictures` draws docs/figures/demo.svg and docs/figures/report.png anew.
+`make pictures` draws docs/figures/demo.svg and docs/figures/page.png anew.
 """
 
 import io
@@ -39,8 +39,8 @@ def main() -> None:
         printed = _bagwise(["demo"], folder)
         tables = [f"bagwise-demo/{name}.parquet" for name in ("events", "reports")]
         _bagwise(["fit", *tables, "--model", "boosting", "--out", "advertising"], folder)
-        _bagwise(["report", *tables, "--model", "advertising"], folder)
-        _photograph(Path(folder) / "report.html", FIGURES / "report.png")
+        _bagwise(["page", *tables, "--model", "advertising"], folder)
+        _photograph(Path(folder) / "page.html", FIGURES / "page.png")
     console = Console(width=COLUMNS, record=True, file=io.StringIO())
     console.print(Text("$ bagwise demo\n" + printed.split("\nNext, ")[0].rstrip()))
     drawn = console.export_svg(theme=DIMMED_MONOKAI, code_format=PICTURE, unique_id="demo")

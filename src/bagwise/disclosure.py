@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bagwise.utils.typing import Floats, Integers
 
 NEARLY = 0.95
 """A guess that is right with this probability is nearly certain."""
@@ -19,13 +19,23 @@ class Leaks:
     Without noise, a row of a bag with proportion α has label 1 with probability α: the *certainty* of the onlooker's
     best guess is max(α, 1 − α), or the largest proportion of a class. Whoever knows more of the rows guesses better.
 
-    single_row_bags: bags of one row.  pure_bags: larger bags without noise that report all 0 or all 1 (one class only).
-    revealed_rows: rows whose label these reports tell.
-    nearly_certain_rows: rows of other bags whose certainty is at least 0.95.
-    certainty: its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
-    exposed_rows: rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too,
-        which is what differential privacy rules out.
-    noised_rows: rows of bags with declared noise.
+    Attributes
+    ----------
+    single_row_bags : int
+        Bags of one row.
+    pure_bags : int
+        Larger bags without noise that report all 0 or all 1 (one class only).
+    revealed_rows : int
+        Rows whose label these reports tell.
+    nearly_certain_rows : int
+        Rows of other bags whose certainty is at least 0.95.
+    certainty : tuple of float, or None
+        Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
+    exposed_rows : int
+        Rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too, which is what
+        differential privacy rules out.
+    noised_rows : int
+        Rows of bags with declared noise.
     """
 
     single_row_bags: int
@@ -36,33 +46,38 @@ class Leaks:
     exposed_rows: int
     noised_rows: int
 
-    def __str__(self) -> str:
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What they say, one by one."""
         lines = [
-            f"leaks: {self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
+            f"{self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
             f"{self.revealed_rows:,} individual labels revealed"
         ]
         if self.certainty is not None:
             lines.append(
-                f"  the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
+                f"the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
                 f"(median over rows), {self.certainty[4]:.2f} at most; {self.nearly_certain_rows:,} labels that are "
                 f"not revealed are guessed with {NEARLY:.0%} or more"
             )
         if self.exposed_rows:
             rows = "" if not self.noised_rows else f" of {self.exposed_rows:,} rows"
             lines.append(
-                f"  reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
+                f"reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
                 "but one, learns the last"
             )
         if self.noised_rows:
             lines.append(
-                f"  noise is declared on the reports of {self.noised_rows:,} rows: none makes a label certain; if it "
+                f"noise is declared on the reports of {self.noised_rows:,} rows: none makes a label certain; if it "
                 "was drawn for an ε, it lets an insider's odds of a label change by a factor of exp(ε) at most (but "
                 "for δ)"
             )
-        return "\n".join(lines)
+        return tuple(lines)
+
+    def __str__(self) -> str:
+        return "leaks: " + "\n  ".join(self.statements)
 
 
-def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[Any] | None = None) -> Leaks:
+def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = None) -> Leaks:
     """Leaks of bags from their sizes (m,), proportions (m,) or (m, classes) and noise variances (m,).
 
     >>> leaks(np.array([4, 2]), np.array([0.25, 1.0])).revealed_rows
@@ -86,7 +101,7 @@ def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[
     )
 
 
-def _quantiles(value: NDArray[Any], weight: NDArray[Any]) -> tuple[float, ...]:
+def _quantiles(value: Floats, weight: Integers) -> tuple[float, ...]:
     """Quantiles (0, ¼, ½, ¾, 1) of values that occur `weight` times."""
     order = np.argsort(value)
     below = np.cumsum(weight[order])

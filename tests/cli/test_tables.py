@@ -104,7 +104,7 @@ def test_numbers_of_bags_that_are_not_random_are_withheld(campaigns, model, tmp_
         assert told.stderr == ""
     auto = call("fit", *campaigns, "--time-budget", 2, "--out", tmp_path / "auto", "--hold-out", 0.5, "--json")
     assert {trial["risk"] for trial in json.loads(auto.stdout)["trials"]} == {None}  # risks, too
-    page = call("report", "--model", tmp_path / "fitted", "--out", tmp_path / "page.html", "--json")
+    page = call("page", "--model", tmp_path / "fitted", "--out", tmp_path / "page.html", "--json")
     assert json.loads(page.stdout)["standing"] == "unsure"
     assert "cannot be told from these bags" in json.loads(page.stdout)["verdict"]
     refused = call("evaluate", tmp_path / "fitted", "--even-if-not-random")
@@ -237,7 +237,7 @@ def test_the_interval_contains_the_truth(model, labelled, folder):
     brier = ((frame["prediction"] - frame["y"]) ** 2).mean()
     assert found["accuracy"]["low"] < accuracy < found["accuracy"]["high"]
     assert found["brier"]["low"] < brier < found["brier"]["high"]
-    assert found["bags"] == 75
+    assert found["n_bags"] == 75
     assert accuracy > 0.7
 
 
@@ -272,7 +272,7 @@ def test_inspect_says_what_it_is(model):
     facts = json.loads(call("inspect", model, "--json").stdout)
     first = next(iter(facts["sensitivity"]))
     assert first in ("device", "age")
-    assert saving.inspect(model).about["rows"] == facts["rows"]
+    assert saving.inspect(model).about["summary"] == facts["summary"]
 
 
 @pytest.mark.parametrize("kind", ["boosting", "network", "sgd"])
@@ -290,7 +290,7 @@ def test_other_models(tables, tmp_path, kind):
 def test_refit_takes_the_held_out_bags_in(tables, tmp_path):
     result = call("fit", *tables, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)
-    assert (facts["bags"], facts["evaluation"]["bags"], facts["refitted"]) == (375, 75, True)
+    assert (facts["summary"]["bags"], facts["evaluation"]["n_bags"], facts["refitted"]) == (375, 75, True)
 
 
 def test_scores_stream_through_standard_input_and_output(model, tables):
@@ -381,7 +381,7 @@ def test_wrong_use_is_one_sentence_and_exits_with_2(arguments, words, tables, mo
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["fit", "gather", "report", "predict"])
+@pytest.mark.parametrize("command", ["fit", "gather", "page", "predict"])
 def test_places_that_cannot_be_written_are_found_before_any_work(command, tables, model, tmp_path):
     (tmp_path / "file").touch()
     out = tmp_path / "file" / "below"

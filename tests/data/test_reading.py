@@ -67,7 +67,7 @@ def data():
             "device": rng.choice(["phone", "tablet"], n),
         }
     )
-    y = rng.random(n) < np.where(events["device"] == "phone", 0.6, 0.2)
+    y = pd.Series(rng.random(n) < np.where(events["device"] == "phone", 0.6, 0.2))
     return tables.join(events, y.groupby(events["bag"]).sum().rename("count").reset_index())
 
 

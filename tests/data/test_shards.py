@@ -22,12 +22,12 @@ from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
 from bagwise.data.reading import fit_codes
 from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
-from bagwise.data.shard_writer import cuts
+from bagwise.data.shard_writer import ShardWriter, cuts
 from bagwise.data.shards import Shards, digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import fetch
-from bagwise.tables.features import Features
 from bagwise.tables.gather import write_shards
 
 SIZES = {
@@ -220,16 +220,16 @@ def test_a_folder_that_exists_is_left_alone(tmp_path):
 def test_what_was_not_finished_does_not_open(tmp_path, monkeypatch, killed):
     """An error leaves nothing; a kill, which clears nothing up, leaves a folder that is none of shards."""
     data, features = joined(*made_up(SIZES["equal"]))
-    write, calls = gather._Writing.block, []
+    write, calls = ShardWriter.block, []
 
-    def block(self: Any, *args: Any) -> None:
+    def block(self: Any, *args: Any, **options: Any) -> None:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        write(self, *args)
+        write(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(gather._Writing, "block", block)
+        patch.setattr(ShardWriter, "block", block)
         if killed:
             patch.setattr(shutil, "rmtree", lambda *args, **options: None)
         with pytest.raises(KeyboardInterrupt):
@@ -464,15 +464,16 @@ def test_boosting_learns_from_shards(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_processes_share_the_rows_evenly_where_lanes_have_different_numbers_of_blocks(torch, tmp_path, world):
-    from bagwise.neural.distributed.batches import Lanes
+def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
+    from bagwise.neural.distributed import Processes
+    from bagwise.neural.distributed.loader import BlockLoader
 
     data, features = joined(*made_up([4] * 60))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
-    assert len(shards) == 20  # of 8 lanes, four have a block more
+    assert len(shards) == 20  # of 8 streams, four have a block more
     rows = [
-        sum(len(batch.x) for batch in Lanes(
-            shards, torch.from_numpy, width=3, rows=40, seed=0, lanes=8, rank=rank, world=world
+        sum(len(batch.x) for batch in BlockLoader(
+            shards, torch.from_numpy, rows=40, seed=0, streams=8, processes=Processes(rank, world)
         ).epoch(0))
         for rank in range(world)
     ]  # fmt: skip
@@ -482,25 +483,27 @@ def test_processes_share_the_rows_evenly_where_lanes_have_different_numbers_of_b
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])
-def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, classes, world):
-    from bagwise.neural.distributed.batches import Lanes
+def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
+    from bagwise.neural.distributed import Processes, loader
+    from bagwise.neural.distributed.loader import BlockLoader
 
+    monkeypatch.setattr(loader, "_NUMBERS", 50)
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
 
-    def lanes(rank: int, world: int) -> Lanes:
+    def streams(rank: int, world: int) -> BlockLoader:
         read = lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double()  # noqa: E731
-        return Lanes(shards, read, width=100_000, rows=30, seed=5, lanes=4, rank=rank, world=world)
+        return BlockLoader(shards, read, rows=30, seed=5, streams=4, processes=Processes(rank, world))
 
     if world > min(4, len(shards)):
         with pytest.raises(ValueError, match="there are 3 processes for"):
-            lanes(0, world)
+            streams(0, world)
         return
     passes = []
     for number in range(2):
         steps = []
-        for together in zip(*(lanes(rank, world).epoch(number) for rank in range(world)), strict=True):
+        for together in zip(*(streams(rank, world).epoch(number) for rank in range(world)), strict=True):
             step: list[int] = []
             for batch in together:
                 x, bags = batch.x, batch.bags
@@ -519,12 +522,14 @@ def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, clas
             steps.append(step)
         assert sorted(np.concatenate(steps).tolist()) == list(range(len(shards.size)))
         passes.append(steps)
-        alone = [batch.bags.keys.tolist() for batch in lanes(0, 1).epoch(number)]
+        alone = [batch.bags.keys.tolist() for batch in streams(0, 1).epoch(number)]
         assert [sorted(step) for step in steps] == [sorted(step) for step in alone]
         middle = len(steps) // 2
         for rank in range(world):  # a pass can be taken up where it was left
             for late, early in zip(
-                lanes(rank, world).epoch(number, middle), list(lanes(rank, world).epoch(number))[middle:], strict=True
+                streams(rank, world).epoch(number, middle),
+                list(streams(rank, world).epoch(number))[middle:],
+                strict=True,
             ):
                 assert torch.equal(late.x, early.x)
                 assert np.array_equal(late.bags.keys, early.bags.keys)
@@ -612,7 +617,7 @@ import bagwise as bw
 import torch
 from bagwise.neural import BagNeuralClassifier
 from bagwise.tables import connect, join
-from bagwise.tables.features import Features
+from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.data import rows as data_rows
 from bagwise.data.reading import fit_codes

@@ -18,32 +18,22 @@ from markupsafe import Markup
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise import saving, tables
+from bagwise import evaluation, saving, tables
 from bagwise.cli import app
-from bagwise.diagnostics import Finding
-from bagwise.evaluation import Estimate
+from bagwise.dispersion import Finding
+from bagwise.estimates import Estimate
+from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
-from bagwise.pages import (
-    comparison,
-    comparison_page,
-    diagnosis,
-    diagnosis_page,
-    model,
-    model_page,
-    reproduction_page,
-    svg,
-    verdicts,
-    write,
-)
+from bagwise.pages import comparison_page, diagnosis_page, model_page, reproduction_page, svg, verdicts, write
 from bagwise.pages.comparison import _gain
-from bagwise.pages.funnel import Funnel, expected_histogram
-from bagwise.pages.measurement import Measured
+from bagwise.pages.figures import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
-from bagwise.pages.stored import constant_guess
 from bagwise.tables import metadata
+from bagwise.tables.evaluation import constant_guess
+from bagwise.utils.records import as_data
 from tests.browser import CHROMIUM, Browser
 
 TAG, QUOTES, MATH = "<script>alert(1)</script>", 'a"b&c', "$x_1$"
@@ -82,7 +72,7 @@ def table(rows=6400, size=8, seed=0, grouped=False):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("report")
+    return tmp_path_factory.mktemp("pages")
 
 
 @pytest.fixture(scope="module")
@@ -109,14 +99,17 @@ def fitted(joined):
     """A ridge, the bags held out from it, and its label-free evaluation there."""
     train, held_out = tables.split(joined, 0.2)
     ridge = tables.fit(train, "ridge", random_state=0)
-    return ridge, train, held_out, tables.evaluate(ridge, held_out)
+    return ridge, train, held_out, tables.measure(ridge, held_out)
+
+
+def store(model, place, train, measured, seen, **changes):
+    saving.save(model, place, about=as_data(tables.about(model, train, measured, seen=seen.summary)) | changes)
+    return place
 
 
 def keep(fitted, joined, place, **changes):
-    ridge, train, _, evaluation = fitted
-    about = tables.about(ridge, train, evaluation, summary=train.summary, seen=joined.summary)
-    saving.save(ridge, place, about=about | changes)
-    return place
+    ridge, train, _, measured = fitted
+    return store(ridge, place, train, measured, joined, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +122,7 @@ def other(folder, fitted, joined):
     """Another model of the same tables, which knows one column only."""
     train = fitted[1]
     poor = tables.fit(train, "ridge", roles={TAG: "ignored"}, random_state=0)
-    evaluation = tables.evaluate(poor, fitted[2])
-    about = tables.about(poor, train, evaluation, summary=train.summary, seen=joined.summary)
-    saving.save(poor, folder / "other", about=about)
-    return folder / "other"
+    return store(poor, folder / "other", train, tables.measure(poor, fitted[2]), joined)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +155,7 @@ def _results(place, config):
 
 @pytest.fixture(scope="module")
 def commands(files, ridge, other, results):
-    """Arguments of `bagwise report` for one page of each kind."""
+    """Arguments of `bagwise page` for one page of each kind."""
     given = {
         "diagnosis": [*files, "--ignore", "$x_1$"],
         "model": [*files, "--model", ridge],
@@ -179,14 +169,14 @@ def commands(files, ridge, other, results):
 @pytest.fixture(scope="module")
 def pages(frames, joined, ridge, other, results, commands):
     """One page of each kind."""
-    command = {kind: shlex.join(["bagwise", "report", *arguments]) for kind, arguments in commands.items()}
+    command = {kind: shlex.join(["bagwise", "page", *arguments]) for kind, arguments in commands.items()}
     some = tables.join(*frames, ignore=["$x_1$"])
     return {
-        "diagnosis": diagnosis_page(some, command=command["diagnosis"]),
-        "model": model_page(ridge, joined, command=command["model"]),
-        "stored": model_page(ridge, command=command["stored"]),
-        "comparison": comparison_page([ridge, other], joined, command=command["comparison"]),
-        "reproduction": reproduction_page(results, command=command["reproduction"]),
+        "diagnosis": diagnosis_page(some, command=command["diagnosis"]).html,
+        "model": model_page(ridge, joined, command=command["model"]).html,
+        "stored": model_page(ridge, command=command["stored"]).html,
+        "comparison": comparison_page([ridge, other], joined, command=command["comparison"]).html,
+        "reproduction": reproduction_page(results, command=command["reproduction"]).html,
     }
 
 
@@ -262,7 +252,7 @@ def test_figures_are_told_in_words_and_ids_are_their_own(pages, kind):
     assert len(ids) == len(set(ids))
     pictures = page.all("svg")
     assert len(pictures) == len(page.all("figure")) == len(page.all("figcaption"))
-    assert len(pictures) == {"diagnosis": 2, "model": 5, "stored": 1, "comparison": 4, "reproduction": 6}[kind]
+    assert len(pictures) == {"diagnosis": 2, "model": 5, "stored": 3, "comparison": 4, "reproduction": 6}[kind]
     for picture in pictures:
         assert picture["role"] == "img"
         for name in picture["aria-labelledby"].split():
@@ -296,7 +286,7 @@ def test_names_are_shown_not_run(pages, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_writes_the_same_bytes_again(pages, commands, kind, tmp_path):
-    result = call("report", *commands[kind], "--out", tmp_path / "new" / "page.html", "--json")
+    result = call("page", *commands[kind], "--out", tmp_path / "new" / "page.html", "--json")
     assert result.exit_code == 0, result.output
     html = (tmp_path / "new" / "page.html").read_bytes()
     assert html == pages[kind].encode()
@@ -304,12 +294,12 @@ def test_the_command_writes_the_same_bytes_again(pages, commands, kind, tmp_path
     assert facts["bytes"] == len(html)
     text = Outline(html.decode()).text
     assert facts["verdict"] in text
-    assert shlex.join(["bagwise", "report", *commands[kind]]) in text
+    assert shlex.join(["bagwise", "page", *commands[kind]]) in text
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["page.html"]
 
 
 def test_letters_that_no_page_can_hold_are_replaced(undrawn, joined):
-    html = diagnosis(joined, command="\x00\x1b[31m\ud800\ufffe").html
+    html = diagnosis_page(joined, command="\x00\x1b[31m\ud800\ufffe").html
     html.encode()
     assert "�" in html
     assert "\x00" not in html
@@ -340,32 +330,71 @@ def test_text_can_be_read(mode, behind, text):
 
 
 def test_numbers_are_those_of_the_bags_held_out(pages, fitted, ridge):
-    measured = tables.evaluation_facts(fitted[3])
+    measured = fitted[3].evaluation
     for kind in ("model", "stored", "comparison"):
         text = Outline(pages[kind]).text
         for name in ("accuracy", "brier", "log_loss", "auc"):
-            assert verdicts.interval(measured[name], 4) in text
-    assert "the same numbers as in its file" in Outline(pages["model"]).text
-    assert f"judged by {fitted[3].n_bags} bags" in Outline(pages["model"]).text
+            assert verdicts.interval(getattr(measured, name), 4) in text
+    assert "the numbers are those of its file" in Outline(pages["model"]).text
+    assert f"judged by {measured.n_bags} bags" in Outline(pages["model"]).text
+
+
+def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, other, joined, frames, folder, files):
+    """Rows are scored once per model, and measures of bags that the folder tells of are not taken again."""
+    calls = []
+
+    def count(where, name):
+        real = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *given, **options: calls.append(name) or real(*given, **options))
+
+    count(evaluation, "measure")
+    count(tables.evaluation, "batches")
+    count(tables.TableModel, "predict_codes")
+    model_page(ridge, joined)
+    assert calls == ["batches", "predict_codes"]
+    calls.clear()
+    comparison_page([ridge, other], joined)
+    assert calls == ["batches", "predict_codes"] * 2
+    calls.clear()
+    model_page(ridge, tables.join(*table(rows=3200, seed=7)[:2]))
+    assert calls == ["batches", "predict_codes", "measure"]
+    calls.clear()
+    count(tables, "join")
+    fit = call("fit", *files, "--model", "ridge", "--out", folder / "counted")
+    assert fit.exit_code == 0, fit.output
+    assert [calls.count(name) for name in ("join", "measure", "batches")] == [1, 1, 1]
+    calls.clear()
+    assert call("page", *files, "--model", folder / "counted", "--out", folder / "counted.html").exit_code == 0
+    assert calls == ["join", "batches", "predict_codes"]
+
+
+def test_a_file_that_tells_other_numbers_is_not_believed(undrawn, folder, fitted, joined):
+    """The tables have other bags held out, or the model is another: then it is measured."""
+    told = as_data(fitted[3].evaluation)
+    told["auc"]["value"] = 0.99
+    place = keep(fitted, joined, folder / "boast", evaluation=told, held_out="of other bags")
+    found = model_page(place, joined)
+    assert "0.99" not in found.headline
+    assert "its file tells other numbers, or none" in found.html
 
 
 def test_a_model_is_judged_by_all_bags_of_tables_it_has_not_seen(undrawn, ridge):
     events, reports, _ = table(rows=3200, seed=7)
     fresh = tables.join(events, reports)
-    measured = tables.evaluation_facts(tables.evaluate(saving.load(ridge), fresh))
-    text = Outline(model_page(ridge, fresh)).text
-    assert verdicts.interval(measured["auc"], 4) in text
+    measured = tables.evaluate(saving.load(ridge), fresh)
+    text = Outline(model_page(ridge, fresh).html).text
+    assert verdicts.interval(measured.auc, 4) in text
     assert "all bags of the tables given" in text
     assert "judged by 400 bags, 3,200 rows" in text
 
 
 def test_models_that_took_all_bags_in_are_not_judged_by_them(undrawn, folder, fitted, joined):
     again = keep(fitted, joined, folder / "refitted", refitted=True)
-    text = Outline(model_page(again, joined)).text
+    text = Outline(model_page(again, joined).html).text
     assert "there are none left in these tables to judge it by" in text
-    assert "Calibration. " not in text
-    blind = keep(fitted, joined, folder / "blind", evaluation=None)
-    text = Outline(model_page(blind, joined)).text
+    assert "Predicted against reported" not in text
+    blind = store(fitted[0], folder / "blind", fitted[1], None, joined)
+    text = Outline(model_page(blind, joined).html).text
     assert "Nobody knows yet how good this model is" in text
     with pytest.raises(ValueError, match="was fitted to all bags of these tables"):
         comparison_page([again, blind], joined)
@@ -373,16 +402,16 @@ def test_models_that_took_all_bags_in_are_not_judged_by_them(undrawn, folder, fi
 
 def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
     grouped = tables.join(*table(grouped=True)[:2])
-    found = model(ridge, grouped)
+    found = model_page(ridge, grouped)
     assert found.standing == UNSURE
     assert "cannot be told from these bags: they are not random" in found.headline
     assert not any(section.name == "roc" for section in found.sections)
     assert "Calibration. " not in found.html
     assert any("explain" in remark for remark in found.remarks)
-    assert diagnosis(grouped).headline.startswith("The bags are not random: grouped by")
+    assert diagnosis_page(grouped).headline.startswith("The bags are not random: grouped by")
     assert "<td>–</td>" in re.sub(r" class=\"\w+\"", "", found.html)
     assert "Numbers that the bags cannot tell are withheld" in found.html
-    asked = model(ridge, grouped, even_if_not_random=True)
+    asked = model_page(ridge, grouped, even_if_not_random=True)
     assert asked.standing == UNSURE
     assert "These numbers were asked for although the bags cannot tell" in asked.html
 
@@ -390,7 +419,7 @@ def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
 def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):
     grouped = tables.join(*table(grouped=True)[:2])
     for asked in (False, True):
-        found = comparison([ridge, other], grouped, even_if_not_random=asked)
+        found = comparison_page([ridge, other], grouped, even_if_not_random=asked)
         assert found.standing == UNSURE
         assert "Which model is best cannot be told" in found.headline
         assert {section.name for section in found.sections}.isdisjoint({"intervals", "paired"})
@@ -403,7 +432,7 @@ def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):
 def test_the_better_model_is_named_first(undrawn, pages, ridge, other):
     text = Outline(pages["comparison"]).text
     assert "is best: its square error is clearly the smallest" in text
-    stored = comparison([ridge, other])
+    stored = comparison_page([ridge, other])
     assert stored.standing == UNSURE
     assert "only the tables can tell" in stored.headline
 
@@ -419,17 +448,16 @@ def test_several_classes_have_no_curves_but_everything_else(folder):
     data = tables.join({"x": x, "bag": ids}, counts.assign(bag=range(300)), count=["<b>lo", "mid", '"hi'])
     train, held_out = tables.split(data, 0.3)
     fitted = tables.fit(train, "ridge", random_state=0)
-    about = tables.about(fitted, train, tables.evaluate(fitted, held_out), summary=train.summary, seen=data.summary)
-    saving.save(fitted, folder / "classes", about=about)
-    page = Outline(model_page(folder / "classes", data))
+    store(fitted, folder / "classes", train, tables.measure(fitted, held_out), data)
+    page = Outline(model_page(folder / "classes", data).html)
     assert "<b>lo" in page.text
     assert '"hi' in page.text
     assert "AUC" not in page.text
     assert "This model is right on a share of" in page.text
-    assert "class <b>lo" in Outline(diagnosis_page(data)).text or "of class" in page.text
+    assert "class <b>lo" in Outline(diagnosis_page(data).html).text or "of class" in page.text
 
 
-def test_noise_that_makes_a_class_rarer_than_never_is_reported_on(undrawn, folder):
+def test_noise_that_makes_a_class_rarer_than_never_has_a_page(undrawn, folder):
     """A rare class may have a sum of noised counts below 0."""
     rng = np.random.default_rng(0)
     x, ids = rng.normal(size=2400), np.arange(2400) // 20
@@ -441,10 +469,9 @@ def test_noise_that_makes_a_class_rarer_than_never_is_reported_on(undrawn, folde
     data = tables.join({"x": x, "bag": ids}, reports, count=["n0", "n1", "n2"])
     assert data.summary.prior[2] < 0
     fitted = tables.fit(data, "ridge", random_state=0)
-    about = tables.about(fitted, data, None, summary=data.summary, seen=data.summary)
-    saving.save(fitted, folder / "rare", about=about)
+    store(fitted, folder / "rare", data, None, data)
     again = tables.join({"x": x[:2300], "bag": ids[:2300]}, reports[:115], count=["n0", "n1", "n2"])
-    assert "Brier score" in Outline(model_page(folder / "rare", again)).text
+    assert "Brier score" in Outline(model_page(folder / "rare", again).html).text
 
 
 def test_differences_of_classes_may_be_as_large_as_they_are():
@@ -452,8 +479,11 @@ def test_differences_of_classes_may_be_as_large_as_they_are():
     rng = np.random.default_rng(0)
     ids, y = np.arange(1000) // 10, np.eye(3)[rng.integers(0, 2, 1000)]
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
-    entries = [SimpleNamespace(measured=SimpleNamespace(h=h, bags=bags)) for h in (y[:, [1, 0, 2]], y)]
-    assert _gain(*entries)["brier"].value > 1.5
+    told = SimpleNamespace(level=0.95)
+    judged = [
+        SimpleNamespace(predictions=SimpleNamespace(h=h, bags=bags), evaluation=told) for h in (y[:, [1, 0, 2]], y)
+    ]
+    assert _gain(*judged)["brier"].value > 1.5
 
 
 def test_large_tables_make_small_pages(ridge):
@@ -464,11 +494,11 @@ def test_large_tables_make_small_pages(ridge):
     reports = reports.assign(count=reports["count"] + 3 * rng.normal(size=20_000), noise_variance=9.0)
     data = tables.join(events.assign(**{"<i>": ids}), reports, on_mismatch="drop")
     assert data.summary.bags > 15_000
-    html = model_page(ridge, data)
+    html = model_page(ridge, data).html
     assert len(html.encode()) < 1_000_000
     assert "2,000 of " in html
     assert "Declared noise widens them" in html
-    assert len(diagnosis_page(data).encode()) < 1_000_000
+    assert len(diagnosis_page(data).html.encode()) < 1_000_000
 
 
 # -- the funnel, and words ----------------------------------------------------------------------------------------
@@ -524,14 +554,19 @@ def test_bags_of_one_size_fill_bins_evenly():
     ],
 )
 def test_verdicts_follow_the_interval(auc, standing, said):
-    facts = {"bags": 40, "auc": between(*auc), "accuracy": between(0.8, 0.78, 0.82), "brier": between(0.13, 0.12, 0.14)}
-    found = verdicts.standing(facts, {"accuracy": 0.7, "brier": 0.21})
+    gain = {"accuracy": between(0.1, 0.08, 0.12), "brier": between(-0.08, -0.09, -0.07)}
+    found = verdicts.standing(told(40, between(*auc), between(0.8, 0.78, 0.82)), gain)
     assert found[0] == standing
     assert said in found[1]
 
 
 def between(value, low, high):
-    return {"value": value, "low": low, "high": high}
+    return Estimate(value, 0.01, low, high)
+
+
+def told(bags, auc=None, accuracy=None, **changes):
+    figures = {"brier": None, "log_loss": None, "calibration": None, "roc": None, "n_rows": 8 * bags, "level": 0.95}
+    return Evaluation(**figures, accuracy=accuracy, auc=auc, n_bags=bags, randomness=1.0, **changes)
 
 
 @pytest.mark.parametrize(
@@ -544,21 +579,18 @@ def between(value, low, high):
     ],
 )
 def test_the_badge_is_green_only_where_the_model_beats_the_constant(accuracy, brier, standing):
-    facts = {"bags": 40, "accuracy": between(*accuracy), "brier": between(*brier)}
-    guess = {"accuracy": 0.7, "brier": 0.21}
     gain = {
-        "accuracy": Estimate(accuracy[0] - 0.7, 0.01, accuracy[1] - 0.7, accuracy[2] - 0.7),
-        "brier": Estimate(brier[0] - 0.21, 0.01, brier[1] - 0.21, brier[2] - 0.21),
+        "accuracy": between(*(one - 0.7 for one in accuracy)),
+        "brier": between(*(one - 0.21 for one in brier)),
     }
-    for paired in (None, gain):
-        found, sentence = verdicts.standing({**facts, "auc": between(0.78, 0.76, 0.80)}, guess, paired)
-        assert found == standing
-        assert ("not clearly better than one guess for all rows" in sentence) is (standing != GOOD)
-    assert verdicts.standing({**facts, "auc": None}, guess)[0] == (POOR if accuracy[2] < 0.7 else standing)
-    assert verdicts.standing({**facts, "bags": 12, "auc": None}, guess)[0] in (
-        POOR,
-        UNSURE,
-    )  # rough intervals prove little
+    measured = told(40, between(0.78, 0.76, 0.80), between(*accuracy))
+    found, sentence = verdicts.standing(measured, gain)
+    assert found == standing
+    assert ("not clearly better than one guess for all rows" in sentence) is (standing != GOOD)
+    without = replace(measured, auc=None)
+    assert verdicts.standing(without, gain)[0] == (POOR if accuracy[2] < 0.7 else standing)
+    few = verdicts.standing(replace(without, n_bags=12), gain)[0]
+    assert few in (POOR, UNSURE)  # rough intervals prove little
 
 
 def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, folder, joined, monkeypatch):
@@ -566,24 +598,22 @@ def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, fo
     said = {"bad": 0.9, "worse": 0.99}
 
     def guessing(self, codes):
-        return np.full(len(codes), said[self.summary])
+        return np.full(len(codes), said[self.kind])
 
     for name in said:
-        made = replace(tables.fit(joined, "ridge", random_state=0), summary=name)
-        about = tables.about(made, joined, None, summary=joined.summary, seen=joined.summary)
-        saving.save(made, folder / name, about=about)
+        made = replace(tables.fit(joined, "ridge", random_state=0), kind="bad")
+        store(replace(made, kind=name), folder / name, joined, None, joined)
     monkeypatch.setattr(tables.TableModel, "predict_codes", guessing)
     events, reports, _ = table(rows=6400, seed=7)
-    found = comparison([folder / name for name in said], tables.join(events, reports))
+    found = comparison_page([folder / name for name in said], tables.join(events, reports))
     assert found.headline.startswith("Model bad has the smallest square error of these")
     assert "not clearly better than one guess for all rows" in found.headline
     assert found.standing == UNSURE
 
 
 def test_few_bags_are_called_few():
-    facts = {"not_random": [], "impossible": []}
-    assert "rough" in verdicts.cautions({"bags": 12, **facts})[0]
-    assert verdicts.cautions({"bags": 40, **facts}) == []
+    assert "rough" in verdicts.cautions(told(12))[0]
+    assert verdicts.cautions(told(40)) == []
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
@@ -592,6 +622,14 @@ def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
     guess = constant_guess([0.3])
     assert guess == pytest.approx({name: getattr(found, name).value for name in guess})
     assert constant_guess([0.2, 0.3, 0.5])["brier"] == pytest.approx(1 - 0.04 - 0.09 - 0.25)
+    ids, rng = np.arange(300) // 10, np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    for p, y in (([0.6], labels > 0), ([0.2, 0.3, 0.5], np.eye(3)[labels])):  # a guess that is not the mean label
+        h = np.full(300, p[0]) if len(p) == 1 else np.tile(p, (300, 1))
+        found = bw.evaluate(h, None, bw.aggregate(y, ids), bags=ids, even_if_not_random=True)
+        guess = constant_guess(p, y.mean(axis=0))
+        assert guess == pytest.approx({name: getattr(found, name).value for name in guess})
+        assert len(guess) == 5 - min(len(p), 2)
 
 
 # -- the command --------------------------------------------------------------------------------------------------
@@ -600,33 +638,43 @@ def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
 def test_files_are_replaced_only_by_force(undrawn, folder, ridge):
     out = folder / "there.html"
     out.write_text("mine")
-    assert "exists already" in sentence(call("report", "--model", ridge, "--out", out))
+    assert "exists already" in sentence(call("page", "--model", ridge, "--out", out))
     assert out.read_text() == "mine"
-    assert call("report", "--model", ridge, "--out", out, "--force").exit_code == 0
+    assert call("page", "--model", ridge, "--out", out, "--force").exit_code == 0
     assert out.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_errors_are_one_sentence(folder, ridge, files, results):
     out = folder / "never.html"
-    assert "nothing to report on" in sentence(call("report", "--out", out), 2)
-    assert "stands alone" in sentence(call("report", *files, "--results", results, "--out", out), 2)
-    assert "named twice" in sentence(call("report", "--model", ridge, "--model", ridge, "--out", out))
-    assert "holds no results" in sentence(call("report", "--results", folder / "nothing", "--out", out))
+    assert "nothing to make a page of" in sentence(call("page", "--out", out), 2)
+    assert "stands alone" in sentence(call("page", *files, "--results", results, "--out", out), 2)
+    assert "named twice" in sentence(call("page", "--model", ridge, "--model", ridge, "--out", out))
+    assert "holds no results" in sentence(call("page", "--results", folder / "nothing", "--out", out))
     plain = bw.BagRidgeClassifier().fit(np.arange(40.0)[:, None], np.arange(40) % 2)
     saving.save(plain, folder / "plain")
-    assert "saved from Python" in sentence(call("report", "--model", folder / "plain", "--out", out))
+    assert "saved from Python" in sentence(call("page", "--model", folder / "plain", "--out", out))
     assert not out.exists()
     with pytest.raises(IsADirectoryError, match="is a folder"):
-        write("", folder, force=True)
+        write(model_page(ridge), folder, force=True)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"sensitivity": "<script>"}, {"columns": [3]}, {"evaluation": {"bags": 3}}, {"prior": ["x"]}, {"trials": None}],
+    [
+        {"sensitivity": "<script>"},
+        {"columns": [3]},
+        {"evaluation": {"n_bags": 3}},
+        {"summary": {"prior": ["x"]}},
+        {"trials": None},
+        {"gain": {}},
+        {"guess": {"wealth": 1.0}},
+        {"classes": ["a", "b"]},
+        {"more": 1},
+    ],
 )
 def test_facts_that_bagwise_did_not_write_are_refused(undrawn, folder, fitted, joined, changes):
     place = keep(fitted, joined, folder / f"odd-{next(iter(changes))}", **changes)
-    with pytest.raises(ValueError, match="tells facts that bagwise did not write"):
+    with pytest.raises(ValueError, match="facts that bagwise did not write"):
         model_page(place)
 
 
@@ -635,7 +683,7 @@ def test_trials_are_shown_as_a_table(undrawn, folder, fitted, joined):
         {"candidate": "ridge <b>", "risk": 0.1234, "low": 0.12, "high": 0.13, "note": ""},
         {"candidate": "network", "risk": None, "low": None, "high": None, "note": "not tried: out of time"},
     ]
-    text = Outline(model_page(keep(fitted, joined, folder / "auto", trials=trials))).text
+    text = Outline(model_page(keep(fitted, joined, folder / "auto", trials=trials)).html).text
     assert "What was tried" in text
     assert "ridge <b>" in text
     assert "[0.1200, 0.1300]" in text
@@ -646,12 +694,12 @@ def test_risks_that_are_impossible_are_in_no_file(fitted):
     """Machines read the file, too: what bags cannot tell is not in it, unless it was asked for."""
     lines = [(0.17, -0.01, 0.35), (3.62, 2.9, 4.2), (-0.1, -0.2, 0.1), (None, None, None)]
     trials = [{"candidate": "c", "risk": risk, "low": low, "high": high, "note": ""} for risk, low, high in lines]
-    *_, found = fitted
+    found = fitted[3].evaluation
     tried = SimpleNamespace(estimator=SimpleNamespace(trials_=trials), classes=None)
 
     def risks(evaluation):
         told = metadata._trials(tried, evaluation)
-        return [(trial["risk"], trial["low"], trial["high"]) for trial in told]
+        return [(trial.risk, trial.low, trial.high) for trial in told]
 
     nothing = (None, None, None)
     assert risks(found) == risks(None) == [(0.17, 0.0, 0.35), nothing, nothing, nothing]
@@ -663,7 +711,7 @@ def test_risks_that_are_impossible_are_in_no_file(fitted):
 def test_unfinished_reproductions_say_so(undrawn, folder, results):
     frame = pd.read_parquet(results / "adult.parquet")
     write_table(frame.iloc[:40], folder / "half" / "adult.parquet")
-    text = Outline(reproduction_page(folder / "half")).text
+    text = Outline(reproduction_page(folder / "half").html).text
     assert "None of the paper's claims can be judged yet" in text
     assert "40 trainings, " in text
 
@@ -737,7 +785,7 @@ def test_a_mean_prediction_that_is_off_is_told():
     bags = bw.Bags.from_rows(bw.aggregate(rng.random(6400) < h, ids), ids)
 
     def level(h):
-        return Measured(h, bags, None, None, {}).level()
+        return Funnel.of_predictions(h, bags).level
 
     predicted, reported, error = level(h)
     assert (predicted, reported) == pytest.approx((h.mean(), bags.proportion.mean()))

@@ -103,11 +103,10 @@ def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     Least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on :math:`\Sigma(h - E[h])/\sqrt{k_j}` of the candidates. Weights
     under 5% are dropped: a model that changes so little is not worth its time.
     """
-    targets, columns = [], []
+    bags, targets, columns = validation.bags, [], []
     for f, fold in enumerate(validation.folds):
-        held_out = validation.bags.take(fold.held_out)
-        root = np.sqrt(held_out.size[:, None])
-        targets.append((root * (held_out.outputs - training_prior(validation.bags, fold))).ravel())
+        root = np.sqrt(bags.size[fold.held_out, None])
+        targets.append((root * (bags.outputs[fold.held_out] - training_prior(bags, fold))).ravel())
         columns.append([((trial.sums[f] / root) - root * trial.means[f]).ravel() for trial in trials])
     matrix = np.concatenate([np.stack(each, axis=1) for each in columns])
     flat = np.linalg.norm(matrix, axis=0) < 1e-9 * np.sqrt(len(matrix))  # a constant's deviations are rounding
@@ -115,4 +114,5 @@ def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     if weights.sum() == 0:
         weights[int(np.argmin([trial.risk for trial in trials]))] = 1
     weights = np.where(weights < 0.05 * weights.sum(), 0, weights)
-    return weights / weights.sum()
+    shares: Floats = weights / weights.sum()
+    return shares

@@ -44,7 +44,7 @@ _MANY, _BEFORE = "A network by several processes", "Before publishing"
 app.command()(experiments.demo)
 for _command in (tables.diagnose, tables.fit, tables.evaluate, tables.predict, tables.inspect):
     app.command(rich_help_panel=_TABLES)(_command)
-app.command(rich_help_panel=_TABLES)(pages.report)
+app.command(rich_help_panel=_TABLES)(pages.page)
 for _command in (planning.plan, tables.bag):
     app.command(rich_help_panel=_BEFORE)(_command)
 for _command in (distributed.gather, distributed.train):

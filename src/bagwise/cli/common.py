@@ -132,16 +132,6 @@ def error_message(error: Exception | str, name_of: Callable[[str], str] = str) -
 
 
 @contextmanager
-def ignore_not_random() -> Iterator[None]:
-    """No warning of bags that are not random: what is shown says it."""
-    from bagwise.evaluation import BagsNotRandomWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BagsNotRandomWarning)
-        yield
-
-
-@contextmanager
 def show_progress() -> Iterator[Callable[..., None]]:
     """Progress on stderr: a bar on a terminal, a line now and then elsewhere.
 

@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bagwise.evaluation import Evaluation
+    from bagwise.tables import About
 
 
-def describe_model(about: dict[str, Any], *, even_if_not_random: bool = False) -> list[str]:
-    """A model in words, line by line.  about: as it is stored with the model (`tables.about`)."""
-    from bagwise import tables
-
-    used = [column for column in about["columns"] if column["role"] != "ignored"]
-    ignored = [column for column in about["columns"] if column["role"] == "ignored"]
-    roles = ", ".join(f"{column['name']} ({column['role']})" for column in used)
-    lines = [f"Model: {about['model']} ({about['estimator']}).", about["tables"], f"Columns: {roles}."]
+def describe_model(about: About) -> list[str]:
+    """A model in words, line by line.  about: what is stored with it."""
+    used = [column for column in about.columns if column.role != "ignored"]
+    ignored = [column for column in about.columns if column.role == "ignored"]
+    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
+    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
     if ignored:
         lines.append(
-            "Ignored: " + ", ".join(f"{column['name']} ({column['note'] or 'asked for'})" for column in ignored) + "."
+            "Ignored: " + ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored) + "."
         )
-    if about.get("trials"):
+    if about.trials:
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
-        for trial in about["trials"]:
-            risk = " ".join(tables.risk_of(trial, about, even_if_not_random=even_if_not_random)).strip()
-            told = [part for part in (risk if trial["risk"] is not None else "", trial["note"]) if part]
-            lines.append(f"  {trial['candidate']:<22}{'; '.join(told)}")
-    found = about["evaluation"]
-    if found is not None:
-        lines += ["", *describe_evaluation(found if even_if_not_random else tables.withhold(found), "held-out ")]
-        if about["refitted"]:
+        for trial in about.trials:
+            risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
+            lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
+    if about.evaluation is not None:
+        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
+        if about.refitted:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
-    lines += [f"  {value:.4f}  {name}" for name, value in about["sensitivity"].items()]
+    lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
 
 
-def describe_evaluation(found: dict[str, Any], which: str = "") -> list[str]:
-    """An evaluation in words, line by line.  found: as `tables.evaluation_facts` has it."""
-    from bagwise import tables
-
+def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
+    """An evaluation in words, line by line."""
     lines = [
-        f"Measured on {found['bags']:,} {which}bags ({found['rows']:,} rows), without labels, {found['level']:.0%} "
+        f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels, {found.level:.0%} "
         "intervals:"
     ]
     for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        value = found[name]
-        if value is not None:
-            lines.append(f"  {label:<10}{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]")
-        elif found["accuracy"] is None:
-            lines.append(f"  {label:<10}–")
-    if (why := tables.doubt_of(found)) is not None:
-        shown = found["accuracy"] is not None
-        way = "Do not rely on these numbers" if shown else "--even-if-not-random shows them all the same"
-        lines.append(f"  {why} {way}; bagwise diagnose says more.")
+        value = getattr(found, name)
+        if value is not None or found.withheld:
+            lines.append(f"  {label:<10}{value or '–'}")
+    if found.doubt is not None:
+        way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
+        lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")
     return lines

@@ -13,7 +13,6 @@ from bagwise.cli.common import (
     Misuse,
     check_free,
     error_message,
-    ignore_not_random,
     one_sentence_errors,
     show_progress,
     show_result,
@@ -115,6 +114,7 @@ def train(
         from bagwise.neural import BagNeuralClassifier
         from bagwise.neural.distributed import Checkpoints, Distributed, joined
         from bagwise.neural.distributed.torchrun import step_text
+        from bagwise.utils.records import as_data
 
         saving.check_free(out, force=force)
         recipe = _recipe(shards)
@@ -135,18 +135,17 @@ def train(
             about = None
             if processes.leads:
                 model = recipe.model(estimator, encoding, "network")
-                evaluation = None
+                measured = None
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
                     held_out = tables.Shards.open(shards / _HELD_OUT)
-                    with ignore_not_random():
-                        evaluation = tables.evaluate_shards(model, held_out, even_if_not_random=even_if_not_random)
-                about = tables.about(model, bags, evaluation, summary=recipe.summary, seen=recipe.seen)
-                saving.save(model, out, about=about, force=force)
+                    measured = tables.measure(model, held_out, even_if_not_random=even_if_not_random)
+                about = tables.about(model, bags, measured, seen=recipe.seen)
+                saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting
     if about is not None:
-        show_result(as_json, about, *describe_model(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+        show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
 def fit_in_processes(data: BagTable, processes: int, progress: Progress, *, seed: int, **options: Any) -> TableModel:

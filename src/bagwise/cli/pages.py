@@ -20,7 +20,7 @@ _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what
 
 @one_sentence_errors
 @with_tables(required=False)
-def report(
+def page(
     context: typer.Context,
     joined: Joined | None,
     model: Annotated[
@@ -31,7 +31,7 @@ def report(
         Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
     ] = None,
     even_if_not_random: EvenIfNotRandom = False,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
     force: Force = False,
     as_json: Json = False,
     debug: Debug = False,
@@ -46,49 +46,44 @@ def report(
     if results is not None and (folders or joined is not None):
         raise Misuse("--results stands alone: leave out tables and --model, or write another page for them.")
     if results is None and not folders and joined is None:
-        raise Misuse("there is nothing to report on: name events and reports, --model, or --results.")
+        raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
     command = _command(context)
     with show_progress() as progress:
-        from bagwise.pages import write
+        from bagwise.pages import reproduction_page, write
 
         if results is not None:
-            from bagwise.pages.reproduction import reproduction
-
-            page = reproduction(results, command=command)
+            made = reproduction_page(results, command=command)
         elif joined is None:
-            page = _page(folders, None, command, even_if_not_random)
+            made = _page(folders, None, command, even_if_not_random)
         else:
             with joined(progress) as data:
                 progress(1, 2, "looking at the bags")
-                page = _page(folders, data, command, even_if_not_random)
-        html = page.html
-        write(html, out, force=force)
+                made = _page(folders, data, command, even_if_not_random)
+        write(made, out, force=force)
     facts = {
-        "title": page.title,
-        "standing": page.standing,
-        "verdict": page.headline,
-        "remarks": list(page.remarks),
+        "title": made.title,
+        "standing": made.standing,
+        "verdict": made.headline,
+        "remarks": list(made.remarks),
         "file": str(out),
-        "bytes": len(html.encode()),
+        "bytes": out.stat().st_size,
     }
-    show_result(as_json, facts, page.headline, *(f"  {remark}" for remark in page.remarks), f"Written: {out}")
+    show_result(as_json, facts, made.headline, *(f"  {remark}" for remark in made.remarks), f"Written: {out}")
 
 
 def _page(folders: list[Path], data: Any, command: str, even_if_not_random: bool) -> Page:
-    from bagwise.pages.comparison import comparison
-    from bagwise.pages.diagnosis import diagnosis
-    from bagwise.pages.model import model
+    from bagwise.pages import comparison_page, diagnosis_page, model_page
 
     if not folders:
-        return diagnosis(data, command=command)
+        return diagnosis_page(data, command=command)
     if len(folders) == 1:
-        return model(folders[0], data, command=command, even_if_not_random=even_if_not_random)
-    return comparison(folders, data, command=command, even_if_not_random=even_if_not_random)
+        return model_page(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+    return comparison_page(folders, data, command=command, even_if_not_random=even_if_not_random)
 
 
 def _command(context: typer.Context) -> str:
     """The command as it was given, to be given again; but where to, which is not what the page shows."""
-    words = ["bagwise", "report"]
+    words = ["bagwise", "page"]
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)

@@ -10,32 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import (
-    Misuse,
-    check_free,
-    ignore_not_random,
-    one_sentence_errors,
-    show_progress,
-    show_result,
-)
+from bagwise.cli import options
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 from bagwise.cli.describe import describe_evaluation, describe_model
-from bagwise.cli.options import (
-    SOURCE,
-    Debug,
-    EvenIfNotRandom,
-    Force,
-    HoldOut,
-    Joined,
-    Json,
-    MaxLevels,
-    Memory,
-    Roles,
-    Seed,
-    parse_names,
-    parse_roles,
-    table_source,
-    with_tables,
-)
 
 if TYPE_CHECKING:
     from bagwise.tables import TableModel
@@ -64,7 +41,7 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote
 
 @one_sentence_errors
 def bag(
-    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {SOURCE}")],
+    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {options.SOURCE}")],
     label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
     size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
@@ -87,10 +64,10 @@ def bag(
     seed: Annotated[
         int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
     ] = None,
-    memory: Memory = None,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    memory: options.Memory = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
     if size is None and by is None:
@@ -100,10 +77,11 @@ def bag(
             "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
             "may tell the labels that noise is to protect; leave it out."
         )
-    with show_progress() as progress, table_source(table) as source:
+    with show_progress() as progress, options.table_source(table) as source:
         from bagwise import tables
+        from bagwise.tables.publish import EVENTS, REPORTS
 
-        for name in (tables.publish.EVENTS, tables.publish.REPORTS):
+        for name in (EVENTS, REPORTS):
             check_free(out / name, force=force)
         progress(0, None, "putting rows in bags")
         held = tables.put_in_bags(
@@ -111,10 +89,10 @@ def bag(
             out,
             label=label,
             size=size,
-            by=parse_names(by) or (),
+            by=options.parse_names(by) or (),
             min_size=min_size,
             positive=positive,
-            classes=parse_names(classes),
+            classes=options.parse_names(classes),
             epsilon=epsilon,
             delta=delta,
             threshold=threshold,
@@ -125,11 +103,11 @@ def bag(
 
 
 @one_sentence_errors
-@with_tables()
+@options.with_tables()
 def diagnose(
-    joined: Joined,
-    as_json: Json = False,
-    debug: Debug = False,
+    joined: options.Joined,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
     with show_progress() as progress, joined(progress) as data:
@@ -147,20 +125,20 @@ def diagnose(
 
 
 @one_sentence_errors
-@with_tables()
+@options.with_tables()
 def fit(
-    joined: Joined,
+    joined: options.Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
         Model,
         typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
     ] = Model.auto,
-    hold_out: HoldOut = 0.2,
+    hold_out: options.HoldOut = 0.2,
     refit: Annotated[
         bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
-    roles: Roles = None,
-    max_levels: MaxLevels = 64,
+    roles: options.Roles = None,
+    max_levels: options.MaxLevels = 64,
     engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
         Engine.here
     ),
@@ -170,14 +148,15 @@ def fit(
     time_budget: Annotated[
         float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
     ] = None,
-    even_if_not_random: EvenIfNotRandom = False,
-    seed: Seed = 0,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     check_free(out, force=force)
     saving.check_free(out, force=True)
@@ -192,7 +171,7 @@ def fit(
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        columns: dict[str, Any] = {"roles": parse_roles(roles), "max_levels": max_levels}
+        columns: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
 
         def learn(bags: Any) -> Any:
@@ -204,85 +183,83 @@ def fit(
 
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         fitted = learn(train)
-        evaluation = None
+        measured = None
         if held_out is not None:
             progress(1, 1, "measuring")
-            with ignore_not_random():
-                evaluation = tables.evaluate(fitted, held_out, even_if_not_random=even_if_not_random)
+            measured = tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
-        about = tables.about(
-            fitted, fitted_to, evaluation, summary=fitted_to.summary, seen=data.summary, refitted=refit
-        )
-        saving.save(fitted, out, about=about, force=force)
-    show_result(as_json, about, *describe_model(about, even_if_not_random=even_if_not_random), f"Written: {out}")
+        about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
+        saving.save(fitted, out, about=as_data(about), force=force)
+    show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
 @one_sentence_errors
-@with_tables(first="folder", required=False)
+@options.with_tables(first="folder", required=False)
 def evaluate(
     folder: ModelFolder,
-    joined: Joined | None,
+    joined: options.Joined | None,
     level: Annotated[
         float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
-    even_if_not_random: EvenIfNotRandom = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving
+    from bagwise.utils.records import as_data
 
     if joined is None:
         from bagwise import tables
 
-        stored = saving.inspect(folder).about.get("evaluation")
-        if stored is None:
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
-        if level is not None and abs(level - stored["level"]) > 1e-9:
-            raise Misuse(f"what is stored has {stored['level']:.0%} intervals: for other ones pass events and reports.")
-        if even_if_not_random and stored["accuracy"] is None:
+        stored = about.evaluation
+        if level is not None and abs(level - stored.level) > 1e-9:
+            raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
+        if even_if_not_random and stored.withheld:
             raise Misuse(
                 "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
                 "fit it with --even-if-not-random."
             )
-        stored = stored if even_if_not_random else tables.withhold(stored)
-        show_result(as_json, stored, *describe_evaluation(stored, "held-out "))
+        shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
+        show_result(as_json, as_data(shown), *describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        if tables.was_seen(saving.inspect(folder).about, data.summary):
+        about = tables.read_about(saving.inspect(folder).about)
+        if about is not None and about.has_seen(data.summary):
             warnings.warn(
                 "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
                 "or none to see how it did on the bags held out.",
                 stacklevel=1,
             )
         progress(1, 2, "scoring rows")
-        with ignore_not_random():
-            measured = tables.evaluate(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-        found = tables.evaluation_facts(measured)
-    show_result(as_json, found, *describe_evaluation(found))
+        measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
+    show_result(as_json, as_data(measured.evaluation), *describe_evaluation(measured.evaluation))
 
 
 @one_sentence_errors
 def predict(
     folder: ModelFolder,
-    table: Annotated[str, typer.Argument(help=f"Rows to score. {SOURCE}")],
+    table: Annotated[str, typer.Argument(help=f"Rows to score. {options.SOURCE}")],
     out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
-    memory: Memory = None,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    memory: options.Memory = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Score the rows of a table; rows stream through, however many there are."""
     if out != "-":
         check_free(Path(out), force=force)
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
-    with show_progress() as progress, table_source(table) as source:
+    with show_progress() as progress, options.table_source(table) as source:
         from bagwise import tables
 
         fitted = _load(folder)
@@ -291,7 +268,7 @@ def predict(
             fitted,
             source,
             target,
-            keep=parse_names(keep),
+            keep=options.parse_names(keep),
             connection=tables.connect(memory=memory, ordered=True),
             progress=progress,
         )
@@ -300,13 +277,15 @@ def predict(
 
 
 @one_sentence_errors
-def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) -> None:
+def inspect(folder: ModelFolder, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
+    from bagwise.tables import read_about
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
-    lines = describe_model(found.about) if "columns" in found.about else [f"a {found.kind}, saved from Python"]
+    about = read_about(found.about)
+    lines = [f"a {found.kind}, saved from Python"] if about is None else describe_model(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
 

@@ -1,6 +1,6 @@
 """Bags on disk: rows in files of whole bags, which are read a block at a time however many there are.
 
-A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`, `f1`, … (see `tables.features`) of rows
+A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`, `f1`, … (see `tables.columns`) of rows
 in bag order, numbers as they are and categories as codes, −1 for what is missing; `bags.parquet`, what each bag
 reported; and `shards.json`, which says what is where. A row group of a file is a *block*: some whole bags. Bags stand
 in the order of their numbers, which is as good as random, so any few blocks are a random sample of the bags.
@@ -68,7 +68,7 @@ class Shards:
 
     >>> import tempfile
     >>> from bagwise.tables import join
-    >>> from bagwise.tables.features import Features
+    >>> from bagwise.tables.columns import Features
     >>> from bagwise.tables.gather import write_shards
     >>> events = {"bag": ["a", "b", "a", "b"], "age": [31, 42, 53, 64]}
     >>> data = join(events, {"bag": ["b", "a"], "count": [1, 0]})

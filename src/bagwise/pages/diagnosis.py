@@ -4,23 +4,37 @@ from __future__ import annotations
 
 from bagwise.diagnostics import Diagnosis
 from bagwise.pages import parts
-from bagwise.pages.funnel import Funnel
-from bagwise.pages.measurement import Reports
+from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Page, Part, Pictures, Section, Text
 from bagwise.tables import BagTable, diagnose
+from bagwise.tables.evaluation import reported
 
 
-def diagnosis(data: BagTable, *, command: str | None = None) -> Page:
-    """The page as data; see `bagwise.pages.diagnosis_page`."""
-    found, reports = diagnose(data), Reports.of(data)
-    output = 0 if data.classes is None else int(abs(reports.proportion.mean(axis=0) - 0.5).argmin())
-    funnel = reports.funnel(output)
+def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
+    """A page on events and reports: do they fit, are the bags random, what do they give away?
+
+    Parameters
+    ----------
+    data : BagTable
+        As `bagwise.tables.join` returns it.
+    command : str, optional
+        How the page was made, to be shown on it.
+
+    Returns
+    -------
+    Page
+        To be written by `write`.
+    """
+    found, reports = diagnose(data), reported(data)
+    shares = reports.proportion.reshape(len(reports.size), -1)
+    output = int(abs(shares.mean(axis=0) - 0.5).argmin())
+    funnel = Funnel.of_reports(reports, output)
     sections = [
         Section("tables", "Do the tables fit?", parts.summary_parts(data.summary)),
         Section("random", "Are the bags random?", [Text(_advice(found)), *parts.finding_parts(found)]),
         Section("bags", "What the bags reported", _bags(data, funnel, output)),
         Section("leaks", "What the reports give away", [parts.leak_part(found)]),
-        parts.again(command, [], {}),
+        parts.again(command, [], []),
     ]
     subject = f"{data.summary.bags:,} bags, {data.summary.used_rows:,} rows, {len(data.features)} columns."
     return Page("Diagnosis of bags", subject, *_verdict(data, found), sections)
@@ -31,7 +45,7 @@ def _verdict(data: BagTable, found: Diagnosis) -> tuple[str, str, list[str]]:
         standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
     else:
         standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
-    wrong = [problem for problem in data.summary.problems if not problem.expected]
+    wrong = [mismatch for mismatch in data.summary.mismatches if not mismatch.expected]
     left_out = data.summary.rows - data.summary.used_rows
     remarks = [] if found.random else [_advice(found)]
     if left_out:
@@ -52,11 +66,11 @@ def _advice(found: Diagnosis) -> str:
 
 def _bags(data: BagTable, funnel: Funnel, output: int) -> list[Part]:
     told, sizes = parts.sizes("sizes", funnel.size)
-    named = f" of class {data.classes[output]}" if data.classes is not None else ""
     rough = " The limits are rough for bags as small as these." if funnel.is_rough else ""
     pictures = [parts.proportion_picture("proportions", funnel)]
     if funnel.usual_size is None:
         caption = "Random bags stay between the limits, 95% and 99.8% of them."
         pictures.append(parts.funnel_picture("funnel", funnel, "reported − mean label", caption))
     pictures += [sizes] if sizes else []
-    return [Text(f"{told} Proportions{named}: {funnel}.{rough}"), Pictures(pictures)]
+    text = f"{told} Proportions{parts.class_name(data, output)}: {funnel}.{rough}"
+    return [Text(text), Pictures(pictures)]

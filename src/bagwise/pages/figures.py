@@ -1,80 +1,211 @@
-"""Figures of models and bags: small, so that they can be read on a phone, and told apart without colour."""
+"""Figures of models and bags: small, so that they can be read on a phone, and told apart without colour.
+
+`Funnel` says where the proportions of random bags should lie, given their sizes, the noise on them and what is
+predicted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
-from numpy.typing import NDArray
+from scipy import stats
 
+from bagwise.bags import Bags
+from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
-from bagwise.pages.funnel import Funnel
 from bagwise.plotting import BLACK, BLUE, GREY, RED
-from bagwise.utils.typing import Booleans
-
-Interval = Mapping[str, float]
-"""value, low and high of an estimate."""
+from bagwise.tables.evaluation import Reported
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 _WIDTH, _HEIGHT = 4.6, 3.7
 _LONGEST = 26  # letters of a name in a figure; tables have all of them
 POINTS = 2_000  # bags drawn; they are numbered as if at random, so the first are as good as any
+LEVELS = {"95%": 0.95, "99.8%": 0.998}
+"""Limits drawn: one bag in 20, and one in 500, of random bags lies outside."""
+_SMALL = 3.0  # variance of a count below which the normal law is a rough guide
+_NEARLY_ALL = 0.95
+_ALARM = 1e-3  # random bags are called too many outside at most this often
+
+
+# -- random bags -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Funnel:
+    r"""Proportions of bags beside what is predicted for them.
+
+    The count of a bag of k random rows has variance :math:`k v + s^2`, where v is the mean of h(1 − h) over rows if
+    predictions h are right on average wherever they are equal, and s² the variance of declared noise. With the prior
+    as the only prediction, v = p(1 − p).
+
+    size, predicted, reported: (m,) per bag.  noise: (m,) variance of noise on counts.  variance: v.
+    """
+
+    size: Integers
+    predicted: Floats
+    reported: Floats
+    noise: Floats
+    variance: float
+
+    @classmethod
+    def of_reports(cls, reports: Reported, output: int = 0) -> Funnel:
+        """The reported proportions of one class beside their mean."""
+        m = len(reports.size)
+        shares = reports.proportion.reshape(m, -1)[:, output]
+        prior = float(shares @ reports.size / reports.size.sum())
+        p = float(np.clip(prior, 0, 1))
+        noise = np.zeros(m) if reports.noise is None else reports.noise
+        return cls(reports.size, np.full(m, prior), shares, noise, p * (1 - p))
+
+    @classmethod
+    def of_predictions(cls, h: Floats, bags: Bags, output: int = 0) -> Funnel:
+        """Reported beside predicted proportions of bags, of one class."""
+        h = h if h.ndim == 1 else h[:, output]
+        noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
+        size = np.asarray(bags.size)
+        return cls(size, bags.sum_table(h) / size, bags.outputs[:, output], noise, float((h * (1 - h)).mean()))
+
+    @cached_property
+    def usual_size(self) -> int | None:
+        """The size of nearly all bags, if noise is the same, too: one pair of limits then suits them."""
+        sizes, bags = np.unique(self.size, return_counts=True)
+        same = bags.max() >= _NEARLY_ALL * len(self.size) and bool((self.noise == self.noise[0]).all())
+        return int(sizes[bags.argmax()]) if same else None
+
+    @property
+    def gap(self) -> Floats:
+        """(m,) reported less predicted."""
+        return self.reported - self.predicted
+
+    @cached_property
+    def deviation(self) -> Floats:
+        """(m,) standard deviation of the gap of random bags."""
+        found: Floats = np.sqrt(self.variance / self.size + self.noise / self.size**2)
+        return found
+
+    def limits(self, size: Floats | Integers) -> dict[str, Floats]:
+        """How far from 0 the gap of a bag of these sizes goes, by level; where noise differs, for the median noise."""
+        deviation = np.sqrt(self.variance / size + np.median(self.noise) / size**2)
+        return {name: deviation * _quantile(level) for name, level in LEVELS.items()}
+
+    def outside(self, name: str) -> int:
+        """Bags outside of their limits."""
+        return int((np.abs(self.gap) > self.deviation * _quantile(LEVELS[name])).sum())
+
+    @property
+    def is_outside(self) -> Booleans:
+        """(m,) whether a bag is outside of the wider limits."""
+        return np.abs(self.gap) > self.deviation * _quantile(LEVELS["99.8%"])
+
+    @property
+    def level(self) -> tuple[float, float, float]:
+        """Mean prediction, mean of what the bags report, and the standard error of their difference."""
+        predicted, reported, n = self.size * self.predicted, self.size * self.reported, self.size.sum()
+        missed = reported - predicted - self.size * (reported.sum() - predicted.sum()) / n
+        return float(predicted.sum() / n), float(reported.sum() / n), float(np.sqrt((missed**2).sum()) / n)
+
+    @property
+    def explained(self) -> float:
+        """Share of the variation of reported proportions that the predicted ones explain, bags weighed by size."""
+        centre = self.reported @ self.size / self.size.sum()
+        whole = float(((self.reported - centre) ** 2) @ self.size)
+        return 1 - float(self.gap**2 @ self.size) / whole if whole > 0 else 0.0
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether many bags are so small, or positives so rare, that the limits are no more than a guide."""
+        return bool(np.median(self.size) * self.variance + np.median(self.noise) < _SMALL)
+
+    @property
+    def too_many_outside(self) -> bool:
+        """Whether more bags lie outside of the wider limits than chance allows."""
+        found = stats.binomtest(self.outside("99.8%"), len(self.size), 1 - LEVELS["99.8%"], alternative="greater")
+        return not self.is_rough and bool(found.pvalue < _ALARM)
+
+    def __str__(self) -> str:
+        m = len(self.size)
+        parts = [
+            f"{self.outside(n):,} of {m:,} bags ({self.outside(n) / m:.1%}) outside the {n} limits" for n in LEVELS
+        ]
+        return f"{parts[0]}, where 5% are expected; {parts[1]}, where 0.2% are"
+
+
+def expected_histogram(funnel: Funnel) -> tuple[Floats, Floats]:
+    """Edges of bins for the reported proportions, and the bags that each would hold if bags were random.
+
+    Counts without noise are binomial; with noise, normal.
+    """
+    size, noise = funnel.size, funnel.noise
+    half = 0.5 / float(size.max())  # edges between the proportions that occur, not on them
+    low, high = float(funnel.reported.min()) - half, float(funnel.reported.max()) + half
+    edges = np.linspace(low, high, 31)
+    if funnel.usual_size is not None and noise[0] == 0:  # bins of equally many counts, or they fill unevenly
+        k = funnel.usual_size
+        first, last = np.floor(low * k) - 0.5, np.ceil(high * k) + 0.5
+        width = int(np.ceil((last - first) / 30))
+        edges = (first + np.arange(int(np.ceil((last - first) / width)) + 1) * width) / k
+    p = float(np.clip(funnel.predicted[0], 0, 1))
+    lines, bags = np.unique(np.stack([size, noise], axis=1), axis=0, return_counts=True)
+    rows, spread = lines[:, 0], np.sqrt(funnel.variance / lines[:, 0] + lines[:, 1] / lines[:, 0] ** 2)
+    counts = stats.binom.cdf(np.floor(edges[:, None] * rows + 1e-9), rows, p)
+    normal = stats.norm.cdf(edges[:, None], p, np.maximum(spread, 1e-12))
+    below = np.where(lines[:, 1] == 0, counts, normal) @ bags
+    return edges, np.diff(below)
+
+
+def _quantile(level: float) -> float:
+    return float(stats.norm.ppf((1 + level) / 2))
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def calibration(curve: Curve, level: float) -> Figure:
     """Rates of positives against mean predictions, with intervals."""
-    figure, panel = _panel()
     right = min(1.0, 1.08 * float(curve.x.max()))
-    # Nothing is clipped: with few bags an estimated rate may lie outside of what is possible, and is shown there.
-    low, high = min(0.0, float(curve.y.min()) - 0.03), max(right, float(curve.y.max()) + 0.03)
-    panel.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect")
-    _band(panel, curve, level)
-    panel.plot(curve.x, curve.y, color=BLUE, marker="o", markersize=4.5, linewidth=1.4, label="groups of rows")
-    high = max(high, min(1.0, float(curve.y_high.max()) * 1.02))
-    panel.set(xlim=(0, right), ylim=(low, high), xlabel="mean prediction", ylabel="rate of positives")
-    return _with_legend(figure, panel)
+    top = max(right, float(curve.y.max()) + 0.03, min(1.0, float(curve.y_high.max()) * 1.02))
+    limits = {"xlim": (0, right), "xlabel": "mean prediction", "ylabel": "rate of positives"}
+    return _curve(curve, level, "perfect", "groups of rows", top, limits)
 
 
 def roc(curve: Curve, level: float) -> Figure:
     """Rates of true positives against rates of false ones."""
+    top = max(1.02, float(curve.y.max()) + 0.03)
+    limits = {"xlim": (-0.02, 1.02), "xlabel": "rate of false positives", "ylabel": "rate of true positives"}
+    return _curve(curve, level, "chance", "model", top, limits)
+
+
+def _curve(curve: Curve, level: float, diagonal: str, points: str, top: float, limits: dict[str, Any]) -> Figure:
+    """Points in a band around them. Nothing is clipped: with few bags an estimate may lie outside of what is possible,
+    and is shown there."""
     figure, panel = _panel()
-    panel.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="chance")
-    _band(panel, curve, level)
-    panel.plot(curve.x, curve.y, color=BLUE, marker="o", markersize=4.5, linewidth=1.4, label="model")
-    low, high = min(0.0, float(curve.y.min()) - 0.03), max(1.02, float(curve.y.max()) + 0.03)
-    panel.set(xlim=(-0.02, 1.02), ylim=(low, high), xlabel="rate of false positives", ylabel="rate of true positives")
-    return _with_legend(figure, panel)
-
-
-def _band(panel: Axes, curve: Curve, level: float) -> None:
+    panel.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label=diagonal)
     order = np.argsort(curve.x, kind="stable")
-    panel.fill_between(
-        curve.x[order],
-        curve.y_low[order],
-        curve.y_high[order],
-        color=BLUE,
-        alpha=0.18,
-        linewidth=0,
-        label=f"{level:.0%} interval",
-    )
+    band = curve.x[order], curve.y_low[order], curve.y_high[order]
+    panel.fill_between(*band, color=BLUE, alpha=0.18, linewidth=0, label=f"{level:.0%} interval")
+    panel.plot(curve.x, curve.y, color=BLUE, marker="o", markersize=4.5, linewidth=1.4, label=points)
+    panel.set(ylim=(min(0.0, float(curve.y.min()) - 0.03), top), **limits)
+    return _with_legend(figure, panel)
 
 
 def agreement(funnel: Funnel) -> Figure:
     """Reported against predicted proportions, one point per bag; where bags have one size, with limits."""
     figure, panel = _panel()
-    x, y, outside = (values[:POINTS] for values in (funnel.predicted, funnel.reported, funnel.is_outside))
+    x, y = funnel.predicted[:POINTS], funnel.reported[:POINTS]
     left, right = _range(x)
     low, high = _range(np.concatenate([y, [left, right]]))
     ends = np.array([left, right])
     panel.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="as predicted")
     if funnel.usual_size is not None:
-        for (name, limit), line in zip(funnel.limits(np.array([funnel.usual_size])).items(), ("-", ":"), strict=True):
-            for sign, label in ((1, f"limits, {name}"), (-1, None)):
-                panel.plot(ends, ends + sign * limit[0], color=BLACK, linestyle=line, linewidth=1, label=label)
-    _points(panel, x, y, outside)
+        _limits(panel, funnel, np.full(2, funnel.usual_size), ends, ends)
+    _points(panel, x, y, funnel.is_outside[:POINTS])
     panel.set(xlim=(left, right), ylim=(low, high), xlabel="mean prediction of the bag", ylabel="reported proportion")
     return _with_legend(figure, panel)
 
@@ -82,20 +213,25 @@ def agreement(funnel: Funnel) -> Figure:
 def funnel(found: Funnel, ylabel: str) -> Figure:
     """Reported less expected proportion against the size of bags, in the funnel where random bags should stay."""
     figure, panel = _panel()
-    size, gap, outside = (values[:POINTS] for values in (found.size, found.gap, found.is_outside))
+    size, gap = found.size[:POINTS], found.gap[:POINTS]
     panel.axhline(0, color=GREY, linestyle="--", linewidth=1)
     k = np.geomspace(found.size.min(), found.size.max(), 80)
-    for (name, limit), line in zip(found.limits(k).items(), ("-", ":"), strict=True):
-        for sign, label in ((1, f"limits, {name}"), (-1, None)):
-            panel.plot(k, sign * limit, color=BLACK, linestyle=line, linewidth=1, label=label)
-    _points(panel, size, gap, outside)
+    _limits(panel, found, k, k, np.zeros(len(k)))
+    _points(panel, size, gap, found.is_outside[:POINTS])
     edge = 1.15 * max(float(np.abs(gap).max()), float(found.limits(np.quantile(size, [0.25]))["99.8%"][0]))
     panel.set(xlabel="rows in the bag", ylabel=ylabel, ylim=(-edge, edge))
     _size_scale(panel, found.size)
     return _with_legend(figure, panel)
 
 
-def _points(panel: Axes, x: NDArray[Any], y: NDArray[Any], outside: Booleans) -> None:
+def _limits(panel: Axes, funnel: Funnel, size: Floats | Integers, x: Floats, middle: Floats) -> None:
+    """Lines on both sides of the middle, where the limits of bags of these sizes lie."""
+    for (name, limit), line in zip(funnel.limits(size).items(), ("-", ":"), strict=True):
+        for sign, label in ((1, f"limits, {name}"), (-1, None)):
+            panel.plot(x, middle + sign * limit, color=BLACK, linestyle=line, linewidth=1, label=label)
+
+
+def _points(panel: Axes, x: Floats | Integers, y: Floats, outside: Booleans) -> None:
     alpha = float(np.clip(60 / np.sqrt(len(x) + 1) / 4, 0.25, 0.8))
     dot: dict[str, Any] = {"linestyle": "none", "zorder": 2.5}
     panel.plot(
@@ -105,7 +241,7 @@ def _points(panel: Axes, x: NDArray[Any], y: NDArray[Any], outside: Booleans) ->
         panel.plot(x[outside], y[outside], "^", color=RED, markersize=5, label="bag outside 99.8%", **dot)
 
 
-def sizes(size: NDArray[Any]) -> Figure:
+def sizes(size: Integers) -> Figure:
     """How many bags have how many rows."""
     figure, panel = _panel(height=3.0)
     low, high = int(size.min()), int(size.max())
@@ -127,7 +263,7 @@ def sizes(size: NDArray[Any]) -> Figure:
     return figure
 
 
-def proportions(funnel: Funnel, expected: tuple[NDArray[Any], NDArray[Any]]) -> Figure:
+def proportions(funnel: Funnel, expected: tuple[Floats, Floats]) -> Figure:
     """How many bags report which proportion, beside what random bags would show: (edges, bags) of a histogram."""
     edges, bags = expected
     figure, panel = _panel()
@@ -169,10 +305,10 @@ def ratios(names: Sequence[str], values: Sequence[float], unusual: Sequence[bool
     return _with_legend(figure, panel)
 
 
-def intervals(names: Sequence[str], found: Sequence[Interval], xlabel: str, guess: float | None) -> Figure:
+def intervals(names: Sequence[str], found: Sequence[Estimate], xlabel: str, guess: float | None) -> Figure:
     """An estimate with its interval per name; guess: the constant guess's."""
     figure, panel = _panel(height=1.25 + 0.3 * len(names))
-    value, low, high = (np.array([one[part] for one in found]) for part in ("value", "low", "high"))
+    value, low, high = (np.array([getattr(one, part) for one in found]) for part in ("value", "low", "high"))
     place = np.arange(len(names))
     if guess is not None:
         panel.axvline(guess, color=RED, linestyle="--", linewidth=1.2, label="constant guess")
@@ -213,13 +349,13 @@ def _names(panel: Axes, names: Sequence[str]) -> None:
     panel.grid(axis="y", visible=False)
 
 
-def _range(values: NDArray[Any]) -> tuple[float, float]:
+def _range(values: Floats) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     margin = 0.08 * (high - low) or 0.05
     return low - margin, high + margin
 
 
-def _size_scale(panel: Axes, size: NDArray[Any]) -> None:
+def _size_scale(panel: Axes, size: Integers) -> None:
     if size.max() > 5 * size.min():
         panel.set_xscale("log")
         panel.xaxis.set_minor_locator(NullLocator())

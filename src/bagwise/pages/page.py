@@ -102,8 +102,20 @@ class Section:
 class Page:
     """All of a page: the verdict first.
 
-    title: of the page.  subject: what it is about, in a few words.  standing: one of good, unsure, poor.
-    headline: the verdict in a sentence.  remarks: what else a reader should know at once.
+    Attributes
+    ----------
+    title, subject : str
+        Of the page, and what it is about, in a few words.
+    standing : str
+        One of good, unsure, poor.
+    headline : str
+        The verdict in a sentence.
+    remarks : sequence of str
+        What else a reader should know at once.
+    sections : sequence of Section
+        The rest.
+    html : str
+        The whole file. The same page gives the same text.
     """
 
     title: str
@@ -119,15 +131,30 @@ class Page:
         return _environment().get_template("page.html.jinja").render(page=self, version=bagwise.__version__)
 
 
-def write(html: str, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Write a page, whole or not at all; force: replace a file that is there."""
+def write(page: Page, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Write a page, whole or not at all.
+
+    Parameters
+    ----------
+    page : Page
+        As one of the functions of `bagwise.pages` returns it.
+    path : str or PathLike
+        The HTML file to write.
+    force : bool
+        Replace a file that is there.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
     place = Path(path)
     if place.is_dir():
         raise IsADirectoryError(f"{place} is a folder: name a file for the page.")
     if place.exists() and not force:
         raise FileExistsError(f"{place} exists already: choose another place, or force it to be replaced.")
     with replacing(place) as (temporary,):
-        temporary.write_text(html, encoding="utf-8", newline="\n")
+        temporary.write_text(page.html, encoding="utf-8", newline="\n")
     return place
 
 

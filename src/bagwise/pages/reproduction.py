@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
-from bagwise.experiments.paper import figure as drawing
-from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims
-from bagwise.experiments.paper.config import DATASETS, PRESETS, PaperConfig
+from bagwise.experiments.paper import figures as drawing
+from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims, variance_claims
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, RULES, curves, learning_curves, table
-from bagwise.experiments.paper.folder import Folder
-from bagwise.experiments.paper.page import finished, variance_claims
-from bagwise.experiments.paper.plan import plan
-from bagwise.pages import parts, svg
+from bagwise.experiments.paper.page import finished
+from bagwise.experiments.paper.plan import DATASETS, METHODS, PRESETS, PaperConfig, plan, store_of
+from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.utils.text import number_of
 
@@ -53,8 +53,21 @@ class _Runs:
         return f"{drawing.NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
 
 
-def reproduction(results: str | Path, *, command: str | None = None) -> Page:
-    """The page as data; see `bagwise.pages.reproduction_page`."""
+def reproduction_page(results: str | Path, *, command: str | None = None) -> Page:
+    """A page on what `bagwise reproduce` stored: the paper's claims, figures and tables.
+
+    Parameters
+    ----------
+    results : str or Path
+        The folder with the results.
+    command : str, optional
+        How the page was made, to be shown on it.
+
+    Returns
+    -------
+    Page
+        To be written by `write`.
+    """
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
     simulated = {name: frame for name in _SIMULATIONS if (frame := _simulated(folder, name)) is not None}
@@ -84,7 +97,7 @@ def reproduction(results: str | Path, *, command: str | None = None) -> Page:
 
 def _stored(folder: Path, name: str) -> _Runs | None:
     """What is complete of a data set, as `finished` finds it, or a quick run, or else whatever most is there of."""
-    frame, some = Folder(folder, name).read(), []
+    frame, some = store_of(folder, name).read(), []
     if frame.empty:
         return None
     found = finished(folder, name)
@@ -185,40 +198,33 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
     large = part[part["size"] == part["size"].max()].sort_values("accuracy").iloc[-1]
     told = (
         f"{part['method'].nunique()} methods; at the largest bags, k = {int(large['size'])}, "
-        f"{drawing.METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
+        f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
-
-    def draw() -> Figure:
-        figure = Figure(figsize=(4.6, 5.2), layout="constrained")
-        panel = figure.subplots()
-        drawing.draw_accuracies(panel, part, "")
-        return _with_legend(figure)
-
     name = f"{runs.name}-{'test' if rule == BY_TEST else 'free'}-{epochs}"
-    return Picture(svg.inline(draw, name=name, title=title, description=told), f"{title}.")
+    draw = partial(_figure, lambda panel: drawing.draw_accuracies(panel, part, ""))
+    return parts.picture(draw, name, title, told, f"{title}.")
 
 
 def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, float]) -> Picture:
     title = f"Learning curves, bags of {size}, learning rate best at the end"
     last = found[found["epoch"] == found["epoch"].max()].sort_values("accuracy").iloc[-1]
-    told = f"At the end {drawing.METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
-
+    told = f"At the end {METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
     caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
 
-    def draw() -> Figure:
-        figure = Figure(figsize=(4.6, 5.2), layout="constrained")
-        panel = figure.subplots()
+    def draw(panel: Axes) -> None:
         drawing.draw_learning(panel, found, size)
         panel.set_title("")
         panel.set_ylim(limits[0] - 0.02, limits[1] + 0.02)
-        return _with_legend(figure)
 
-    return Picture(svg.inline(draw, name=f"{runs.name}-learning", title=title, description=told), caption)
+    return parts.picture(partial(_figure, draw), f"{runs.name}-learning", title, told, caption)
 
 
-def _with_legend(figure: Figure) -> Figure:
+def _figure(draw: Callable[[Axes], None]) -> Figure:
+    """One panel, drawn, with a legend below."""
+    figure = Figure(figsize=(4.6, 5.2), layout="constrained")
+    draw(figure.subplots())
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    order = [label for method in drawing.METHODS.values() if (label := method.label) in labels]
+    order = [label for method in METHODS.values() if (label := method.label) in labels]
     figure.legend([handles[labels.index(label)] for label in order], order, loc="outside lower center", ncols=2)
     return figure
 
@@ -257,7 +263,7 @@ def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
 
         named = f"{title}, {column} {value}" if name == "variance" else f"{title}: ({value}) {part['title'].iloc[0]}"
         sizes = f"Bag sizes {int(part['k'].min())} to {int(part['k'].max())}; the table below has the numbers."
-        pictures.append(Picture(svg.inline(one, name=f"{name}-{number}", title=named, description=sizes), f"{named}."))
+        pictures.append(parts.picture(one, f"{name}-{number}", named, sizes, f"{named}."))
     tables = [_frame(title, wide, folded=True) for title, wide in room.tables(frame).items()]
     return [Pictures(pictures), Bullets(room.summary(frame)), *tables]
 
@@ -267,15 +273,15 @@ def _again(folder: Path, stored: Sequence[_Runs], simulated: dict[str, pd.DataFr
     lines += [f"bagwise reproduce {name}" for name in simulated]
     frames = [*(runs.frame for runs in stored), *simulated.values()]
     seeds = {int(seed) for runs in stored for seed in runs.frame["random_state"].unique()}
-    versions: dict[str, list[str]] = {}
-    for frame in frames:
-        for column in frame.columns:
-            if column.endswith("_version"):
-                found = versions.setdefault(column.removesuffix("_version"), [])
-                found += [str(one) for one in frame[column].dropna().unique() if str(one) not in found]
+    made_with = [
+        {column.removesuffix("_version"): str(one)}
+        for frame in frames
+        for column in frame.columns
+        if column.endswith("_version")
+        for one in frame[column].dropna().unique()
+    ]
     facts = [f"Seed: {', '.join(map(str, sorted(seeds)))}."] if seeds else []
     hours = sum(float(np.nansum(runs.frame["seconds"])) for runs in stored) / 3600
     if stored:
         facts.append(f"{hours:,.1f} hours of computing.")
-    shown = {name: ", ".join(sorted(found)) for name, found in versions.items()}
-    return parts.again(command, facts, shown, [Text("The results:"), Code("\n".join(lines))])
+    return parts.again(command, facts, made_with, [Text("The results:"), Code("\n".join(lines))])

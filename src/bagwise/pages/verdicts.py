@@ -3,57 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from bagwise.evaluation import Curve, Estimate
+from bagwise.diagnostics import Diagnosis
+from bagwise.estimates import Estimate
+from bagwise.evaluation import Curve, Evaluation
 from bagwise.pages.page import GOOD, POOR, UNSURE
-from bagwise.tables import doubt_of
 
 _FEW = 30  # bags below which intervals are rough
 _WIDE = 0.2  # an AUC's interval that is wider says little about how well a model ranks
 _FAR = 4.0  # standard errors by which a mean prediction is plainly off
 
 
-def interval(found: Mapping[str, float] | Estimate, digits: int = 2, *, signed: bool = False) -> str:
+def interval(found: Estimate, digits: int = 2, *, signed: bool = False) -> str:
     """A value with its interval.
 
-    >>> interval({"value": 0.777, "low": 0.76, "high": 0.8})
+    >>> interval(Estimate(0.777, 0.01, 0.76, 0.8))
     '0.78 [0.76, 0.80]'
     """
-    value, low, high = _parts(found)
     sign = "+" if signed else ""
-    return f"{value:{sign}.{digits}f} [{low:{sign}.{digits}f}, {high:{sign}.{digits}f}]".replace("-", "−")
+    value, low, high = (f"{one:{sign}.{digits}f}" for one in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]".replace("-", "−")
 
 
-def _parts(found: Mapping[str, float] | Estimate) -> tuple[float, float, float]:
-    if isinstance(found, Estimate):
-        return found.value, found.low, found.high
-    return found["value"], found["low"], found["high"]
+def standing(found: Evaluation, gain: Mapping[str, Estimate]) -> tuple[str, str]:
+    """How good a model is, in a word and a sentence, where the bags can tell.
 
-
-def standing(
-    facts: Mapping[str, Any], guess: Mapping[str, float], gain: Mapping[str, Estimate] | None = None
-) -> tuple[str, str]:
-    """How good a model is, in a word and a sentence, from the figures of its evaluation.
-
-    guess: accuracy and Brier score of the constant guess.  gain: over it, paired; None where only intervals are known.
-    The word is a good one only if accuracy or Brier score are clearly better than the constant guess's, by bags enough
-    to tell.
+    gain: over one guess for all rows, paired. The word is a good one only if accuracy or Brier score are clearly better
+    than the guess's, by bags enough to tell.
     """
-    bags = f"{facts['bags']:,} bags"
-    if gain is None:
-        accuracy, brier = _parts(facts["accuracy"]), _parts(facts["brier"])
-        better = accuracy[1] > guess["accuracy"] or brier[2] < guess["brier"]
-        worse = accuracy[2] < guess["accuracy"]
-    else:
-        better, worse = beats(gain), gain["accuracy"].high < 0
-    clearly = GOOD if better and enough(facts) else UNSURE
+    assert found.accuracy is not None
+    bags, better, worse = f"{found.n_bags:,} bags", beats(gain), gain["accuracy"].high < 0
+    clearly = GOOD if better and enough(found) else UNSURE
     than = "" if better else ", but it is not clearly better than one guess for all rows"
-    if facts.get("auc") is None:
-        right = f"This model is right on a share of {interval(facts['accuracy'])} of the rows{than}."
+    if found.auc is None:
+        right = f"This model is right on a share of {interval(found.accuracy)} of the rows{than}."
         return POOR if worse and not better else clearly, right
-    value, low, high = _parts(facts["auc"])
-    shown = f"AUC {interval(facts['auc'])}"
+    value, low, high, shown = found.auc.value, found.auc.low, found.auc.high, f"AUC {interval(found.auc)}"
     if low <= 0.5 <= high:
         return UNSURE, f"Whether this model ranks rows better than chance, {bags} are too few to tell ({shown})."
     if high < 0.5:
@@ -66,9 +51,9 @@ def standing(
     return clearly, f"This model ranks rows {how} ({shown}){than}."
 
 
-def enough(facts: Mapping[str, Any]) -> bool:
+def enough(found: Evaluation) -> bool:
     """Whether bags are enough for intervals to be what they say."""
-    return facts["bags"] >= _FEW
+    return found.n_bags >= _FEW
 
 
 def beats(gain: Mapping[str, Estimate]) -> bool:
@@ -79,31 +64,31 @@ def beats(gain: Mapping[str, Estimate]) -> bool:
 def gains(gain: Mapping[str, Estimate], guess: float) -> list[str]:
     """What a model is worth beside the constant guess; guess: that one's Brier score."""
     more = _scaled(gain["accuracy"], 100)
-    if more["low"] > 0:
+    if more.low > 0:
         remarks = [f"It is right more often than the constant guess, by {interval(more, 1)} points."]
-    elif more["high"] < 0:
+    elif more.high < 0:
         remarks = [f"It is right less often than the constant guess, by {interval(_scaled(more, -1), 1)} points."]
     else:
         points = interval(more, 1, signed=True)
         remarks = [f"Whether it is right more often than the constant guess cannot be told ({points} points)."]
     if guess > 0:
         larger = _scaled(gain["brier"], 100 / guess)
-        if larger["high"] < 0:
+        if larger.high < 0:
             remarks.append(f"Its square error is {_percent(_scaled(larger, -1))} smaller than the constant guess's.")
-        elif larger["low"] > 0:
+        elif larger.low > 0:
             remarks.append(f"Its square error is {_percent(larger)} larger than the constant guess's.")
         else:
             remarks.append("Its square error cannot be told apart from the constant guess's.")
     return remarks
 
 
-def _scaled(found: Mapping[str, float] | Estimate, factor: float) -> dict[str, float]:
-    value, low, high = (factor * part for part in _parts(found))
-    return {"value": value, "low": min(low, high), "high": max(low, high)}
+def _scaled(found: Estimate, factor: float) -> Estimate:
+    low, high = sorted((factor * found.low, factor * found.high))
+    return Estimate(factor * found.value, abs(factor) * found.standard_error, low, high)
 
 
-def _percent(found: Mapping[str, float]) -> str:
-    return f"{found['value']:.0f}% [{found['low']:.0f}%, {found['high']:.0f}%]"
+def _percent(found: Estimate) -> str:
+    return f"{found.value:.0f}% [{found.low:.0f}%, {found.high:.0f}%]"
 
 
 def calibrated(curve: Curve) -> str:
@@ -127,14 +112,14 @@ def off_level(predicted: float, reported: float, error: float) -> str | None:
     return f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
 
 
-def cautions(facts: Mapping[str, Any], diagnosis: Any = None) -> list[str]:
+def cautions(found: Evaluation, diagnosis: Diagnosis | None = None) -> list[str]:
     """Why the numbers may mislead."""
-    found = []
-    if doubt_of(dict(facts)) is None and diagnosis is not None and not diagnosis.random:
-        found.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
-    if not enough(facts):
-        found.append(f"With {facts['bags']} bags the intervals themselves are rough: {_FEW} or more are better.")
-    return found
+    told = []
+    if found.doubt is None and diagnosis is not None and not diagnosis.random:
+        told.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
+    if not enough(found):
+        told.append(f"With {found.n_bags} bags the intervals themselves are rough: {_FEW} or more are better.")
+    return told
 
 
 def explained(share: float) -> str:

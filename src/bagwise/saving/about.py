@@ -1,4 +1,4 @@
-"""What a saved model tells about itself: facts for people and reports. `load` makes no use of them."""
+"""What a saved model tells about itself: facts for people and pages. `load` makes no use of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def facts(about: Any) -> dict[str, Any]:
         return {}
     if not isinstance(about, dict):
         raise ValueError(f"about must be a dict of facts, got a {type(about).__name__}.")
-    return _Copy().of(about, "about", 1)
+    found: dict[str, Any] = _Copy().of(about, "about", 1)
+    return found
 
 
 class _Copy:

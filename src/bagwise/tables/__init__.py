@@ -7,22 +7,24 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 
 from bagwise.data.shards import Shards
 from bagwise.estimators import MODELS
-from bagwise.tables import moments, publish
-from bagwise.tables.bag_table import BagTable, Problem, Summary
+from bagwise.tables.bag_table import BagTable, Mismatch, Summary
 from bagwise.tables.engine import connect
-from bagwise.tables.evaluation import diagnose, evaluate, evaluate_shards, sensitivity, split
+from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity, split
 from bagwise.tables.gather import write_shards
 from bagwise.tables.join import join
-from bagwise.tables.metadata import about, doubt_of, evaluation_facts, risk_of, was_seen, withhold
+from bagwise.tables.metadata import About, about, read_about
 from bagwise.tables.model import Recipe, TableModel, features_of, fit
-from bagwise.tables.publish import put_in_bags
+from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.scoring import write_scores
 from bagwise.tables.sources import read
 
 __all__ = [
     "MODELS",
+    "About",
     "BagTable",
-    "Problem",
+    "Measurement",
+    "Mismatch",
+    "Published",
     "Recipe",
     "Shards",
     "Summary",
@@ -30,22 +32,16 @@ __all__ = [
     "about",
     "connect",
     "diagnose",
-    "doubt_of",
     "evaluate",
-    "evaluate_shards",
-    "evaluation_facts",
     "features_of",
     "fit",
     "join",
-    "moments",
-    "publish",
+    "measure",
     "put_in_bags",
     "read",
-    "risk_of",
+    "read_about",
     "sensitivity",
     "split",
-    "was_seen",
-    "withhold",
     "write_scores",
     "write_shards",
 ]

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import ibis
 import numpy as np
 
-from bagwise import diagnostics, dispersion, evaluation
+from bagwise import diagnostics, dispersion, evaluation, metrics
 from bagwise.bags import Bags
-from bagwise.data.shards import Shards
+from bagwise.data.shards import NOISE, SIZE, Shards
 from bagwise.disclosure import leaks
-from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.estimates import Estimate
+from bagwise.evaluation import Evaluation
+from bagwise.tables.bag_table import NUMBER, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch, keep
-from bagwise.tables.features import Features
 from bagwise.tables.model import TableModel
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _SAMPLE = 200_000  # rows that a diagnosis reads
 _SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffled
 
 
-def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
-    """Bags to learn from, and about `share` of them to hold out; the same ones in every run.
+# -- which bags ---------------------------------------------------------------------------------------------------
 
-    Bags are numbered as if at random, so the last ones are as good as any.
+
+def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
+    """Bags to learn from, and some of them to hold out; the same ones in every run.
+
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports, as `join` returns them.
+    share : float
+        About the share of the bags to hold out, between 0 and 1.
+
+    Returns
+    -------
+    train, held_out : BagTable
+        Bags are numbered as if at random, so the last ones, which are held out, are as good as any.
     """
     if not 0 < share < 1:
         raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
@@ -43,8 +60,13 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
             f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
             "from; hold out another share, or none."
         )
-    first = bags - held_out
-    return _some(data, data.bags[NUMBER] < first), _some(data, data.bags[NUMBER] >= first, shift=first)
+    return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
+
+
+def last_bags(data: BagTable, bags: int) -> BagTable:
+    """So many bags with the highest numbers, which `split` holds out."""
+    first = data.summary.bags - bags
+    return data if first <= 0 else _some(data, data.bags[NUMBER] >= first, shift=first)
 
 
 def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
@@ -67,44 +89,230 @@ def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
     return replace(data, bags=bags, summary=summary)
 
 
-def evaluate(
-    model: TableModel, data: BagTable, *, level: float = 0.95, even_if_not_random: bool = False
-) -> evaluation.Evaluation:
-    """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
+class Reported(NamedTuple):
+    """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None."""
 
-    level, even_if_not_random: as in `bagwise.evaluate`.
+    size: Integers
+    proportion: Floats
+    noise: Floats | None
+
+
+def reported(data: BagTable) -> Reported:
+    """What the bags of tables reported."""
+    line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
+    proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
+    noise = np.nan_to_num(line.column(NOISE).to_numpy()) if data.summary.noised else None
+    return Reported(line.column(SIZE).to_numpy(), proportion if data.classes is not None else proportion[:, 0], noise)
+
+
+def _numbered(reports: Reported, number: Integers) -> Bags:
+    """The bags of rows with these numbers."""
+    noise = None if reports.noise is None else reports.noise[number]
+    return Bags.from_rows(reports.proportion[number], number, noise_variance=noise)
+
+
+def _bags_of(data: BagTable, rows: int) -> int:
+    """How many bags hold about so many rows; 3 at least."""
+    return max(3, int(rows * data.summary.bags / data.summary.used_rows))
+
+
+# -- how good -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says of the rows of bags.
+
+    h: (n,) or (n, classes).  bags: of these rows.  codes, some: features of the rows of some bags, and these bags.
     """
-    number, h = predictions(model, data)
-    bags, features = numbered(data, number), spread(data, model.features)
-    found = evaluation.measure(h, bags, features=features, level=level, even_if_not_random=even_if_not_random)
-    evaluation.warn_of_doubt(found)
-    return found
+
+    h: Floats
+    bags: Bags
+    codes: Floats
+    some: Bags
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of what the bags reported and of their mean predictions: the same model on the same bags has it.
+
+        Sums differ by their order and from machine to machine, so six digits count.
+        """
+        size, noise = np.asarray(self.bags.size, dtype=float), self.bags.noise_variance
+        means = np.asarray(self.bags.sum_table(self.h)).T / size
+        found = hashlib.sha256()
+        for part in (size, self.bags.outputs, means, *([] if noise is None else [noise])):
+            found.update((np.round(np.asarray(part, dtype=float), 6) + 0.0).tobytes())
+        return found.hexdigest()
 
 
-def spread(data: BagTable, features: Features) -> list[dispersion.Finding]:
-    """How much bags differ in each feature, beside random bags; 200,000 rows at most are read, of some bags."""
-    frame, number = _some_rows(data, features)
-    return dispersion.feature_dispersions(frame, numbered(data, number))
+def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
+    """Predictions of all rows in bags, in one pass over them.
 
-
-def predictions(model: TableModel, data: BagTable) -> tuple[Integers, Floats]:
-    """Of every row in a bag, the bag's number and the prediction, as the engine hands them over."""
+    Rows come in an order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
+    """
+    if isinstance(data, Shards):
+        h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
+        sample = data.sample(_SAMPLE)
+        return Predictions(h, data.bags, sample.X, sample.bags)
     if data.classes != model.classes:
         raise ValueError(
             f"the model knows the classes {_listed(model.classes)}, the reports have {_listed(data.classes)}: name the "
             "same columns in the same order."
         )
-    number, found, made = [], [], list(model.features.names)
+    reports, most, made = reported(data), _bags_of(data, _SAMPLE), list(model.features.names)
+    numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
-        number.append(batch.column(NUMBER).to_numpy(zero_copy_only=False))
-        found.append(model.predict(batch.select(made)))
-    return np.concatenate(number), np.concatenate(found)
+        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch.select(made))
+        numbers.append(number)
+        predicted.append(model.predict_codes(read))
+        codes.append(read[number < most])
+    number, h = np.concatenate(numbers), np.concatenate(predicted)
+    some = _numbered(reports, number[number < most])
+    order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
+    return Predictions(h[order], _numbered(reports, number[order]), np.concatenate(codes), some)
+
+
+def _listed(classes: tuple[str, ...] | None) -> str:
+    return "0 and 1" if classes is None else ", ".join(classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """A model measured on bags that it was not fitted to.
+
+    Attributes
+    ----------
+    evaluation : bagwise.Evaluation
+        Its label-free measures.
+    guess : dict of float
+        Those of one guess for all rows: the mean label of the bags that the model was fitted to.
+    gain : dict of Estimate
+        The model less the guess, paired; empty where the bags cannot tell.
+    predictions : Predictions or None
+        What the model says of the rows; None where only its folder is at hand.
+    """
+
+    evaluation: Evaluation
+    guess: dict[str, float]
+    gain: dict[str, Estimate]
+    predictions: Predictions | None
+
+
+def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str, float]:
+    """The measures of one prediction for all rows, by name; noise may have put it beyond 0 or 1.
+
+    Parameters
+    ----------
+    prior : array_like
+        The guess: (1,) for two classes, otherwise one number per class.
+    label : array_like, optional
+        The mean label of the rows, in the same shape; the guess itself by default.
+
+    Returns
+    -------
+    dict of float
+        Accuracy, Brier score, log loss and, for two classes, AUC.
+
+    Examples
+    --------
+    >>> found = constant_guess([0.25])
+    >>> found["accuracy"], found["brier"], found["auc"]
+    (0.75, 0.1875, 0.5)
+    """
+    p = _shares(prior)
+    q, row = p if label is None else np.atleast_1d(label), p if len(p) == 1 else p[None]
+    found = {}
+    for of in (metrics.accuracy, metrics.brier, metrics.log_loss):
+        a, g = of(row)
+        found[of.__name__] = float(np.clip(a[0] + (q * g).sum(), *evaluation.possible(of.__name__, row.ndim)))
+    return {**found, "auc": 0.5} if len(p) == 1 and 0 < q < 1 else found
+
+
+def _shares(prior: ArrayLike) -> Floats:
+    """The guess, in [0, 1]; where classes are several, shares of a whole."""
+    p: Floats = np.clip(np.asarray(prior, dtype=float), 0, 1)
+    return p if len(p) == 1 else p / p.sum()
+
+
+def measure(
+    model: TableModel,
+    data: BagTable | Shards | Predictions,
+    *,
+    level: float = 0.95,
+    even_if_not_random: bool = False,
+) -> Measurement:
+    """Judge a model by bags that it was not fitted to, without a warning.
+
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it.
+    data : BagTable, Shards or Predictions
+        Bags that it was not fitted to, in tables or gathered on disk; or what it says of them already.
+    level : float
+        Of the confidence intervals.
+    even_if_not_random : bool
+        Give biased numbers where bags are not random, instead of none (see `bagwise.evaluate`).
+
+    Returns
+    -------
+    Measurement
+        Its evaluation, and the model beside one guess for all rows.
+    """
+    found = data if isinstance(data, Predictions) else predict(model, data)
+    h, bags = found.h, found.bags
+    features = dispersion.feature_dispersions(_frame(model.features, found.codes), found.some)
+    measured = evaluation.measure(h, bags, features=features, level=level, even_if_not_random=even_if_not_random)
+    p, label = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
+    guess, gain = constant_guess(p, label), {}
+    if measured.doubt is None:
+        constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
+        for name, one in evaluation.differences(h, constant, bags, level=level).items():
+            least, most = evaluation.possible(name, h.ndim)
+            gain[name] = one.within(least - guess[name], most - guess[name])
+    return Measurement(measured, guess, gain, found)
+
+
+def evaluate(
+    model: TableModel, data: BagTable | Shards, *, level: float = 0.95, even_if_not_random: bool = False
+) -> Evaluation:
+    """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
+
+    Parameters
+    ----------
+    model, data, level, even_if_not_random
+        As in `measure`.
+
+    Returns
+    -------
+    bagwise.Evaluation
+        A warning says why, where numbers are withheld or not to be relied on.
+    """
+    found = measure(model, data, level=level, even_if_not_random=even_if_not_random).evaluation
+    evaluation.warn_of_doubt(found)
+    return found
+
+
+# -- what bags are like -------------------------------------------------------------------------------------------
 
 
 def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
     """Are the bags random, do they drift along their keys, what do they leak?
 
-    200,000 rows at most are read, of some bags; leaks are those of all bags.
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports, as `join` returns them. 200,000 rows at most are read, of some bags; leaks are those of all
+        bags.
+    features : Features, optional
+        The columns to look at, with their roles; those that `fit` would read by default.
+    level : float
+        Rate at which random bags raise a false alarm, at most.
+
+    Returns
+    -------
+    bagwise.Diagnosis
+        As `bagwise.diagnose` returns it.
     """
     features = features or Features.of(data.events, data.features, data.connection)
     most = _bags_of(data, _SAMPLE)
@@ -113,19 +321,13 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     place = fetch(order, data.connection)
     rank = np.empty(len(place), dtype=np.int64)
     rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
-    frame, number = _some_rows(data, features)
-    bags = numbered(data, number)
-    proportion = np.asarray(bags.proportion)[bags.code]
-    noise = None if bags.noise_variance is None else np.asarray(bags.noise_variance)[bags.code]
-    found = diagnostics.diagnose(frame, proportion, bags=rank[number], noise_variance=noise, level=level)
-    return replace(found, leaks=leaks(*reported(data)))
-
-
-def _some_rows(data: BagTable, features: Features) -> tuple[Any, Integers]:
-    """The features of the rows of some bags, and the number of each row's bag."""
-    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SAMPLE))
-    table = fetch(features.select(rows, NUMBER), data.connection)
-    return _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
+    table = fetch(features.select(data.rows().filter(ibis._[NUMBER] < most), NUMBER), data.connection)
+    frame, number, reports = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy(), reported(data)
+    noise = None if reports.noise is None else reports.noise[number]
+    found = diagnostics.diagnose(
+        frame, reports.proportion[number], bags=rank[number], noise_variance=noise, level=level
+    )
+    return replace(found, leaks=leaks(*reports))
 
 
 def _frame(features: Features, matrix: Floats) -> Any:
@@ -142,20 +344,23 @@ def _frame(features: Features, matrix: Floats) -> Any:
     return pd.DataFrame(columns)
 
 
-def evaluate_shards(
-    model: TableModel, shards: Shards, *, level: float = 0.95, even_if_not_random: bool = False
-) -> evaluation.Evaluation:
-    """The same on bags that were gathered."""
-    h = np.concatenate([model.predict_codes(shards.block(number)) for number in range(len(shards))])
-    some = shards.sample(_SAMPLE)
-    features = dispersion.feature_dispersions(_frame(model.features, some.X), some.bags)
-    found = evaluation.measure(h, shards.bags, features=features, level=level, even_if_not_random=even_if_not_random)
-    evaluation.warn_of_doubt(found)
-    return found
-
-
 def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: RandomState = 0) -> dict[str, float]:
-    """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important."""
+    """By how much predictions move, in the mean, when a column is shuffled among rows: larger is more important.
+
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it.
+    data : BagTable or Shards
+        Bags whose rows are shuffled, some thousands of them.
+    random_state : int, Generator or None
+        For the order.
+
+    Returns
+    -------
+    dict of float
+        By column, the largest first.
+    """
     codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
     codes = codes[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
@@ -173,26 +378,3 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
 def _some_codes(model: TableModel, data: BagTable) -> Floats:
     rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
     return model.features.matrix(fetch(model.features.select(rows), data.connection))
-
-
-def _bags_of(data: BagTable, rows: int) -> int:
-    """How many bags hold about so many rows; 3 at least."""
-    return max(3, int(rows * data.summary.bags / data.summary.used_rows))
-
-
-def numbered(data: BagTable, number: Integers) -> Bags:
-    """The bags of rows with these numbers."""
-    _, proportion, noise = reported(data)
-    return Bags.from_rows(proportion[number], number, noise_variance=None if noise is None else noise[number])
-
-
-def reported(data: BagTable) -> tuple[Integers, Floats, Floats | None]:
-    """Sizes (m,), proportions (m,) or (m, classes) and noise variances (m,) of all bags, by number."""
-    line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
-    proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
-    noise = np.nan_to_num(line.column(NOISE).to_numpy()) if data.summary.noised else None
-    return line.column(SIZE).to_numpy(), proportion if data.classes is not None else proportion[:, 0], noise
-
-
-def _listed(classes: tuple[str, ...] | None) -> str:
-    return "0 and 1" if classes is None else ", ".join(classes)

@@ -23,8 +23,8 @@ from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shard_writer import Kept, ShardWriter, as_kept, cuts
 from bagwise.data.shards import Shards, matrix_of, precision_of, read_reports
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch
-from bagwise.tables.features import Features
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Integers

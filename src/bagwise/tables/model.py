@@ -15,9 +15,8 @@ from bagwise.data.features import Encoding
 from bagwise.data.reading import fit_codes
 from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
-from bagwise.tables.columns import MAX_LEVELS
+from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import batches
-from bagwise.tables.features import Features
 from bagwise.tables.gather import gather, write_shards
 from bagwise.tables.moments import WIDEST, fit_in_engine, width
 from bagwise.tables.progress import Tell, telling
@@ -34,7 +33,7 @@ class TableModel:
 
     features: columns and their roles.  estimator: reads the matrix of numbers and codes that `features` makes, or, if
     there is an `encoding`, what that makes of it.  classes: names of the classes, None for labels 0 and 1.
-    kind: one of `MODELS`.  keys: columns of the bags it was trained on.  summary: what it was trained on, in words.
+    kind: one of `MODELS`.  keys: columns of the bags it was trained on.  summary: what it was trained on.
     """
 
     features: Features
@@ -43,10 +42,11 @@ class TableModel:
     classes: tuple[str, ...] | None
     kind: str
     keys: tuple[str, ...]
-    summary: str = field(repr=False, default="")
+    summary: Summary = field(repr=False)
 
     def __post_init__(self) -> None:
         kinds = {"features": Features, "estimator": BagClassifier, "encoding": (Encoding, type(None)), "kind": str}
+        kinds |= {"summary": Summary}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):  # type: ignore[arg-type]
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
@@ -102,7 +102,7 @@ class Recipe:
 
     def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
         """The model, once an estimator is fitted to the shards."""
-        return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, str(self.summary))
+        return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, self.summary)
 
 
 def fit(
@@ -154,7 +154,7 @@ def fit(
             encoding = fit_in_engine(data, features, estimator)
         else:
             encoding = _fit_rows(data, features, estimator, None if time_budget is None else began + time_budget)
-    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, str(data.summary))
+    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:

@@ -16,8 +16,8 @@ import numpy as np
 from bagwise.data.features import Encoding
 from bagwise.linear.moments import Moments
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import execute, fetch, keep
-from bagwise.tables.features import Features
 from bagwise.utils.typing import Floats
 
 _OURS = "bagwise_sum_"

@@ -1,0 +1,81 @@
+"""Records as plain data for files, and back: frozen dataclasses of numbers, texts, arrays and each other.
+
+A file may come from anywhere: what is read back is checked against the types that the record declares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+Record = TypeVar("Record")
+
+
+def as_data(value: Any) -> Any:
+    """A record as JSON's own values: dicts, lists, numbers, strings, True, False and None.
+
+    Numbers that JSON lacks, which arrays may hold, become text.
+
+    >>> from bagwise.estimates import Estimate
+    >>> as_data({"brier": Estimate(0.25, 0.01, 0.23, 0.27), "at": np.array([0.5, -np.inf])})
+    {'brier': {'value': 0.25, 'standard_error': 0.01, 'low': 0.23, 'high': 0.27}, 'at': [0.5, '-inf']}
+    """
+    if is_dataclass(value):
+        return {field.name: as_data(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_data(one) for key, one in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)):
+        return as_data(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [as_data(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def from_data(kind: type[Record], data: Any) -> Record:
+    """The record of what `as_data` made of it; a ValueError where the data are not of its types.
+
+    >>> from bagwise.estimates import Estimate
+    >>> from_data(Estimate, {"value": 0.25, "standard_error": 0.01, "low": 0.23, "high": 0.27}).high
+    0.27
+    >>> from_data(Estimate, {"value": "much", "standard_error": 0.01, "low": 0.23, "high": 0.27})
+    Traceback (most recent call last):
+    ValueError: Estimate.value is no float.
+    """
+    found: Record = _record(kind, data, kind.__name__)
+    return found
+
+
+def _record(kind: Any, data: Any, where: str) -> Any:
+    if not (isinstance(data, dict) and data.keys() == {field.name for field in fields(kind)}):
+        raise ValueError(f"{where} is no {kind.__name__}.")
+    hints = get_type_hints(kind)
+    return kind(**{name: _value(hints[name], one, f"{where}.{name}") for name, one in data.items()})
+
+
+def _value(kind: Any, data: Any, where: str) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        if data is None and NoneType in inner:
+            return None
+        (kind,) = (one for one in inner if one is not NoneType)
+        return _value(kind, data, where)
+    if is_dataclass(kind):
+        return _record(kind, data, where)
+    if origin is tuple and isinstance(data, list):
+        return tuple(_value(inner[0], one, where) for one in data)
+    if origin is dict and isinstance(data, dict):
+        return {key: _value(inner[1], one, where) for key, one in data.items()}
+    if origin is np.ndarray and isinstance(data, list):
+        return np.array([float(one) if isinstance(one, str) else _value(float, one, where) for one in data])
+    if kind is float and type(data) in (int, float) and math.isfinite(data):
+        return float(data)
+    if type(data) is kind:
+        return data
+    raise ValueError(f"{where} is no {getattr(kind, '__name__', kind)}.")
