@@ -373,7 +373,7 @@ def _builtin(name: str, takes: type, returns: type) -> Callable[[Expression], Ex
     def function(value: Any) -> Any: ...
 
     function.__annotations__ = {"value": takes, "return": returns}
-    return ibis.udf.scalar.builtin(name=name)(function)  # type: ignore[no-any-return]
+    return cast("Callable[[Any], Any]", ibis.udf.scalar.builtin(name=name)(function))
 
 
 def md5(text: Expression, engine: str | None = None) -> Expression:
