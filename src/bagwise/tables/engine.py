@@ -17,7 +17,7 @@ from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from sys import float_info
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import duckdb
 import ibis
