@@ -11,6 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import bagwise as bw
 from bagwise.neural import cnn, mlp
 from bagwise.neural.batches import BagTensors
+from bagwise.neural.objective import Objective
 from bagwise.neural.training import Training
 
 ROWS, SIZE, RATE = 1024, 64, 1e-3
@@ -33,13 +34,11 @@ def supervised(module: torch.nn.Module, X: torch.Tensor, y: torch.Tensor) -> Cal
     return epoch
 
 
-def from_bags(module: torch.nn.Module, X: torch.Tensor, bags: bw.Bags, loss: str = "ours") -> Callable[[], object]:
+def from_bags(module: torch.nn.Module, X: torch.Tensor, bags: bw.Bags, loss: str) -> Callable[[], object]:
     data = BagTensors(X[torch.from_numpy(bags.order.copy())], bags)
     training = Training(
         module,
-        loss=loss,
-        means=bw.means.Running(),
-        prior=bw.means.prior(bags),
+        Objective(loss, "running", bw.means.prior(bags)),
         make_optimizer=lambda weights: torch.optim.Adam(weights, lr=RATE),
         rng=np.random.default_rng(0),
     )
@@ -64,13 +63,13 @@ def compare(label: str, split: bw.datasets.Split, module: torch.nn.Module, rows:
     ids = bw.random_bags(rows, SIZE, random_state=0)
     bags = bw.Bags.from_rows(bw.aggregate(split.y[:rows], ids), ids)
     plain = supervised(copy.deepcopy(module), X, y)
-    loops = {loss: from_bags(copy.deepcopy(module), X, bags, loss) for loss in ("ours", "easyllp")}
+    loops = {loss: from_bags(copy.deepcopy(module), X, bags, loss) for loss in ("debiased_square", "easyllp")}
     base, *ours = medians([plain, *loops.values()], times)
     print(f"{label}, {rows:,} rows, bags of {SIZE}, {torch.get_num_threads()} threads, milliseconds per epoch:")
     print(f"  supervised cross-entropy, by hand  {1e3 * base:8.1f}")
     for loss, seconds in zip(loops, ours, strict=True):
-        name = "debiased square" if loss == "ours" else f"{loss}, by autograd"
-        target = " (at most 1.10)" if loss == "ours" else ""
+        name = "debiased square" if loss == "debiased_square" else f"{loss}, by autograd"
+        target = " (at most 1.10)" if loss == "debiased_square" else ""
         print(f"  {name:<33}  {1e3 * seconds:8.1f}  ratio {seconds / base:.2f}{target}")
 
 

@@ -10,7 +10,7 @@ import bagwise as bw
 from bagwise.neural import Replica, mlp, train_modules, train_replicas
 
 SIZE, EPOCHS, ROUNDS = 64, 10, 3
-LOSSES = ("ours", "easyllp", "li", "vanilla_sq", "vanilla_ce")
+LOSSES = ("debiased_square", "easyllp", "li_square", "matching_square", "matching_cross_entropy")
 RATES = np.logspace(-4.5, -1, 8)
 
 

@@ -1,6 +1,6 @@
 """Writes docs/scaling.md: what was measured on two processes, a cost model fitted to it, and what that says on paper.
 
-`python benchmarks/together.py --out docs/results/scaling.json` measures, this computes.
+`python benchmarks/distributed.py --out docs/results/scaling.json` measures, this computes.
 """
 
 import json
@@ -95,21 +95,21 @@ For a network on more rows than one process can read in the time there is. Ridge
     torchrun --nproc-per-node 4 -m bagwise train shards --out model
 
 `gather` sorts the rows by bag into Parquet shards of whole bags. `train` under torchrun is data-parallel
-(`DistributedDataParallel`): blocks of bags belong to *lanes* (8 by default, `--lanes`), processes share the lanes,
-and a batch takes bags from all lanes. So what is in a batch does not depend on the number of processes: 1, 2 and 4
-processes take the same steps but for rounding. (Rounding grows in a long training: after 740 steps on 9,536 rows the
-weights of one and two processes differed by 5e-15 in double precision, but by up to 0.24 in single precision, as much
-as those of one process in single and in double.) `bagwise fit --model network --engine torchrun --processes 4` does
-all of it on one machine.
+(`DistributedDataParallel`): blocks of bags belong to *streams* (8 by default, `--streams`), processes share the
+streams, and a batch takes bags from all of them. So what is in a batch does not depend on the number of processes: 1, 2
+and 4 processes take the same steps but for rounding. (Rounding grows in a long training: after 740 steps on 9,536 rows
+the weights of one and two processes differed by 5e-15 in double precision, but by up to 0.24 in single precision, as
+much as those of one process in single and in double.) `bagwise fit --model network --engine torchrun --processes 4`
+does all of it on one machine, and so does `bagwise.neural.distributed.launch` in Python.
 
 On several machines, start the same command on each:
 
     torchrun --nnodes 2 --nproc-per-node 16 --max-restarts 3 --rdzv-id my-model \\
         --rdzv-backend c10d --rdzv-endpoint first-machine:29400 \\
-        -m bagwise train shards --out model --lanes 32
+        -m bagwise train shards --out model --streams 32
 
-`first-machine` is any one of them, with a port that is free. There must be as many lanes as processes, or more. All
-machines read the shards, a process only the blocks of its own lanes; checkpoints, which lie beside `--out` unless
+`first-machine` is any one of them, with a port that is free. There must be as many streams as processes, or more. All
+machines read the shards, a process only the blocks of its own streams; checkpoints, which lie beside `--out` unless
 `--checkpoints` names another place, must be where all machines can reach them, since any may lead after a restart.
 The one that leads prints the result. To rehearse it on one machine, start it in two shells with `--nproc-per-node 1`
 and `localhost:29400`: that gave the model of `--nproc-per-node 2` bit by bit, also when one of the two processes was
@@ -127,7 +127,7 @@ Sweeps of many small trainings need none of this: `bagwise reproduce` takes any 
 
 ## Measured
 
-`python benchmarks/together.py --out docs/results/scaling.json` measures, `python benchmarks/scaling.py` writes this
+`python benchmarks/distributed.py --out docs/results/scaling.json` measures, `python benchmarks/scaling.py` writes this
 page from it.
 
 Two cores, one thread per process, {columns} columns, 4 layers of 300 ({weights:,} weights), bags of {bag}. Rows per
@@ -151,7 +151,7 @@ or more goes into waiting.
 
 Per row {stored:.0f} bytes are read from disk. A process exchanges one number per bag of the batch and one per weight,
 whatever its rows are. It holds {per_bag} bytes per bag of *all* bags (their sizes, proportions and the order of the
-pass), two blocks for each of its lanes, and four numbers per weight; never more of the rows.
+pass), two blocks for each of its streams, and four numbers per weight; never more of the rows.
 
 ## A billion rows on paper
 

@@ -37,7 +37,8 @@ autodoc_default_options = {
 }
 python_maximum_signature_line_length = 110
 napoleon_google_docstring = False
-napoleon_use_ivar = True  # attributes stand in a list below their class
+napoleon_custom_sections = [("Attributes", "params_style")]  # shown like parameters, in a list below their class
+napoleon_use_param = False  # `low, high : float` stays one line
 napoleon_use_rtype = False
 
 html_theme = "furo"

@@ -25,7 +25,7 @@ class FromBags(Base):
     def __init__(self, sampler: BagBatchSampler) -> None:
         super().__init__()
         self.network = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-        self.sampler, self.loss = sampler, LOSSES["ours"]
+        self.sampler, self.loss = sampler, LOSSES["debiased_square"]
         self.prior, self.means = bw.means.prior(sampler.bags), bw.means.Running()
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:

@@ -25,7 +25,7 @@ def main() -> float:
     network = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
     optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
     sampler = BagBatchSampler(bags, rows=1024, random_state=0)
-    loss, prior, means = LOSSES["ours"], bw.means.prior(bags), bw.means.Running()
+    loss, prior, means = LOSSES["debiased_square"], bw.means.prior(bags), bw.means.Running()
     for _ in range(30):
         for batch in sampler.batches():
             optimizer.zero_grad()

@@ -47,8 +47,8 @@ def test_the_direction_of_imports_is_the_one_that_is_held():
 
 @pytest.mark.parametrize("diagram", [pytest.param(drawn, id=title) for title, drawn in walks()])
 def test_a_walk_crosses_no_module_twice(diagram):
-    crossed = re.findall(r"[a-z_]+(?:\.[a-z_]+)+|\b[a-z_]+\b(?= *[→│])", diagram)
-    assert len(set(crossed)) == len(crossed) > 4
+    crossed = re.findall(r"[a-z_.]+", re.sub(r"\(.*?\)", "", diagram))  # in parentheses: what happens there
+    assert len(set(crossed)) == len(crossed) > 3
     for name in crossed:
         path = SOURCE / name.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").exists(), name

@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
+from bagwise.utils.parameters import ParameterError
 
 
 @parametrize_with_checks([GroupPriorClassifier(n_jobs=1)])
@@ -85,7 +86,7 @@ def test_rows_in_no_bag_are_ignored_and_noise_is_clipped():
 
 def test_wrong_input_gets_one_clear_sentence():
     X, y, _ = data(100)
-    with pytest.raises(ValueError, match="n_estimators must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match="n_estimators"):
         GroupPriorClassifier(n_estimators=0).fit(X, y)
     with pytest.raises(NotFittedError):
         GroupPriorClassifier().predict(X)

@@ -120,7 +120,7 @@ def test_running_has_the_gradient_of_the_current_batch(bags, torch):
 
 @pytest.mark.parametrize("decay", [-0.1, 1.1])
 def test_decay_outside_is_an_error(decay, bags):
-    with pytest.raises(ValueError, match="decay must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=r"^decay must be a number of at least 0 and at most 1"):
         means.Running(decay=decay)(np.zeros(6), bags)
 
 

@@ -1,13 +1,16 @@
 """What all estimators share: reading (X, y, bags), naming classes, turning h into predictions.
 
-An estimator states three things, how it reads features (`_check_features`), how it fits bags (`_fit_bags`) and what it
-predicts (`_predict_mean`); everything a user calls is written here once.
+An estimator states how it reads features (`_check_features`, and `reads` for tables), what its parameters may be
+(`_constraints`), how it fits bags (`_fit_bags`) and what it predicts (`_predict_mean`); everything a user calls is
+written here once.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,11 +20,23 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
+from bagwise.data.reading import Reads
+from bagwise.data.rows import BagRows, InMemory, in_one_piece
+from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import Floats
 
 
 class BagEstimator(ABC, BaseEstimator):
-    """An estimator that learns from bags."""
+    """An estimator that learns from bags.
+
+    Attributes
+    ----------
+    reads : Reads
+        What it reads of a table; a property of the class.
+    """
+
+    reads: ClassVar[Reads] = Reads()
+    _constraints: ClassVar[Mapping[str, Constraint]] = {}
 
     # In a search or a pipeline of scikit-learn, bags reach `fit` without being asked for once more.
     __metadata_request__fit = {"bags": True}  # noqa: RUF012
@@ -37,6 +52,48 @@ class BagEstimator(ABC, BaseEstimator):
     @abstractmethod
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         """X as the numbers the model reads, checked; in `fit`, what is to be remembered of X is remembered."""
+
+    @abstractmethod
+    def _check_bags(self, bags: Bags) -> None:
+        """Raise where the reports of bags are not what the estimator learns from."""
+
+    def fit_rows(self, data: BagRows) -> Self:
+        """Learn from bags of rows, in memory or on disk.
+
+        Parameters
+        ----------
+        data : BagRows
+            Rows as the estimator reads them (see `reads`), such as `bagwise.data.rows.InMemory` or
+            `bagwise.data.shards.Shards`.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        self._fit_data(self._begin(data))
+        return self
+
+    def _begin(self, data: BagRows) -> BagRows:
+        """Check parameters, rows and bags, and remember the features; blocks were checked when they were gathered."""
+        check_parameters(self, self._constraints)
+        if in_one_piece(data):
+            self._check_bags(data.bags)
+            return replace(data, X=self._check_features(data.X, fitting=True))
+        self._check_features(data.sample(1).X, fitting=True)
+        return data
+
+    def _fit_data(self, data: BagRows) -> None:
+        """Learn from data that are checked; an estimator that reads blocks does so here."""
+        whole = data if in_one_piece(data) else data.sample(data.shape[0])
+        self._fit_bags(whole.X, whole.bags)
+
+    def _fit_checked(self, X: Floats, bags: Bags) -> Self:
+        """Learn from rows whose features are checked."""
+        check_parameters(self, self._constraints)
+        self._check_bags(bags)
+        self._fit_data(InMemory(X, bags))
+        return self
 
     def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)
@@ -65,26 +122,51 @@ class BagClassifier(ClassifierMixin, BagEstimator):
     def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
         """Learn from bags.
 
-        X: (n, features).
-        y: (n,) each row's bag proportion, or (n, classes); constant in a bag (see `bagwise.aggregate`). Without
-            `bags`, individual labels of any kind. Not needed where `bags` is a `Bags`.
-        bags: (n,) bag ids, −1 for rows in no bag; a `Bags`; or None, every row its own bag.
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+        y : array, shape (n,) or (n, classes), optional
+            Each row's bag proportion, constant in a bag (see `bagwise.aggregate`). Without `bags`, individual labels of
+            any kind. Not needed where `bags` is a `Bags`.
+        bags : array or Bags, shape (n,), optional
+            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
         """
         X = self._check_features(X, fitting=True)
         if bags is None:
             indicators, self.classes_ = _encode_classes(y, len(X))
-            given = Bags.singletons(indicators)
-        else:
-            given = as_bags(y, bags, len(X))
-            self.classes_ = np.arange(2 if given.proportion.ndim == 1 else given.proportion.shape[1])
-        given.check_proportions()
-        check_enough(given)
-        _check_two_classes(given)
-        self._fit_bags(X, given)
-        return self
+            return self._fit_checked(X, Bags.singletons(indicators))
+        given = as_bags(y, bags, len(X))
+        self.classes_ = classes_of(given.proportion)
+        return self._fit_checked(X, given)
+
+    def _begin(self, data: BagRows) -> BagRows:
+        self.classes_ = classes_of(data.proportion)
+        return super()._begin(data)
+
+    def _check_bags(self, bags: Bags) -> None:
+        bags.check_proportions()
+        check_enough(bags)
+        _check_two_classes(bags)
 
     def predict_proba(self, X: Any) -> Floats:
-        """(n, classes) probabilities: h kept in [0, 1], rows summing to 1."""
+        """Probabilities of the classes: h kept in [0, 1], rows summing to 1.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+
+        Returns
+        -------
+        array, shape (n, classes)
+            In the order of `classes_`.
+        """
         h = np.clip(self._checked_predict(X), 0, 1)
         if h.ndim == 1:
             return np.stack([1 - h, h], axis=1)
@@ -92,7 +174,18 @@ class BagClassifier(ClassifierMixin, BagEstimator):
         return np.where(total > 0, h / np.where(total > 0, total, 1), 1 / h.shape[1])
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """(n,) the most probable class of each row."""
+        """The most probable class of each row.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+
+        Returns
+        -------
+        array, shape (n,)
+            One of `classes_` for each.
+        """
         h = self._checked_predict(X)
         return self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)]
 
@@ -103,24 +196,50 @@ class BagRegressor(RegressorMixin, BagEstimator):
     def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
         """Learn from bags.
 
-        X: (n, features).
-        y: (n,) each row's bag mean, constant in a bag; without `bags`, individual labels. Not needed where `bags` is a
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+        y : array, shape (n,), optional
+            Each row's bag mean, constant in a bag; without `bags`, individual labels. Not needed where `bags` is a
             `Bags`.
-        bags: (n,) bag ids, −1 for rows in no bag; a `Bags`; or None, every row its own bag.
+        bags : array or Bags, shape (n,), optional
+            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
         """
         X = self._check_features(X, fitting=True)
         if not isinstance(bags, Bags):
             y = column_or_1d(_required(y), warn=True)
-        given = as_bags(y, bags, len(X))
-        if given.proportion.ndim != 1:
+        return self._fit_checked(X, as_bags(y, bags, len(X)))
+
+    def _check_bags(self, bags: Bags) -> None:
+        if bags.proportion.ndim != 1:
             raise ValueError("a regressor learns one real label: the bags must report one mean each.")
-        check_enough(given)
-        self._fit_bags(X, given)
-        return self
+        check_enough(bags)
 
     def predict(self, X: Any) -> Floats:
-        """(n,) the predictions h."""
+        """The predictions h.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+
+        Returns
+        -------
+        array, shape (n,)
+            One number for each row.
+        """
         return self._checked_predict(X)
+
+
+def classes_of(proportion: Floats) -> NDArray[np.int64]:
+    """The classes that proportions (m,) or (m, classes) are of: 0 and 1, or one per column."""
+    return np.arange(2 if proportion.ndim == 1 else proportion.shape[1])
 
 
 def check_enough(bags: Bags) -> None:

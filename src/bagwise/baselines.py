@@ -5,7 +5,8 @@ The class prior, the same p for every row, needs no code of ours: scikit-learn's
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import Constraint, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -29,9 +30,22 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     is left. Several classes are learned one by one. Proportions that declared noise took out of [0, 1] are clipped,
     since LightGBM takes no others. Tables may hold categories and missing values as they are.
 
-    n_estimators, learning_rate, num_leaves, min_child_samples: as in LightGBM, with its defaults.
-    n_jobs: threads, 0 for all.  random_state: for LightGBM's seed.
+    Parameters
+    ----------
+    n_estimators, learning_rate, num_leaves, min_child_samples : int, float, int, int
+        As in LightGBM, with its defaults.
+    n_jobs : int
+        Threads, 0 for all.
+    random_state : int, Generator or None
+        For LightGBM's seed.
 
+    Attributes
+    ----------
+    boosters_ : list of lightgbm.Booster
+        One, or one per class.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3200, 1))
@@ -42,6 +56,8 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     >>> bool(h[0] < h[1] < h[0] + 0.2)  # the truth is 0 and 1
     True
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {"n_estimators": whole(1)}
 
     def __init__(
         self,
@@ -61,7 +77,6 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        check_whole(self.n_estimators, "n_estimators", least=1)
         options = {
             "objective": "cross_entropy",  # takes labels between 0 and 1
             "learning_rate": self.learning_rate,

@@ -28,14 +28,16 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.rows import encode_rows
-from bagwise.evaluation import evaluate, predicted, risk
-from bagwise.utils.parameters import Parameter, ParameterError
+from bagwise.evaluation import measure, risk, warn_of_doubt
+from bagwise.predictions import fitting_bags, predicted
+from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import Floats, Integers
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
-METRICS = ("neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc")
+METRICS = {"neg_risk": "risk", "neg_brier": "brier", "accuracy": "accuracy", "neg_log_loss": "log_loss", "auc": "auc"}
+"""What scorers can tell, and what it is called elsewhere: under another name where its sign is turned."""
 
 
 class BagKFold(BaseEstimator):
@@ -43,10 +45,17 @@ class BagKFold(BaseEstimator):
 
     Rows in no bag are in the training part of every fold: what a pipeline learns from features may use them.
 
-    n_splits: number of folds.
-    shuffle: draw the folds at random; otherwise bags are dealt out in the order of their ids.
-    random_state: for the draw.
+    Parameters
+    ----------
+    n_splits : int
+        Number of folds.
+    shuffle : bool
+        Draw the folds at random; otherwise bags are dealt out in the order of their ids.
+    random_state : int, Generator or None
+        For the draw.
 
+    Examples
+    --------
     >>> ids = np.array([7, 7, 8, 8, 9, 9, -1])
     >>> for train, test in BagKFold(3, shuffle=False).split(np.zeros((7, 2)), bags=ids):
     ...     print(ids[train], ids[test])
@@ -67,21 +76,42 @@ class BagKFold(BaseEstimator):
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Row numbers of the training and the test part of each fold.
 
-        X: (n, features).  y: not looked at.  bags: (n,) ids, −1 for rows in no bag.
-        groups: the ids under the name scikit-learn passes on without metadata routing.
+        Parameters
+        ----------
+        X : array or table of shape (n, features)
+            The rows.
+        y : object
+            Not looked at.
+        bags : array of shape (n,)
+            Ids, −1 for rows in no bag.
+        groups : array of shape (n,)
+            The ids under the name scikit-learn passes on without metadata routing.
+
+        Yields
+        ------
+        train, test : array of int
         """
         codes, m = _codes(groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X))
-        if not (isinstance(self.n_splits, (int, np.integer)) and 2 <= self.n_splits <= m):
-            raise ParameterError(
-                "n_splits", f"must be a whole number between 2 and the number of bags ({m}), got {self.n_splits!r}."
-            )
+        check_parameters(self, {"n_splits": whole(2)})
+        if self.n_splits > m:
+            raise ParameterError("n_splits", f"must be at most the number of bags ({m}), got {self.n_splits}.")
         fold = np.append(self._folds(np.bincount(codes[codes >= 0], minlength=m)), -1)[codes]
         rows = np.arange(len(codes))
         for number in range(self.n_splits):
             yield rows[fold != number], rows[fold == number]
 
     def get_n_splits(self, X: Any = None, y: Any = None, bags: Any = None, groups: Any = None) -> int:
-        """Number of folds, whatever the data."""
+        """Number of folds, whatever the data.
+
+        Parameters
+        ----------
+        X, y, bags, groups : object
+            Not looked at.
+
+        Returns
+        -------
+        int
+        """
         return self.n_splits
 
     def _folds(self, size: Integers) -> Integers:
@@ -102,16 +132,26 @@ class BagKFold(BaseEstimator):
 def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
     """A scorer of scikit-learn that needs bags and no labels: ``scorer(model, X, y, bags=ids)`` is a number.
 
-    metric: one of these; larger is better for all.
-
-    - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
-      classes; for real labels too, and the one to use where bags are grouped by features;
-    - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
-      and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
-      they come, so that their mean over folds is unbiased: of a few large bags, one may lie beyond what is possible.
-
     With one row per bag, `y` being individual labels, scores are the usual ones.
 
+    Parameters
+    ----------
+    metric : {"neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc"}
+        Larger is better for all.
+
+        - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
+          classes; for real labels too, and the one to use where bags are grouped by features;
+        - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
+          and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
+          they come, so that their mean over folds is unbiased: of a few large bags, one may lie beyond what is
+          possible.
+
+    Returns
+    -------
+    LabelFreeScorer
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> X = np.random.default_rng(0).normal(size=(3200, 2))
     >>> ids = bw.random_bags(3200, size=8, random_state=0)
@@ -120,22 +160,23 @@ def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
     >>> bool(label_free_scorer("accuracy")(model, X[~train], y_bag[~train], bags=ids[~train]) > 0.8)
     True
     """
-    scorer = LabelFreeScorer(metric)
-    scorer._check()
-    return scorer
+    check_parameters({"metric": metric}, _CONSTRAINTS)
+    return LabelFreeScorer(metric)
 
 
 class LabelFreeScorer(BaseEstimator):
-    """What `label_free_scorer` returns: a callable that scikit-learn routes bags to."""
+    """What `label_free_scorer` returns: a callable that scikit-learn routes bags to.
+
+    Parameters
+    ----------
+    metric : str
+        As in `label_free_scorer`.
+    """
 
     __metadata_request__score = {"estimator": UNUSED, "bags": True, "noise_variance": True}  # noqa: RUF012
 
     def __init__(self, metric: str = "neg_risk") -> None:
         self.metric = metric
-
-    def _check(self) -> None:
-        if self.metric not in METRICS:
-            raise ParameterError("metric", f"must be one of {', '.join(map(repr, METRICS))}, got {self.metric!r}.")
 
     def __call__(self, estimator: Any, X: Any, y: ArrayLike, **routed: Any) -> float:
         """The score of a fitted estimator; see `score`."""
@@ -152,43 +193,58 @@ class LabelFreeScorer(BaseEstimator):
     ) -> float:
         """The score of a fitted estimator on held-out bags.
 
-        X: (n, features).  y: (n,) each row's bag proportion, or (n, classes).  bags: (n,) bag ids.
-        noise_variance: one number, or (n,): the variance of noise on the reported counts.
+        Parameters
+        ----------
+        estimator : classifier or regressor
+            The model.
+        X : array or table of shape (n, features)
+            Held-out rows.
+        y : array of shape (n,) or (n, classes)
+            Each row's bag proportion.
+        bags : array of shape (n,)
+            Bag ids.
+        noise_variance : float or array of shape (n,), optional
+            The variance of noise on the reported counts.
+
+        Returns
+        -------
+        float
         """
-        self._check()
+        check_parameters(self, _CONSTRAINTS)
         if bags is None:
             raise ValueError(f"the scorer got no bags: {_HOW}")
-        if self.metric == "neg_risk":
-            return -_risk(estimator, X, y, bags, noise_variance)
-        h = predicted(estimator, X)  # whether features differ between bags need not be asked of every fold
-        found = evaluate(h, None, y, bags=bags, noise_variance=noise_variance, even_if_not_random=True)
+        name = METRICS[self.metric]
+        classifier = name != "risk" or hasattr(estimator, "predict_proba")
+        h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
+        given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+        if classifier:
+            given.check_proportions()
+        value = _risk(h, given) if name == "risk" else self._metric(name, h, given)
+        return value if name == self.metric else -value
+
+    def _metric(self, name: str, h: Floats, bags: Bags) -> float:
+        found = measure(h, bags, even_if_not_random=True)  # whether features differ need not be asked of every fold
+        warn_of_doubt(found)
         if found.not_random:
             return float("nan")
-        estimate = getattr(found, self.metric.removeprefix("neg_"))
+        estimate = getattr(found, name)
         if estimate is None:
             raise ValueError(f"{self.metric} needs two classes, and bags that report some of both.")
-        return -estimate.value if self.metric.startswith("neg_") else estimate.value
+        return float(estimate.value)
 
 
+_CONSTRAINTS = {"metric": one_of(*METRICS)}
 _HOW = (
     "pass bags=ids (a column of row ids) and switch on sklearn.set_config(enable_metadata_routing=True), or give each "
     "row an id of its own where y holds individual labels."
 )
 
 
-def _risk(estimator: Any, X: Any, y: ArrayLike, bags: Any, noise_variance: ArrayLike | None) -> float:
-    classifier = hasattr(estimator, "predict_proba")
-    h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
-    given = as_bags(y, bags, len(h), noise_variance=noise_variance)
-    if classifier:
-        given.check_proportions()
-        if h.ndim == 1 and given.proportion.shape[1:] == (2,):
-            given = replace(given, proportion=given.proportion[:, 1])
-        given.check_predictions(h[given.order])
-    if h.ndim == 1:
-        return risk(h, given).value
-    columns = zip(h.T, given.proportion.T, strict=True)
-    return sum(risk(column, replace(given, proportion=proportion)).value for column, proportion in columns)
+def _risk(h: Floats, bags: Bags) -> float:
+    """Summed over classes."""
+    bags = fitting_bags(h, bags)
+    columns = zip(np.atleast_2d(h.T), bags.outputs.T, strict=True)
+    return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)
 
 
 def _codes(bags: Any, n: int) -> tuple[Integers, int]:

@@ -8,18 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.disclosure import Leaks, leaks
-from bagwise.dispersion import (
-    Finding,
-    columns_of,
-    feature_drift,
-    feature_spread,
-    have_real_labels,
-    proportion_drift,
-    proportion_spread,
-    scores_of,
-)
+from bagwise.dispersion import Finding, among
 from bagwise.utils.parameters import check_level
 from bagwise.utils.typing import Integers
 
@@ -159,24 +151,24 @@ def diagnose(
     'grouped by feature 0'
     """
     check_level(level)
-    n, columns = columns_of(X)
+    n, columns = dispersion.columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance)
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
-    spread, drift = [], [proportion_drift(given)]
+    spread, drift = [], [dispersion.proportion_drift(given)]
     for name, values in columns:
-        scores = scores_of(values[given.order], name)
-        spread.append(feature_spread(name, scores, given).among(len(columns)))
-        drift.append(feature_drift(name, scores, given).among(len(columns)))
+        scores = dispersion.scores_of(values[given.order], name)
+        spread.append(among(len(columns), dispersion.feature_spread(name, scores, given)))
+        drift.append(among(len(columns), dispersion.feature_drift(name, scores, given)))
     # Three questions (proportions, features, drift), two-sided, share the rate of false alarms; proportions and
     # features each have half of drift's share.
-    proportions = proportion_spread(given).among(3)
-    features = tuple(finding.among(3) for finding in spread)
-    drifting = tuple(finding.among(2).among(3) for finding in drift)
+    proportions = among(3, dispersion.proportion_spread(given))
+    features = tuple(among(3, finding) for finding in spread)
+    drifting = tuple(among(3, among(2, finding)) for finding in drift)
     kind, evidence = _verdict(proportions, features, drifting, level)
     untestable = [finding.subject for finding in features if np.isnan(finding.p_value)]
     if np.isnan(proportions.p_value):
-        untestable.insert(0, "proportions of real labels" if have_real_labels(given) else "proportions")
+        untestable.insert(0, "proportions of real labels" if dispersion.have_real_labels(given) else "proportions")
     return Diagnosis(
         kind=kind,
         evidence=evidence,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bagwise.utils.typing import Floats, Integers
 
 NEARLY = 0.95
 """A guess that is right with this probability is nearly certain."""
@@ -19,13 +19,23 @@ class Leaks:
     Without noise, a row of a bag with proportion α has label 1 with probability α: the *certainty* of the onlooker's
     best guess is max(α, 1 − α), or the largest proportion of a class. Whoever knows more of the rows guesses better.
 
-    single_row_bags: bags of one row.  pure_bags: larger bags without noise that report all 0 or all 1 (one class only).
-    revealed_rows: rows whose label these reports tell.
-    nearly_certain_rows: rows of other bags whose certainty is at least 0.95.
-    certainty: its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
-    exposed_rows: rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too,
-        which is what differential privacy rules out.
-    noised_rows: rows of bags with declared noise.
+    Attributes
+    ----------
+    single_row_bags : int
+        Bags of one row.
+    pure_bags : int
+        Larger bags without noise that report all 0 or all 1 (one class only).
+    revealed_rows : int
+        Rows whose label these reports tell.
+    nearly_certain_rows : int
+        Rows of other bags whose certainty is at least 0.95.
+    certainty : tuple of float, or None
+        Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
+    exposed_rows : int
+        Rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too, which is what
+        differential privacy rules out.
+    noised_rows : int
+        Rows of bags with declared noise.
     """
 
     single_row_bags: int
@@ -67,7 +77,7 @@ class Leaks:
         return "leaks: " + "\n  ".join(self.statements)
 
 
-def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[Any] | None = None) -> Leaks:
+def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = None) -> Leaks:
     """Leaks of bags from their sizes (m,), proportions (m,) or (m, classes) and noise variances (m,).
 
     >>> leaks(np.array([4, 2]), np.array([0.25, 1.0])).revealed_rows
@@ -91,7 +101,7 @@ def leaks(size: NDArray[Any], proportion: NDArray[Any], noise_variance: NDArray[
     )
 
 
-def _quantiles(value: NDArray[Any], weight: NDArray[Any]) -> tuple[float, ...]:
+def _quantiles(value: Floats, weight: Integers) -> tuple[float, ...]:
     """Quantiles (0, ¼, ½, ¾, 1) of values that occur `weight` times."""
     order = np.argsort(value)
     below = np.cumsum(weight[order])

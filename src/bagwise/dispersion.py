@@ -69,19 +69,10 @@ class Finding:
         p_value = f"p = {self.p_value:.2g}" if self.p_value >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
         return f"{self.name}: variation {self.ratio:.3g} times that of random bags ({p_value})"
 
-    def among(self, tests: int) -> Finding:
-        """The same finding as one of so many, which its p-value then counts.
 
-        Parameters
-        ----------
-        tests : int
-            How many.
-
-        Returns
-        -------
-        Finding
-        """
-        return replace(self, p_value=float(np.minimum(1.0, self.p_value * tests)))
+def among(tests: int, finding: Finding) -> Finding:
+    """The same finding as one of so many, which its p-value then counts."""
+    return replace(finding, p_value=float(np.minimum(1.0, finding.p_value * tests)))
 
 
 def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> tuple[Finding, ...]:
@@ -100,7 +91,7 @@ def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> t
     predictions = feature_spread("predictions", [score for one in columns for score in scores_of(one, "h")], bags)
     found = (proportion_spread(bags), predictions, *features)
     families = 3 if features else 2
-    return tuple(finding.among(families) for finding in found if not np.isnan(finding.p_value))
+    return tuple(among(families, finding) for finding in found if not np.isnan(finding.p_value))
 
 
 def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
@@ -127,7 +118,7 @@ def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
         for part, filled in without_gaps(name, values[some.order]):
             with suppress(ValueError):  # complex numbers
                 found.append(feature_spread(part, scores_of(filled, part), some))
-    return [finding.among(len(found)) for finding in found]
+    return [among(len(found), finding) for finding in found]
 
 
 def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
@@ -327,4 +318,4 @@ def _least_likely(subject: str, results: list[tuple[float, float]], *, drift: bo
     """The least likely of several tests, ratios and p-values; its p-value counts them all."""
     tested = [result for result in results if not np.isnan(result[1])]
     ratio, p_value = min(tested, key=lambda result: result[1], default=(np.nan, np.nan))
-    return Finding(subject, ratio, p_value, drift).among(max(len(tested), 1))
+    return among(max(len(tested), 1), Finding(subject, ratio, p_value, drift))

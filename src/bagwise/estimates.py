@@ -40,25 +40,6 @@ class Estimate:
     low: float
     high: float
 
-    @classmethod
-    def of(cls, value: float, influence: Floats, level: float) -> Estimate:
-        """The value with its interval, from the influence of each bag.
-
-        Parameters
-        ----------
-        value : float
-            The estimate.
-        influence : array of shape (m,)
-            What each bag adds to it, times m; their mean is 0.
-        level : float
-            Of the interval.
-
-        Returns
-        -------
-        Estimate
-        """
-        return cls(*(float(one) for one in intervals(value, influence, level)))
-
     def __str__(self) -> str:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
@@ -96,6 +77,11 @@ class Estimate:
         return Estimate(value, self.standard_error, low, high)
 
 
+def estimated(value: float, influence: Floats, level: float) -> Estimate:
+    """A value with its interval, from the influence of each bag."""
+    return Estimate(*(float(one) for one in intervals(value, influence, level)))
+
+
 def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats, Floats, Floats]:
     """Values with their standard errors and the ends of their intervals, from the influences of bags (m,) or (m, q).
 
@@ -114,9 +100,7 @@ def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats,
 
 
 class Identity:
-    r"""E[y·g] for functions g of a row, from predictions and random bags.
-
-    .. math:: E[y\,g] = E[h\,g] + (p - E[h])\,E[g] + E\Bigl[R_j \sum_{i \in j}(g_i - E[g])\Bigr]/k
+    """E[y·g] for functions g of a row, from predictions and random bags: the identity of `bagwise.evaluation`.
 
     Every method returns an estimate and the influence of each bag on it, and works on sums per bag.
 
@@ -141,16 +125,14 @@ class Identity:
     def expectation(self, a: Floats, g: Floats) -> tuple[Any, Floats]:
         """E[a + y·g]; a: (n,), g: (n,) or (n, classes) in table order, the product then summed over classes."""
         known = a + (self.h * g if g.ndim == 1 else (self.h * g).sum(axis=1))
-        value, influence = self.mean(self.bags.sum_table(known))
-        rest, rest_influence = self.residual(self.bags.sum_table(g))
-        if g.ndim == 2:
-            rest, rest_influence = rest.sum(), rest_influence.sum(axis=1)
-        return value + rest, influence + rest_influence
+        return self.positives(self.bags.sum_table(known), self.bags.sum_table(g))
 
     def positives(self, hg: Floats, g: Floats) -> tuple[Any, Floats]:
-        """E[y·g] from the bag sums of h·g and of g, (m,) or (m, q)."""
+        """E[y·g] from the bag sums of h·g and of g, (m,) or (m, q); or of h·g summed over classes and of g of each."""
         value, influence = self.mean(hg)
         rest, rest_influence = self.residual(g)
+        if g.ndim > hg.ndim:
+            rest, rest_influence = rest.sum(), rest_influence.sum(axis=1)
         return value + rest, influence + rest_influence
 
     def mean(self, sums: Floats) -> tuple[Any, Floats]:

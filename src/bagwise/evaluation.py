@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bagwise import segment
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
-from bagwise.estimates import Estimate, Identity
-from bagwise.metrics import METRICS, Curve, curves, metrics, possible
+from bagwise.estimates import Estimate, Identity, estimated
+from bagwise.metrics import METRICS, Curve, curves, metrics, within_unit
+from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
 from bagwise.utils.typing import Floats
@@ -45,8 +45,6 @@ __all__ = [
     "label_linear",
     "risk",
 ]
-
-_SAID = {"brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 
 
 class BagsNotRandomWarning(UserWarning):
@@ -77,16 +75,16 @@ class Evaluation:
         Metrics that came out beyond what is possible, by more than their error (see `Estimate.leaves`).
     """
 
-    brier: Estimate | None
-    accuracy: Estimate | None
-    log_loss: Estimate | None
-    auc: Estimate | None
-    calibration: Curve | None
-    roc: Curve | None
     n_bags: int
     n_rows: int
     level: float
     randomness: float
+    brier: Estimate | None = None
+    accuracy: Estimate | None = None
+    log_loss: Estimate | None = None
+    auc: Estimate | None = None
+    calibration: Curve | None = None
+    roc: Curve | None = None
     not_random: tuple[Finding, ...] = ()
     impossible: tuple[str, ...] = ()
 
@@ -120,7 +118,7 @@ def doubt(not_random: Sequence[Finding], impossible: Sequence[str]) -> str | Non
     if not_random:
         why = f"they are not random ({not_random[0]}), so that its label-free numbers are biased, maybe grossly"
     elif impossible:
-        named = " and ".join(_SAID.get(name, name) for name in impossible)
+        named = " and ".join(METRICS[name] for name in impossible)
         why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
     else:
         return None
@@ -154,7 +152,7 @@ def evaluate(
         class 1, or (n, classes).
     X : array or table of shape (n, features), or None
         Held-out rows. Where predictions are given, they serve to see whether bags are random; None for no such look.
-    y, bags, noise_variance
+    y, bags, noise_variance : array, Bags or None
         As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and must not have been used
         to fit the model.
     level : float
@@ -211,30 +209,30 @@ def measure(
     `dispersion.feature_dispersions`).
     """
     check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
-    identity = _identity(h, bags)
-    found = {name: Estimate.of(*one, level) for name, one in metrics(identity).items()}
+    identity = Identity(h, fitting_bags(h, bags))
+    found = {name: estimated(*one, level) for name, one in metrics(identity).items()}
     drawn = curves(identity, n_bins, level)
     spread = sorted(dispersions(identity.bags, h=h, features=features), key=lambda one: one.p_value)
     not_random = tuple(one for one in spread if one.p_value < NOT_RANDOM)
     impossible = tuple(name for name in METRICS if name in found and found[name].leaves(*possible(name, h.ndim)))
+    told: dict[str, Any] = {**found, **drawn}
     if not even_if_not_random:
-        known = not (not_random or impossible)
-        found = {name: one.within(*possible(name, h.ndim)) for name, one in found.items() if known}
-        drawn = {name: one.within(0.0, 1.0) for name, one in drawn.items() if known}
+        told = {name: one.within(*possible(name, h.ndim)) for name, one in found.items()}
+        told |= {name: within_unit(one) for name, one in drawn.items()}
     return Evaluation(
-        brier=found.get("brier"),
-        accuracy=found.get("accuracy"),
-        log_loss=found.get("log_loss"),
-        auc=found.get("auc"),
-        calibration=drawn.get("calibration"),
-        roc=drawn.get("roc"),
         n_bags=identity.m,
         n_rows=identity.n,
         level=level,
         randomness=spread[0].p_value if spread else 1.0,
         not_random=not_random,
         impossible=impossible,
+        **(told if even_if_not_random or not (not_random or impossible) else {}),
     )
+
+
+def possible(name: str, ndim: int = 1) -> tuple[float, float]:
+    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
+    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
 
 
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
@@ -265,9 +263,9 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
     (0.5, 0.5)
     """
     check_level(level)
-    one, two = (metrics(_identity(predicted(given, None), bags)) for given in (h, other))
+    one, two = (metrics(Identity(one, fitting_bags(one, bags))) for one in (predicted(h, None), predicted(other, None)))
     return {
-        name: Estimate.of(value - two[name][0], influence - two[name][1], level)
+        name: estimated(value - two[name][0], influence - two[name][1], level)
         for name, (value, influence) in one.items()
     }
 
@@ -299,9 +297,9 @@ def label_linear(
     0.25
     """
     check_level(level)
-    values, weights = _row_values("h", h, bags), _row_values("g", g, bags)
-    rows = _row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
-    return Estimate.of(*Identity(values, bags).expectation(rows, weights), level)
+    values, weights = row_values("h", h, bags), row_values("g", g, bags)
+    rows = row_values("a", np.full(bags.n_rows, a) if np.ndim(a) == 0 else a, bags)
+    return estimated(*Identity(values, bags).expectation(rows, weights), level)
 
 
 def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
@@ -331,78 +329,5 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     Estimate(value=0.075..., standard_error=..., low=..., high=...)
     """
     check_level(level)
-    identity = Identity(_row_values("h", h, bags), bags)
-    return Estimate.of(*own_risk(identity.gap, bags.size, bags.noise_variance), level)
-
-
-def predicted(model: Any, X: Any) -> Floats:
-    """The predictions h of a model, (n,) for two classes or (n, classes); or the predictions given."""
-    is_model = hasattr(model, "predict_proba") and not isinstance(model, type)
-    if is_model:
-        _check_classes(getattr(model, "classes_", None))
-    elif hasattr(model, "predict"):
-        raise TypeError(
-            "evaluate needs probabilities: the model has no predict_proba; for real labels use evaluation.risk."
-        )
-    h = _numbers(model.predict_proba(X) if is_model else model)
-    if h is None or h.ndim not in (1, 2):
-        got = type(model).__name__ if h is None or h.ndim == 0 else f"shape {h.shape}"
-        raise TypeError(
-            f"model must be a fitted classifier with predict_proba, or its predictions (n,) or (n, classes), got {got}."
-        )
-    _check_finite("the prediction", h)
-    if h.size and (h.min() < 0 or h.max() > 1):
-        raise ValueError("predictions must lie in [0, 1]: pass probabilities, not scores or classes.")
-    if h.ndim == 1 or h.shape[1] == 1:
-        return h.reshape(len(h))
-    wrong = np.abs(h.sum(axis=1) - 1) > 1e-6
-    if wrong.any():
-        i = int(np.argmax(wrong))
-        raise ValueError(f"the predictions of row {i} sum to {h[i].sum():.6g} over classes: they must sum to 1.")
-    return h[:, 1] if h.shape[1] == 2 else h
-
-
-def _check_classes(classes: Any) -> None:
-    """Which column of predictions belongs to which proportion is known only where classes are 0, 1, …"""
-    if classes is None or (len(classes) > 1 and np.array_equal(classes, np.arange(len(classes)))):
-        return
-    names = ", ".join(repr(c.item() if hasattr(c, "item") else c) for c in classes)
-    raise ValueError(
-        f"the model's classes are {names}, not 0 and 1: pass the predictions of the class whose proportion the bags "
-        "report, model.predict_proba(X)[:, i], instead of the model."
-    )
-
-
-def _row_values(name: str, values: Any, bags: Bags) -> Floats:
-    """(n,) finite numbers, one per row of the table, where bags report one label."""
-    if bags.proportion.ndim != 1:
-        raise ValueError(
-            f"the bags report {bags.proportion.shape[1]} classes but one label is needed: take one class, or use "
-            "evaluate."
-        )
-    rows = _numbers(values)
-    if rows is None or rows.shape != (bags.n_rows,):
-        got = type(values).__name__ if rows is None else f"shape {rows.shape}"
-        raise ValueError(f"{name} must hold one number per row, shape ({bags.n_rows},), got {got}.")
-    _check_finite(name, rows)
-    return rows
-
-
-def _numbers(values: Any) -> Floats | None:
-    """A float array without gradient, or None where there are no numbers."""
-    try:
-        return np.asarray(segment.to_numpy(values), dtype=float)
-    except (TypeError, ValueError):
-        return None
-
-
-def _check_finite(what: str, values: Floats) -> None:
-    if not np.isfinite(values).all():
-        raise ValueError(f"{what} of row {int(np.argwhere(~np.isfinite(values))[0][0])} is NaN or infinite.")
-
-
-def _identity(h: Floats, bags: Bags) -> Identity:
-    if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
-        bags = replace(bags, proportion=bags.proportion[:, 1])
-    bags.check_predictions(h[bags.order])
-    return Identity(h, bags)
+    identity = Identity(row_values("h", h, bags), bags)
+    return estimated(*own_risk(identity.gap, bags.size, bags.noise_variance), level)

@@ -14,7 +14,13 @@ ENOUGH = 512
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Numbers of the bags to learn from and of those held out."""
+    """Bags to learn from and bags held out.
+
+    Attributes
+    ----------
+    train, held_out : array of int
+        Numbers of the bags.
+    """
 
     train: Integers
     held_out: Integers
@@ -23,8 +29,23 @@ class Fold:
 def folds_of(n_bags: int, cv: int, rng: np.random.Generator, *, enough: int = ENOUGH) -> list[Fold]:
     """Random folds of bags, held out in turn until `enough` bags have been, or all.
 
-    No more folds than leave two bags in each; none where there are fewer than 4 bags.
+    Parameters
+    ----------
+    n_bags : int
+        How many bags there are. Where they are fewer than 4, there are no folds.
+    cv : int
+        How many folds to cut them into; no more than leave two bags in each.
+    rng : Generator
+        Draws the folds.
+    enough : int
+        Bags held out at which no further fold is made.
 
+    Returns
+    -------
+    list of Fold
+
+    Examples
+    --------
     >>> [len(fold.held_out) for fold in folds_of(100, 5, np.random.default_rng(0))]
     [20, 20, 20, 20, 20]
     >>> [len(fold.held_out) for fold in folds_of(10_000, 5, np.random.default_rng(0))]

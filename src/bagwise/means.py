@@ -17,24 +17,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 from array_api_compat import is_torch_array
 
 from bagwise.bags import Bags
 from bagwise.segment import per_bag
+from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 
 __all__ = ["MEANS", "Corrected", "Known", "LeaveOneOut", "Mean", "Means", "Running", "prior"]
 
 
 class Mean(NamedTuple):
-    """An estimate of the mean of row values, and of the estimate's own variance (0: do not correct for it)."""
+    """An estimate of the mean of row values.
+
+    Attributes
+    ----------
+    value : float or array
+        The estimate, one number or one per bag.
+    variance : float or array
+        Of the estimate itself; 0 where losses are not to correct for it.
+    """
 
     value: Array
     variance: Array = 0.0
 
+
+_CONSTRAINTS = {"decay": number(least=0, most=1)}
 
 AddUp = Callable[[Array, int], tuple[Array, Array]]
 """Adds a sum over rows, and their number, up over all processes that share a batch; gradients pass through."""
@@ -44,12 +55,68 @@ class Means(Protocol):
     """How E[h] is estimated."""
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
-        """Estimate the mean of `values` (n, …), rows in bag order, as one number or one per bag."""
+        """Estimate a mean.
+
+        Parameters
+        ----------
+        values : array of shape (n, …)
+            Row values in bag order.
+        bags : Bags
+            The batch's bags.
+
+        Returns
+        -------
+        Mean
+            One number or one per bag.
+        """
+
+
+class SumMeans(Means, Protocol):
+    """A strategy that can also do with the sums of bags, so that derivatives may be written out."""
+
+    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+        """Estimate E[h] from the sums of h over each bag.
+
+        Parameters
+        ----------
+        sums, size : array of shape (…, m)
+            Sums and sizes of the bags of a batch; leading axes are batches of their own.
+        rows : int
+            Rows of the batch.
+
+        Returns
+        -------
+        mean, rest : array
+            The estimate for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes
+            with slope 1/rest. None where it does not depend on the batch.
+        """
+
+
+def reads_sums(means: Means | None) -> TypeGuard[SumMeans]:
+    """Whether a strategy estimates one E[h] from the sums of bags, all of this process, with nothing to correct for.
+
+    Its class must say so itself: one derived from it may estimate otherwise.
+    """
+    if isinstance(means, Known) and not (isinstance(means.value, float) and means.variance == 0):
+        return False
+    return "of_sums" in vars(type(means)) and getattr(means, "add_up", None) is None
 
 
 def prior(bags: Bags) -> Array:
-    """The mean label over all rows of the bags, p = Σ kⱼ αⱼ / Σ kⱼ; one number, or one per class.
+    """The mean label over all rows of the bags, p = Σ kⱼ αⱼ / Σ kⱼ.
 
+    Parameters
+    ----------
+    bags : Bags
+        The bags to learn from.
+
+    Returns
+    -------
+    float or array of shape (classes,)
+        p.
+
+    Examples
+    --------
     >>> prior(Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
     0.6666666666666666
     """
@@ -62,6 +129,15 @@ def prior(bags: Bags) -> Array:
 class Known:
     """The mean is given.
 
+    Parameters
+    ----------
+    value : float or array
+        E[h], or an estimate of it.
+    variance : float or array, default 0
+        Of that estimate; 0 for no correction.
+
+    Examples
+    --------
     >>> Known(0.5)(np.array([0.1, 0.2]), Bags.singletons([0, 1]))
     Mean(value=0.5, variance=0.0)
     """
@@ -73,6 +149,18 @@ class Known:
     def held_out(cls, values: Array) -> Known:
         """The mean of row values set aside (the paper's appendix), with its variance.
 
+        Parameters
+        ----------
+        values : array of shape (n, …)
+            Values of rows that are not trained on, 2 or more.
+
+        Returns
+        -------
+        Known
+            The strategy.
+
+        Examples
+        --------
         >>> Known.held_out(np.array([0.2, 0.4]))
         Known(value=np.float64(0.30000000000000004), variance=np.float64(0.010000000000000002))
         """
@@ -85,13 +173,22 @@ class Known:
         """The given mean, whatever the values."""
         return Mean(self.value, self.variance)
 
+    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+        """The given mean, which depends on no batch."""
+        return self.value, None
+
 
 @dataclass(frozen=True)
 class LeaveOneOut:
     """The mean over the rows of the batch's other bags, one value per bag.
 
-    add_up: where other processes hold bags of the same batch, counts theirs in.
+    Parameters
+    ----------
+    add_up : callable, optional
+        Where other processes hold bags of the same batch, counts theirs in.
 
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
     >>> LeaveOneOut()(np.array([0.1, 0.3, 0.8]), bags).value
     array([0.8, 0.2])
@@ -104,10 +201,21 @@ class LeaveOneOut:
         others, rest = _Batch(values, bags, self.add_up).others
         return Mean(others / rest)
 
+    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+        """The same of the sums of bags."""
+        rest = rows - size
+        return (sums.sum(-1)[..., None] - sums) / rest, rest
+
 
 @dataclass(frozen=True)
 class Corrected:
-    """Leave-one-bag-out with the variance of the estimate, Var(h)/(N − k), so that losses can subtract its effect."""
+    """Leave-one-bag-out with the variance of the estimate, Var(h)/(N − k), so that losses can subtract its effect.
+
+    Parameters
+    ----------
+    add_up : callable, optional
+        As for `LeaveOneOut`.
+    """
 
     add_up: AddUp | None = field(default=None, repr=False, compare=False)
 
@@ -123,9 +231,22 @@ class Running:
     """Leave-one-bag-out averaged with the means of earlier batches, weighted by rows.
 
     The value draws on all batches seen; its gradient is that of the current batch alone, since earlier ones
-    belong to earlier parameters. `decay` weighs the past down by that factor at each batch: 1 for a model that
-    does not change, less for one in training. The state lives in the object: use one per training run.
+    belong to earlier parameters. The state lives in the object: use one per training run.
 
+    Parameters
+    ----------
+    decay : float, default 0.9
+        Weighs the past down by that factor at each batch: 1 for a model that does not change, less for one in training.
+    add_up : callable, optional
+        As for `LeaveOneOut`.
+
+    Attributes
+    ----------
+    total, weight : float or array
+        Sum of the values seen and their number, weighed down.
+
+    Examples
+    --------
     >>> running, bags = Running(decay=1.0), Bags.singletons([0.0, 1.0])
     >>> running(np.array([0.2, 0.4]), bags).value
     array([0.4, 0.2])
@@ -140,8 +261,7 @@ class Running:
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """Estimate from past and present, then add the present to the past."""
-        if not 0 <= self.decay <= 1:
-            raise ValueError(f"decay must lie between 0 and 1, got {self.decay}.")
+        check_parameters(self, _CONSTRAINTS)
         batch = _Batch(values, bags, self.add_up)
         others, rest = batch.others
         current = others / rest
@@ -150,6 +270,14 @@ class Running:
         self.total = self.decay * (self.total + _constant(batch.total))
         self.weight = self.decay * (self.weight + float(batch.rows))
         return Mean(value)
+
+    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+        """The same of the sums of bags."""
+        rest, total = rows - size, sums.sum(-1)[..., None]
+        mean = (self.total + total - sums) / (self.weight + rest)
+        self.total = self.decay * (self.total + total)
+        self.weight = self.decay * (self.weight + rows)
+        return mean, rest
 
 
 MEANS: dict[str, type[LeaveOneOut] | type[Corrected] | type[Running]] = {

@@ -14,13 +14,8 @@ from bagwise.estimates import Identity, intervals
 from bagwise.losses.label_linear import log_probabilities
 from bagwise.utils.typing import Floats
 
-METRICS = ("accuracy", "brier", "log_loss", "auc")
-"""Names of the metrics that are numbers."""
-
-
-def possible(name: str, ndim: int = 1) -> tuple[float, float]:
-    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
-    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
+METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
+"""Metrics that are numbers: their names, and what they are called in a sentence."""
 
 
 def metrics(identity: Identity) -> dict[str, tuple[float, Floats]]:
@@ -99,20 +94,11 @@ class Curve:
     y_low: Floats
     y_high: Floats
 
-    def within(self, least: float, most: float) -> Curve:
-        """Points and intervals kept in a range.
 
-        Parameters
-        ----------
-        least, most : float
-            The range.
-
-        Returns
-        -------
-        Curve
-        """
-        names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
-        return replace(self, **{name: np.clip(getattr(self, name), least, most) for name in names})
+def within_unit(curve: Curve) -> Curve:
+    """The same, points and intervals kept in [0, 1]."""
+    names = ("x", "x_low", "x_high", "y", "y_low", "y_high")
+    return replace(curve, **{name: np.clip(getattr(curve, name), 0.0, 1.0) for name in names})
 
 
 def curves(identity: Identity, n_bins: int, level: float) -> dict[str, Curve]:

@@ -36,29 +36,13 @@ def bag_losses(
     noise: Floats | None = None,
     clip: Floats | None = None,
 ) -> Floats:
-    r"""Label-free square loss of each bag, classes added up.
+    r"""(m, …) label-free square loss of each bag, classes added up.
 
-    Parameters
-    ----------
-    sums : array of shape (m, …)
-        Σ h over each bag. Axes beyond those of `proportion`, such as several models, are kept.
-    size : array of shape (m,)
-        k.
-    proportion : array of shape (m,) or (m, classes)
-        α.
-    prior, mean : float or array
-        p and E[h], that broadcast against `sums`.
-    noise : array of shape (m,), optional
-        :math:`s_j^2/k_j` (see `Bags.noise_per_row`), to be subtracted; None where the caller does so.
-    clip : array, optional
-        Threshold on \|R_j\| beyond which a square does not count: (m,), or as `sums`.
+    sums: (m, …) Σ h over each bag; axes beyond those of `proportion`, such as several models, are kept.
+    size: (m,) k.  proportion: (m,) or (m, classes) α.  prior, mean: p and E[h], that broadcast against `sums`.
+    noise: (m,) s_j²/k_j to be subtracted (see `Bags.noise_per_row`); None where the caller does so.
+    clip: threshold on \|R_j\| beyond which a square does not count, (m,) or as `sums`; None does not clip.
 
-    Returns
-    -------
-    array of shape (m, …)
-
-    Examples
-    --------
     >>> bag_losses(np.array([0.9]), np.array([2]), np.array([0.5]), prior=0.5, mean=0.4, noise=np.array([0.005]))
     array([0.01])
     """
@@ -78,23 +62,16 @@ def bag_losses(
 
 
 def own_risk(gap: Floats, size: Integers, noise_variance: Floats | None) -> tuple[float, Floats]:
-    r"""The risk with p and E[h] taken from the same bags, and the influence of each bag on it.
-
-    .. math:: \Bigl(1 - \tfrac{1}{n}\Bigr) \tfrac{1}{m-1} \sum_j R_j^2/k_j + (p - \bar h)^2
-
-    The divisor m − 1 makes it exactly unbiased although p and E[h] are estimated.
+    """The risk with p and E[h] taken from the same bags (see `evaluation.risk`), and the influence of each bag on it.
 
     gap: (m,) Σ(y − h) of each bag.  noise_variance: (m,) s_j².
     """
     n, m = int(size.sum()), len(size)
     bias = gap.sum() / n
     square = (gap - size * bias) ** 2 / size
-    variance = square.sum() / (m - 1)
-    noise_in_bias = 0.0
-    if noise_variance is not None:
-        variance -= ((noise_variance / size).sum() - noise_variance.sum() / n) / (m - 1)
-        noise_in_bias = noise_variance.sum() / n**2
-    value = (1 - 1 / n) * variance + bias**2 - noise_in_bias
+    noise = np.zeros(m) if noise_variance is None else noise_variance
+    variance = square.sum() / (m - 1) - ((noise / size).sum() - noise.sum() / n) / (m - 1)
+    value = (1 - 1 / n) * variance + bias**2 - noise.sum() / n**2
     return value, square - square.mean() + 2 * bias * (gap - size * bias) * m / n
 
 

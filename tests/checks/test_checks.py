@@ -194,14 +194,14 @@ CAUGHT = [
         "check_infinite_features",
         "fit on a feature that is nan should raise a ValueError, and is accepted",
     ),
-    (TrustsY, "check_two_proportions_in_a_bag", "fit on two proportions in bag 13 .* accepted without a word"),
-    (TrustsY, "check_missing_proportion", "fit on a bag 13 that reports NaN .* accepted without a word"),
-    (TrustsY, "check_proportions_outside_0_1", r"fit on proportions outside \[0, 1\] .* accepted without a word"),
-    (TakesOneBag, "check_one_bag_only", "fit on one bag .* accepted without a word"),
-    (CutsToTheShortest, "check_lengths", "fit on 600 rows with 599 proportions .* accepted without a word"),
+    (TrustsY, "check_two_proportions_in_a_bag", "fit on two proportions in bag 13"),
+    (TrustsY, "check_missing_proportion", "fit on a bag 13 that reports NaN"),
+    (TrustsY, "check_proportions_outside_0_1", r"fit on proportions outside \[0, 1\]"),
+    (TakesOneBag, "check_one_bag_only", "fit on one bag"),
+    (CutsToTheShortest, "check_lengths", "fit on 600 rows with 599 proportions"),
     (FailsOnEmptyTables, "check_empty_table", "should raise a ValueError, not IndexError"),
     (GuessesBeforeFit, "check_not_fitted", "predict before fit should raise a NotFittedError, and is accepted"),
-    (TakesOneClass, "check_one_class_only", "fit on bags that all report 0 .* accepted without a word"),
+    (TakesOneClass, "check_one_class_only", "fit on bags that all report 0"),
     (ProbabilitiesOutside, "check_predictions", r"predict_proba must return 2 numbers in \[0, 1\]"),
     (ProbabilitiesOutside, "check_several_classes", r"predict_proba must return 3 numbers in \[0, 1\]"),
     (IgnoresItsSeed, "check_same_seed_same_model", "when the same fit is repeated"),
@@ -217,7 +217,7 @@ CAUGHT = [
     ),
     (LosesNames, "check_feature_names", "feature_names_in_ does not hold the names of the columns"),
     (BagsUnderAnotherName, "check_pipelines_and_searches", "does not ask for bags"),
-    (BagsUnderAnotherName, "check_one_real_label", r"fit on a y of two columns .* accepted without a word"),
+    (BagsUnderAnotherName, "check_one_real_label", r"fit on a y of two columns"),
 ]
 
 
@@ -240,6 +240,18 @@ def test_every_check_catches_something():
 
 def test_a_sound_estimator_of_ones_own_passes_all():
     checks.check_bag_estimator(Sound(random_state=0))
+
+
+def test_an_error_must_name_the_bag():
+    class SaysLittle(Sound):
+        def fit(self, X, y=None, *, bags=None):
+            try:
+                return super().fit(X, y, bags=bags)
+            except ValueError:
+                raise ValueError("a bag is wrong.") from None
+
+    with pytest.raises(AssertionError, match="the error of fit on two proportions in bag 13 does not say so"):
+        checks.check_two_proportions_in_a_bag(SaysLittle(random_state=0))
 
 
 def test_the_first_failure_is_raised():

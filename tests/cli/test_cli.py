@@ -247,8 +247,10 @@ def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
         result = call("bench", "--config", file, "--out", out, "--report", tmp_path / "tables.md")
         assert result.exit_code == 0, result.stderr
         assert "`BagRidgeClassifier`" in result.stdout
-        assert names(out) == {"bench-tiny.parquet"}
+        assert names(out) == {"bench-tiny", "bench-tiny.parquet"}
         assert "| Accuracy | k = 8 |" in (tmp_path / "tables.md").read_text(encoding="utf-8")
         assert len(pd.read_parquet(out / "bench-tiny.parquet")) == 4
     file.write_text('methods = ["magic"]\n')
-    assert "unknown methods magic" in one_sentence(call("bench", "--config", file, "--out", out))
+    line = one_sentence(call("bench", "--config", file, "--out", out))
+    assert "methods must be" in line
+    assert "magic" in line

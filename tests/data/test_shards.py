@@ -16,17 +16,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
-from bagwise.boosting.rows import InMemory, Streamed
-from bagwise.boosting.trees import TreeOptions, boost, varies
+from bagwise.boosting.dataset import Table, TreeOptions
+from bagwise.boosting.trees import boost, varies
+from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
-from bagwise.data.rows import prior, row_starts, subset
-from bagwise.data.shards import Shards, _digest
+from bagwise.data.reading import fit_codes
+from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
+from bagwise.data.shard_writer import ShardWriter, cuts
+from bagwise.data.shards import Shards, digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import fetch
-from bagwise.tables.features import Features
-from bagwise.tables.gather import cuts, write_shards
-from bagwise.tables.streaming import fit_boosting, fit_network
+from bagwise.tables.gather import write_shards
 
 SIZES = {
     "equal": np.full(60, 10),
@@ -218,16 +220,16 @@ def test_a_folder_that_exists_is_left_alone(tmp_path):
 def test_what_was_not_finished_does_not_open(tmp_path, monkeypatch, killed):
     """An error leaves nothing; a kill, which clears nothing up, leaves a folder that is none of shards."""
     data, features = joined(*made_up(SIZES["equal"]))
-    write, calls = gather._Writing.block, []
+    write, calls = ShardWriter.block, []
 
-    def block(self: Any, *args: Any) -> None:
+    def block(self: Any, *args: Any, **options: Any) -> None:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        write(self, *args)
+        write(self, *args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(gather._Writing, "block", block)
+        patch.setattr(ShardWriter, "block", block)
         if killed:
             patch.setattr(shutil, "rmtree", lambda *args, **options: None)
         with pytest.raises(KeyboardInterrupt):
@@ -254,7 +256,7 @@ def rewrite(folder: Path, **changed: Any) -> None:
 def sign(folder: Path) -> None:
     index = json.loads((folder / "shards.json").read_text())
     del index["sha256"]
-    rewrite(folder, sha256=_digest(index))
+    rewrite(folder, sha256=digest(index))
 
 
 DAMAGES = {
@@ -314,6 +316,31 @@ def test_sizes_are_checked(tmp_path, wrong):
         write_shards(data, features, tmp_path / "shards", **wrong)
 
 
+# -- in memory ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize(("classes", "noise"), [(0, None), (3, None), (0, 2.0)])
+def test_rows_gathered_in_memory_are_those_of_the_shards(tmp_path, monkeypatch, sizes, classes, noise):
+    monkeypatch.setattr(gather, "_NUMBERS", 300)
+    data, features = joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
+    shards, memory = write_shards(data, features, tmp_path / "shards"), gather.gather(data, features)
+    assert len(memory) == len(shards) > 1
+    assert np.array_equal(memory.starts, shards.starts)
+    for number in range(len(shards)):
+        ours, theirs = memory.block(number), shards.block(number)
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
+    for name in ("size", "proportion", "noise_variance", "shape", "categorical"):
+        np.testing.assert_array_equal(getattr(memory, name), getattr(shards, name))
+    encoding = shards.encoding()
+    np.testing.assert_allclose(memory.encoding()(memory.X), encoding(memory.X), rtol=1e-6)
+    some, theirs = (rows.encoded(encoding).sample(50) for rows in (memory, shards))
+    assert in_one_piece(some)
+    np.testing.assert_array_equal(some.X, theirs.X)
+    assert np.array_equal(some.bags.size, theirs.bags.size)
+
+
 # -- boosting ----------------------------------------------------------------------------------------------------------
 
 OPTIONS = TreeOptions(
@@ -328,21 +355,10 @@ OPTIONS = TreeOptions(
 )
 
 
-class Pieces:
-    """A matrix as blocks."""
-
-    def __init__(self, X: Any, ends: Any) -> None:
-        self.X, self.ends = X, [0, *ends, len(X)]
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    @property
-    def rows(self) -> Any:
-        return np.diff(self.ends)
-
-    def block(self, number: int) -> Any:
-        return self.X[self.ends[number] : self.ends[number + 1]]
+def in_blocks(X: Any, starts: Any, bags: Any = None) -> InMemory:
+    """Rows that are bags of their own, or stand in the order of `bags`; the blocks begin with the bags `starts`."""
+    bags = bw.Bags.singletons(np.zeros(len(X))) if bags is None else bags
+    return InMemory(X, bags, starts=np.array([0, *starts, len(bags)]))
 
 
 @pytest.mark.filterwarnings("ignore:Overriding the parameters")
@@ -357,15 +373,14 @@ def test_trees_over_blocks_are_those_in_memory(sampled, kind):
     bags = bw.Bags.from_rows(*(np.repeat(values, 10) for values in (rng.random(120), np.arange(120))))
     options = OPTIONS if kind == "greedy" else TreeOptions(**{**vars(OPTIONS), "extra_trees": True, "link": "logit"})
     fits = []
-    for rows in (InMemory(X), Streamed(Pieces(X, [100, 110, 700]))):
-        parameters = options.for_lightgbm(0, 4, lean=rows.alone) | {"bin_construct_sample_cnt": sampled}
-        data = rows.dataset([3], parameters)
-        whole = boost(rows, data, bags, options, n_trees=15, seed=1)
+    for rows in (InMemory(X, bags), in_blocks(X, [10, 11, 70], bags)):
+        table = Table.of(rows, options, [3], bin_construct_sample_cnt=sampled)
+        whole = boost(table, bags, options, n_trees=15, seed=1)
         before = whole.scores(X, 15)
         whole.release()
         assert np.array_equal(whole.scores(X, 15), before)
         fold = [np.arange(0, 120, 2), np.arange(1, 120, 2)]
-        part = boost(rows, data, bags.take(fold[0]), options, n_trees=9, seed=2, watch=bags.take(fold[1]), patience=99)
+        part = boost(table, bags.take(fold[0]), options, n_trees=9, seed=2, watch=bags.take(fold[1]), patience=99)
         fits.append([before, part.scores(X, 9), np.stack(part.deviations)])
     for mine, theirs in zip(*fits, strict=True):
         assert np.ptp(mine) > 0.01
@@ -377,40 +392,41 @@ def test_leaves_that_move_alike_are_told_apart_over_blocks():
     cell = np.repeat(np.arange(4), 100)
     X, y = np.stack([cell // 2, cell % 2], axis=1).astype(np.float32), np.isin(cell, [0, 3]).astype(float)
     bags, fits = bw.Bags.singletons(y), []
-    for rows in (InMemory(X), Streamed(Pieces(X, [150, 250]))):
-        data = rows.dataset([], OPTIONS.for_lightgbm(0, 2))
-        fits.append(boost(rows, data, bags, OPTIONS, n_trees=5, seed=0).scores(X, 5))
+    for rows in (InMemory(X, bags), in_blocks(X, [150, 250], bags)):
+        fits.append(boost(Table.of(rows, OPTIONS, []), bags, OPTIONS, n_trees=5, seed=0).scores(X, 5))
     assert np.array_equal(*fits)
 
 
 def test_columns_vary_inside_a_block_or_between_blocks():
     X = np.array([[1, np.nan], [1, np.nan], [2, np.nan], [2, np.nan]])
-    assert varies(Streamed(Pieces(X, [2])))
-    assert varies(Streamed(Pieces(X[1:], [1])))
-    assert not varies(Streamed(Pieces(X[:2], [1])))
-    assert varies(Streamed(Pieces(np.array([[np.nan], [np.nan], [1.0]]), [2])))
+    assert varies([X[:2], X[2:]])
+    assert varies([X[1:2], X[2:]])
+    assert not varies([X[:1], X[1:2]])
+    assert varies([np.array([[np.nan], [np.nan]]), np.array([[1.0]])])
 
 
 def test_rows_of_blocks_are_taken_in_any_order():
     X = np.arange(20.0).reshape(10, 2)
     chosen = np.array([9, 0, 5, 4, 5])
-    assert np.array_equal(Streamed(Pieces(X, [3, 5])).take(chosen).X, X[chosen])
+    for rows in (in_blocks(X, []), in_blocks(X, [3, 5])):
+        assert np.array_equal(Table.of(rows, OPTIONS, []).take(chosen), X[chosen])
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_with_the_same_sample_boosting_over_shards_is_that_in_memory(tmp_path, classes):
+def test_with_the_same_settings_boosting_over_shards_is_that_in_memory(tmp_path, monkeypatch, classes):
     data, features = joined(*made_up(np.full(80, 12), classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=400, group_rows=150)
-    some = shards.sample(10**9)
-    X, bags = some.X, some.bags
+    whole, choose = shards.sample(10**9), bw.BagBoostingClassifier._choose
     settings = {"n_estimators": 12, "n_fits": 1, "cv": 2, "n_jobs": 1, "random_state": 0}
     memory, disk = (bw.BagBoostingClassifier(**settings, categorical_features=shards.categorical) for _ in range(2))
-    memory.fit(X, bags=bags)
-    disk._check_features(X, fitting=True)
-    disk.classes_ = memory.classes_
-    disk._fit_streamed(X, bags, shards, shards.bags)
+    memory.fit_rows(whole)
+    monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 100)
+    monkeypatch.setattr(
+        bw.BagBoostingClassifier, "_choose", lambda self, _, *, seed: choose(self, self._table(whole), seed=seed)
+    )
+    disk.fit_rows(shards)
     assert disk.n_estimators_ == memory.n_estimators_
-    np.testing.assert_allclose(disk.predict_proba(X), memory.predict_proba(X), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(disk.predict_proba(whole.X), memory.predict_proba(whole.X), rtol=0, atol=1e-9)
 
 
 def learnable(tmp_path: Path, *, n: int = 12_000, size: int = 10) -> tuple[Shards, Any, Any]:
@@ -428,12 +444,13 @@ def learnable(tmp_path: Path, *, n: int = 12_000, size: int = 10) -> tuple[Shard
     return shards, test, y[n:]
 
 
-def test_boosting_learns_from_shards(tmp_path):
+def test_boosting_learns_from_shards(tmp_path, monkeypatch):
     shards, X, y = learnable(tmp_path)
     settings = {"n_estimators": 40, "n_fits": 1, "n_jobs": 1, "random_state": 0}
     memory, disk = bw.BagBoostingClassifier(**settings), bw.BagBoostingClassifier(**settings)
-    fit_boosting(shards, memory, sample_rows=10**9)
-    fit_boosting(shards, disk, sample_rows=4000)
+    assert fit_codes(memory, shards) is None
+    monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 4000)
+    fit_codes(disk, shards)
     boosters = [booster for fits in disk.fits_.values() for fit in fits for booster in fit.boosters]
     assert boosters
     assert not any(hasattr(booster, "train_set") for booster in boosters)  # nothing of the rows is kept
@@ -447,15 +464,16 @@ def test_boosting_learns_from_shards(tmp_path):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_processes_share_the_rows_evenly_where_lanes_have_different_numbers_of_blocks(torch, tmp_path, world):
-    from bagwise.neural.distributed.batches import Lanes
+def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
+    from bagwise.neural.distributed import Processes
+    from bagwise.neural.distributed.loader import BlockLoader
 
     data, features = joined(*made_up([4] * 60))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
-    assert len(shards) == 20  # of 8 lanes, four have a block more
+    assert len(shards) == 20  # of 8 streams, four have a block more
     rows = [
-        sum(len(batch.x) for batch in Lanes(
-            shards, torch.from_numpy, width=3, rows=40, seed=0, lanes=8, rank=rank, world=world
+        sum(len(batch.x) for batch in BlockLoader(
+            shards, torch.from_numpy, rows=40, seed=0, streams=8, processes=Processes(rank, world)
         ).epoch(0))
         for rank in range(world)
     ]  # fmt: skip
@@ -465,25 +483,27 @@ def test_processes_share_the_rows_evenly_where_lanes_have_different_numbers_of_b
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])
-def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, classes, world):
-    from bagwise.neural.distributed.batches import Lanes
+def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
+    from bagwise.neural.distributed import Processes, loader
+    from bagwise.neural.distributed.loader import BlockLoader
 
+    monkeypatch.setattr(loader, "_NUMBERS", 50)
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
 
-    def lanes(rank: int, world: int) -> Lanes:
+    def streams(rank: int, world: int) -> BlockLoader:
         read = lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double()  # noqa: E731
-        return Lanes(shards, read, width=100_000, rows=30, seed=5, lanes=4, rank=rank, world=world)
+        return BlockLoader(shards, read, rows=30, seed=5, streams=4, processes=Processes(rank, world))
 
     if world > min(4, len(shards)):
         with pytest.raises(ValueError, match="there are 3 processes for"):
-            lanes(0, world)
+            streams(0, world)
         return
     passes = []
     for number in range(2):
         steps = []
-        for together in zip(*(lanes(rank, world).epoch(number) for rank in range(world)), strict=True):
+        for together in zip(*(streams(rank, world).epoch(number) for rank in range(world)), strict=True):
             step: list[int] = []
             for batch in together:
                 x, bags = batch.x, batch.bags
@@ -502,26 +522,29 @@ def test_a_pass_over_the_lanes_meets_every_bag_once(torch, tmp_path, sizes, clas
             steps.append(step)
         assert sorted(np.concatenate(steps).tolist()) == list(range(len(shards.size)))
         passes.append(steps)
-        alone = [batch.bags.keys.tolist() for batch in lanes(0, 1).epoch(number)]
+        alone = [batch.bags.keys.tolist() for batch in streams(0, 1).epoch(number)]
         assert [sorted(step) for step in steps] == [sorted(step) for step in alone]
         middle = len(steps) // 2
         for rank in range(world):  # a pass can be taken up where it was left
             for late, early in zip(
-                lanes(rank, world).epoch(number, middle), list(lanes(rank, world).epoch(number))[middle:], strict=True
+                streams(rank, world).epoch(number, middle),
+                list(streams(rank, world).epoch(number))[middle:],
+                strict=True,
             ):
                 assert torch.equal(late.x, early.x)
                 assert np.array_equal(late.bags.keys, early.bags.keys)
     assert passes[0] != passes[1]
 
 
-def test_a_network_learns_from_shards(torch, one_thread, tmp_path):
+def test_a_network_learns_from_shards(torch, one_thread, tmp_path, monkeypatch):
     from bagwise.neural import BagNeuralClassifier
 
     shards, X, y = learnable(tmp_path)
     settings = {"learning_rate": 0.03, "max_epochs": 30, "cv": 3, "random_state": 0, "batch_rows": 256}
     memory, disk = BagNeuralClassifier(**settings), BagNeuralClassifier(**settings)
-    fit_network(shards, memory, sample_rows=10**9)
-    encoding = fit_network(shards, disk, sample_rows=4000)
+    fit_codes(memory, shards)
+    monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 4000)
+    encoding = fit_codes(disk, shards)
     chosen = [line for line in disk.history_ if line["stage"] == "choice" and line["risk"] == disk.risk_]
     assert disk.n_epochs_ == -(-chosen[0]["epoch"] * 4000 // 12_000)
     read = encoding(X)
@@ -537,9 +560,10 @@ def test_a_network_learns_from_shards(torch, one_thread, tmp_path):
     assert not np.array_equal(disk.predict_proba(read), before)
 
 
-def test_passes_are_as_many_as_asked_for_where_nothing_is_chosen(torch, one_thread, tmp_path):
+def test_passes_are_as_many_as_asked_for_where_nothing_is_chosen(torch, one_thread, tmp_path, monkeypatch):
     from bagwise.neural import BagNeuralClassifier
 
+    monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 200)
     data, features = joined(*made_up(np.full(80, 12), classes=3), classes=3)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=150)
     models = [
@@ -547,7 +571,7 @@ def test_passes_are_as_many_as_asked_for_where_nothing_is_chosen(torch, one_thre
         for seed in (0, 0, 1)
     ]
     for model in models:
-        encoding = fit_network(shards, model, sample_rows=200)
+        encoding = fit_codes(model, shards)
     assert [line["stage"] for line in models[0].history_] == ["final"] * 3
     same, again, other = (model.predict_proba(encoding(all_rows(shards))) for model in models)
     assert np.array_equal(same, again)
@@ -555,15 +579,16 @@ def test_passes_are_as_many_as_asked_for_where_nothing_is_chosen(torch, one_thre
     assert same.shape == (960, 3)
 
 
-def test_damage_met_while_training_is_named(torch, one_thread, tmp_path):
+def test_damage_met_while_training_is_named(torch, one_thread, tmp_path, monkeypatch):
     from bagwise.neural import BagNeuralClassifier
 
+    monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 200)
     data, features = joined(*made_up(np.full(80, 12)))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=150, shard_rows=300)
     change(tmp_path / "shards" / shards.files[-1].name, 40)
     model = BagNeuralClassifier(learning_rate=0.01, max_epochs=3, early_stopping=False, random_state=0)
     with pytest.raises(ValueError, match="is damaged"):
-        fit_network(shards, model, sample_rows=200)
+        fit_codes(model, shards)
 
 
 # -- more data than memory ---------------------------------------------------------------------------------------------
@@ -592,10 +617,12 @@ import bagwise as bw
 import torch
 from bagwise.neural import BagNeuralClassifier
 from bagwise.tables import connect, join
-from bagwise.tables.features import Features
+from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
-from bagwise.tables.streaming import fit_boosting, fit_network
+from bagwise.data import rows as data_rows
+from bagwise.data.reading import fit_codes
 
+data_rows.SAMPLE_ROWS = 20_000
 torch.set_num_threads(1)
 trees = bw.BagBoostingClassifier(n_estimators=8, learning_rate=0.5, reg_lambda=10, n_fits=1, n_jobs=1, random_state=0)
 network = BagNeuralClassifier(learning_rate=0.01, max_epochs=10, cv=2, random_state=0)
@@ -614,9 +641,9 @@ data = join(str(folder / "events"), str(folder / "reports.parquet"), connection=
 shards = write_shards(data, Features.of(data.events, data.features, data.connection), folder / "shards")
 del data
 peaks = {"gather": peak() - start}
-encoding = fit_network(shards, network, sample_rows=20_000)
+encoding = fit_codes(network, shards)
 peaks["network"] = peak() - start
-fit_boosting(shards, trees, sample_rows=20_000)
+fit_codes(trees, shards)
 peaks["boosting"] = peak() - start
 X = np.random.default_rng(1).random((20_000, columns))
 y = (X[:, 0] > 0.5) & (X[:, 1] > 0.3)

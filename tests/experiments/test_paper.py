@@ -15,14 +15,14 @@ import pandas as pd
 import pytest
 
 from bagwise.datasets import Split
-from bagwise.experiments import variance
+from bagwise.experiments import harness, variance
 from bagwise.experiments.config import load as load_config
-from bagwise.experiments.paper import PRESETS, Folder, PaperConfig, differences, page, plan, run, training
+from bagwise.experiments.harness import grouped
+from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of, training
 from bagwise.experiments.paper.claims import Measured, claims
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
-from bagwise.experiments.paper.figure import figure
-from bagwise.experiments.paper.methods import PAPER
-from bagwise.experiments.paper.plan import units
+from bagwise.experiments.paper.figures import accuracy_figure
+from bagwise.experiments.paper.plan import PAPER
 from bagwise.experiments.store import write_table
 
 SMALL = PaperConfig(
@@ -49,6 +49,14 @@ def rows(monkeypatch, one_thread):
     split = Split(X[:800], y[:800], X[800:], y[800:])
     monkeypatch.setattr(training, "load", lambda dataset, rows, scaled=True, *, table=False: split)
     return split
+
+
+def units(runs, done=()):
+    return grouped(runs, lambda one: one.stack, done)
+
+
+def keys(unit):
+    return [one.key for one in unit]
 
 
 def test_a_plan_names_every_run_once():
@@ -98,14 +106,14 @@ def test_presets_are_for_their_data_set(scale, dataset):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dataset": "iris"}, "unknown dataset iris"),
-        ({"methods": ("theirs",)}, "unknown methods theirs"),
-        ({"methods": ("ours", "ridge")}, "ridge stands in methods and in extras"),
+        ({"dataset": "iris"}, "dataset must be .*iris"),
+        ({"methods": ("theirs",)}, "methods must be .*theirs"),
+        ({"methods": ("ours", "ridge")}, "extras and methods both name ridge"),
         ({"sizes": (1, 128)}, "sizes must be at most half of batch_rows"),
-        ({"epochs": ()}, "epochs must be different whole numbers"),
-        ({"learning_rates": (0.0,)}, "learning_rates must be positive"),
-        ({"learning_rates": (1e-3, np.nan)}, "learning_rates must be positive"),
-        ({"repetitions": 0}, "repetitions must be at least 1"),
+        ({"epochs": ()}, "epochs must be .* different"),
+        ({"learning_rates": (0.0,)}, "learning_rates must be .* above 0"),
+        ({"learning_rates": (1e-3, np.nan)}, "learning_rates must be .* above 0"),
+        ({"repetitions": 0}, "repetitions must be .* at least 1"),
     ],
 )
 def test_wrong_configs_are_refused(change, message):
@@ -139,7 +147,7 @@ def test_workers_that_joblib_replaces_are_no_news(tmp_path, monkeypatch):
 
         return compute
 
-    monkeypatch.setattr(training, "Parallel", parallel)
+    monkeypatch.setattr(harness, "Parallel", parallel)
     few = replace(SMALL, sizes=(8,), methods=(), learning_rates=(1e-2,), held_out_repetitions=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -215,14 +223,14 @@ def test_learning_rates_are_chosen_by_either_rule():
 
 
 def test_figures_show_every_method(tmp_path, rows):
-    drawing = figure(run(SMALL, tmp_path), SMALL)
+    drawing = accuracy_figure(run(SMALL, tmp_path), SMALL)
     shown = {text.get_text() for text in drawing.legends[0].get_texts()}
     assert shown == {"Ours", "VanillaSQ", "ridge, closed form"}
     assert len([axes for axes in drawing.axes if axes.get_visible()]) == 4
 
 
 def test_a_folder_ignores_files_that_are_not_finished(tmp_path):
-    folder = Folder(tmp_path, "adult")
+    folder = store_of(tmp_path, "adult")
     (tmp_path / "adult").mkdir()
     (tmp_path / "adult" / ".half-0123.parquet").write_bytes(b"half a file")
     assert folder.read().empty
@@ -263,8 +271,8 @@ def test_the_page_shows_the_repetitions_that_are_complete(tmp_path, monkeypatch,
     run(replace(whole, repetitions=2), tmp_path)
     _, config = page.finished(tmp_path, "adult")
     assert (config.repetitions, config.held_out_repetitions) == (2, 1)
-    text = differences.differences({"adult": page.finished(tmp_path, "adult")})
-    assert "2 repetitions for 10" in text
+    text = page.differences({"adult": page.finished(tmp_path, "adult")})
+    assert "2 repetitions for 5" in text
 
 
 def test_the_page_compares_images_scaled_and_as_published(tmp_path):
@@ -272,7 +280,7 @@ def test_the_page_compares_images_scaled_and_as_published(tmp_path):
     measured = {"epoch": [1, 3], "brier": [0.2, 0.2], "risk": [0.2, 0.2]}
     records = [
         {
-            "key": f"{scaled}{number}",
+            "config_hash": f"{scaled}{number}",
             "repetition": number,
             "scaled": scaled,
             "accuracy": [0.1, value],
@@ -282,11 +290,11 @@ def test_the_page_compares_images_scaled_and_as_published(tmp_path):
         for scaled, value in ((True, 0.9), (False, 0.7))
         for number in range(2)
     ]
-    assert differences.scaling(tmp_path) == []
+    assert page.scaling(tmp_path) == []
     write_table(pd.DataFrame(records[:2]), tmp_path / "mnist.parquet")
-    assert differences.scaling(tmp_path) == []  # nothing to compare with
+    assert page.scaling(tmp_path) == []  # nothing to compare with
     write_table(pd.DataFrame(records), tmp_path / "mnist.parquet")
-    (text,) = differences.scaling(tmp_path)
+    (text,) = page.scaling(tmp_path)
     assert text.splitlines()[-1] == "| MNIST, even or odd | 100 | 8 | Ours | 0.1 | 3 | 0.700 | 0.900 |"
 
 
@@ -335,7 +343,7 @@ def start(folder, jobs=1):
 
 
 def rows_of(folder):
-    frame = Folder(folder, "adult").read().sort_values("key", ignore_index=True)
+    frame = store_of(folder, "adult").read().sort_values("key", ignore_index=True)
     return frame.drop(columns="seconds")
 
 
@@ -382,17 +390,18 @@ def test_two_processes_share_a_folder(tmp_path, undisturbed):
 
 def test_a_second_process_begins_with_what_the_first_left(tmp_path, rows, monkeypatch):
     """Groups that are claimed come last; what another process has stored by then is not computed again."""
-    computed, folder = [], Folder(tmp_path, "adult")
+    computed, folder = [], store_of(tmp_path, "adult")
     claimed = units(plan(SMALL))[:2]
     finished_elsewhere = training.compute(claimed[0])
     for unit in claimed:
-        assert folder.claim(unit)
+        assert folder.claim(keys(unit))
     whole = training.compute
 
     def compute(unit, threads=None):
         computed.append(unit)
         if len(computed) == 3:
-            folder.add(claimed[0], finished_elsewhere)
+            folder.add(keys(claimed[0]), finished_elsewhere)
+            folder.release(keys(claimed[0]))
         return whole(unit, threads)
 
     monkeypatch.setattr(training, "compute", compute)

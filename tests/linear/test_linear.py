@@ -8,6 +8,7 @@ from bagwise.linear.ridge import moments_by_fold
 from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 from bagwise.theory import sgd_constants
+from bagwise.utils.parameters import ParameterError
 
 
 def bagged(rng, n=3000, d=5, size=None, classes=None):
@@ -189,17 +190,11 @@ def test_declared_noise_is_subtracted_from_the_risk():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"alphas": -1.0}, "alphas must be one or more finite numbers"),
-        ({"alphas": []}, "alphas must be one or more finite numbers"),
-        ({"alphas": [0.1, np.nan]}, "alphas must be one or more finite numbers"),
-        ({"cv": 1}, "cv must be a whole number of at least 2"),
-        ({"scaling": 2}, "scaling must be a number between 0 and 1"),
-    ],
+    "parameters",
+    [{"alphas": -1.0}, {"alphas": []}, {"alphas": [0.1, np.nan]}, {"alphas": "few"}, {"cv": 1}, {"scaling": 2}],
 )
-def test_ridge_refuses_wrong_parameters(parameters, message):
-    with pytest.raises(ValueError, match=message):
+def test_ridge_refuses_wrong_parameters(parameters):
+    with pytest.raises(ParameterError, match=next(iter(parameters))):
         bw.BagRidgeClassifier(**parameters).fit([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
 
 
@@ -312,7 +307,7 @@ def test_means_of_the_data_can_be_given():
     np.testing.assert_allclose(given.coef_, estimated.coef_)
     other = bw.BagSGDRegressor(random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
     assert not np.allclose(other.coef_, estimated.coef_)
-    with pytest.raises(ValueError, match="mu_x must hold 5 finite numbers"):
+    with pytest.raises(ParameterError, match="mu_x"):
         bw.BagSGDRegressor(mu_x=[0.0]).fit(X, bags=bags)
 
 
@@ -365,10 +360,10 @@ def test_blocks_of_steps_are_exact_at_their_edges(m, radius):
 @pytest.mark.parametrize("name", ["rho_w", "rho_x", "rho_y", "risk_bound"])
 @pytest.mark.parametrize("value", [0, -1, np.inf, "1"])
 def test_sgd_refuses_wrong_parameters(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a finite number above 0"):
+    with pytest.raises(ParameterError, match=name):
         bw.BagSGDRegressor(**{name: value}).fit([[0.0], [1.0]], [0, 1])
 
 
 def test_sgd_refuses_no_passes():
-    with pytest.raises(ValueError, match="n_passes must be a whole number of at least 1"):
+    with pytest.raises(ParameterError, match="n_passes"):
         bw.BagSGDRegressor(n_passes=0).fit([[0.0], [1.0]], [0, 1])

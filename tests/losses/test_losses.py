@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import re
@@ -459,7 +460,7 @@ def test_clipping_removes_the_square_beyond_the_threshold_and_only_it(estimated,
 
 @pytest.mark.parametrize("regret", [0, -0.1, 1.5])
 def test_regret_outside_is_an_error(regret):
-    with pytest.raises(ValueError, match="regret must lie in"):
+    with pytest.raises(ValueError, match=r"^regret must be a number above 0 and at most 1"):
         losses.clip_threshold(4, regret=regret)
 
 
@@ -623,10 +624,10 @@ def test_losses_by_name_are_the_functions():
     prior, loo = means.prior(bags), means.LeaveOneOut()
     mean = loo(h, bags).value
     expected = {
-        "ours": losses.debiased_square(h, bags, prior=prior, mean=mean),
-        "li": losses.li_square(h, bags, prior=prior, mean=mean),
-        "vanilla_sq": losses.matching_square(h, bags),
-        "vanilla_ce": losses.matching_cross_entropy(h, bags),
+        "debiased_square": losses.debiased_square(h, bags, prior=prior, mean=mean),
+        "li_square": losses.li_square(h, bags, prior=prior, mean=mean),
+        "matching_square": losses.matching_square(h, bags),
+        "matching_cross_entropy": losses.matching_cross_entropy(h, bags),
         "easyllp": losses.easyllp(h, bags, prior=prior, loss="log"),
         "easyllp_square": losses.easyllp(h, bags, prior=prior, loss="square"),
         "count_likelihood": losses.count_likelihood(h, bags),
@@ -647,23 +648,51 @@ def test_losses_by_name_are_the_functions():
 def test_corrected_means_reach_the_losses_that_correct():
     h, bags = batch(SIZES["unequal"])
     estimate = means.Corrected()(h, bags)
-    for name, gain in (("ours", bags.size + 1), ("li", 1 - bags.size)):
+    for name, gain in (("debiased_square", bags.size + 1), ("li_square", 1 - bags.size)):
         corrected = LOSSES[name](h, bags, prior=PRIOR, means=means.Corrected())
         plain = LOSSES[name](h, bags, prior=PRIOR, means=means.LeaveOneOut())
         np.testing.assert_allclose(plain - corrected, gain * estimate.variance)
 
 
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("strategy", [means.LeaveOneOut(), means.Running(decay=0.5), means.Known(0.4)], ids=repr)
+@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.gradient is not None])
+def test_derivatives_by_bag_sums_are_those_of_the_loss(sizes, strategy, name):
+    """The loss is that of the function, the slope that of finite differences; several batches at once, too."""
+    h, bags = batch(sizes)
+    if len(bags) < 2:
+        pytest.skip("a batch has two bags or more")
+    loss, sums = LOSSES[name], bags.sum(h)
+
+    def by_sums(sums):
+        mean, rest = copy.deepcopy(strategy).of_sums(sums, bags.size, bags.n_bagged)
+        return loss.gradient(sums, bags.size, bags.proportion, prior=PRIOR, mean=mean, rest=rest)
+
+    value, slope = by_sums(sums)
+    assert value == pytest.approx(loss(h, bags, prior=PRIOR, means=copy.deepcopy(strategy)).mean())
+    step = 1e-5
+    for j in range(len(bags)):
+        aside = step * (np.arange(len(bags)) == j)
+        difference = (by_sums(sums + aside)[0] - by_sums(sums - aside)[0]) / (2 * step)
+        if isinstance(strategy, means.Running):  # whose past is a constant; here there is none
+            assert strategy.weight == 0
+        assert slope[j] == pytest.approx(difference, rel=1e-6, abs=1e-8)
+    values, slopes = by_sums(np.stack([sums, 2 * sums]))
+    assert values[0] == pytest.approx(value)
+    np.testing.assert_allclose(slopes[1], by_sums(2 * sums)[1])
+
+
 def test_losses_by_name_say_what_is_missing():
     h, bags = batch(SIZES["unequal"])
     with pytest.raises(ValueError, match="needs the prior: pass prior="):
-        LOSSES["ours"](h, bags, means=means.LeaveOneOut())
+        LOSSES["debiased_square"](h, bags, means=means.LeaveOneOut())
     with pytest.raises(ValueError, match="needs a mean: pass means="):
         LOSSES["centred_log"](h, bags, prior=0.5)
     with pytest.raises(ValueError, match="apply the sigmoid"):
-        LOSSES["vanilla_sq"](h, bags, logits=True)
-    with pytest.raises(ValueError, match=r"no loss called 'theirs': choose one of ours, li, vanilla_sq"):
+        LOSSES["matching_square"](h, bags, logits=True)
+    with pytest.raises(ValueError, match=r"^loss must be one of 'debiased_square', .*, got 'theirs'"):
         losses.by_name("theirs")
-    assert losses.by_name("ours") is LOSSES["ours"]
+    assert losses.by_name("debiased_square") is LOSSES["debiased_square"]
     with pytest.raises(ValueError, match="loss must be 'log', 'square' or a pair of functions"):
         losses.easyllp(h, bags, prior=0.5, loss="hinge")
 
@@ -806,4 +835,4 @@ def test_noise_declared_as_zero_leaves_the_likelihood_exact():
 
 def test_a_name_is_no_means_strategy():
     with pytest.raises(ValueError, match="pass means="):
-        LOSSES["ours"](np.full(1, 0.5), Bags.singletons([1.0]), prior=0.5, means="leave_one_out")
+        LOSSES["debiased_square"](np.full(1, 0.5), Bags.singletons([1.0]), prior=0.5, means="leave_one_out")

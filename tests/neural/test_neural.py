@@ -20,13 +20,14 @@ from bagwise import means
 from bagwise.folds import folds_of
 from bagwise.losses import LOSSES
 from bagwise.risk import held_out_risk
+from bagwise.utils.parameters import ParameterError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
 from bagwise.neural import BagBatchSampler, BagNeuralClassifier, cnn, mlp  # noqa: E402
 from bagwise.neural.batches import BagTensors, cut  # noqa: E402
-from bagwise.neural.gradients import debiased_square_step  # noqa: E402
-from bagwise.neural.training import Training, batch_loss  # noqa: E402
+from bagwise.neural.objective import Objective  # noqa: E402
+from bagwise.neural.training import Training  # noqa: E402
 from bagwise.neural.tuning import choose  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -142,30 +143,51 @@ def test_the_light_batches_are_those_of_take(sizes, classes):
 def test_the_written_out_derivative_is_that_of_autograd(sizes, strategy):
     rng = np.random.default_rng(0)
     data = BagTensors(torch.zeros(int(sum(sizes)), 1, dtype=torch.float64), bags_of(sizes, rng))
-    ours, theirs = copy.deepcopy(strategy), copy.deepcopy(strategy)
+    ours, theirs = (Objective("debiased_square", strategy, 0.3) for _ in range(2))
+    assert ours.reads_sums
     for _ in range(3):  # several batches, since a running mean remembers
         for _, bags in data.epoch(rng, 100):
             logits = torch.from_numpy(rng.normal(size=(bags.n_bagged, 1))).requires_grad_()
-            value, slope = debiased_square_step(logits, bags, prior=0.3, means=ours)
-            expected = batch_loss(logits, bags, loss="ours", means=theirs, prior=0.3).mean()
+            again = logits.detach().clone().requires_grad_()
+            value, expected = ours.backward(logits, bags), theirs.losses(again, bags).mean()
             expected.backward()
             assert float(value) == pytest.approx(float(expected.detach()))
-            torch.testing.assert_close(slope, logits.grad)
+            torch.testing.assert_close(logits.grad, again.grad)
+
+
+class Halved(means.LeaveOneOut):
+    """A strategy of a user's, which estimates otherwise than the one it is derived from."""
+
+    def __call__(self, values, bags):
+        return means.Mean(super().__call__(values, bags).value / 2)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        Objective("debiased_square", Halved(), 0.3),
+        Objective("debiased_square", means.Corrected(), 0.3),
+        Objective("debiased_square", means.Known(0.4, 0.01), 0.3),
+        Objective("debiased_square", means.LeaveOneOut(add_up=print), 0.3),
+        Objective("debiased_square", "running", np.array([0.3, 0.7])),
+        Objective("li_square", "running", 0.3),
+    ],
+)
+def test_what_is_not_written_out_is_left_to_autograd(objective):
+    assert not objective.reads_sums
 
 
 def run(module, loss, strategy, p, lr, seed=0, **more):
     return Training(
         module,
-        loss=loss,
-        means=strategy,
-        prior=p,
+        Objective(loss, strategy, p),
         make_optimizer=lambda weights: torch.optim.Adam(weights, lr=lr),
         rng=np.random.default_rng(seed),
         **more,
     )
 
 
-@pytest.mark.parametrize("loss", ["ours", "li", "vanilla_sq", "easyllp_square"])
+@pytest.mark.parametrize("loss", ["debiased_square", "li_square", "matching_square", "easyllp_square"])
 def test_singleton_bags_train_as_plain_supervision_does(loss):
     """With known means and single rows the debiased loss is (y − h)²: the same batches give the same network."""
     rng = np.random.default_rng(0)
@@ -205,14 +227,14 @@ def test_classes_and_their_losses(data):
     X, _, ids = data
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
     y = bw.aggregate((labels[:, None] == np.arange(3)).astype(float), ids)
-    for loss in ("ours", "li", "vanilla_sq", "vanilla_ce"):
+    for loss in ("debiased_square", "li_square", "matching_square", "matching_cross_entropy"):
         model = BagNeuralClassifier(loss=loss, **FAST).fit(X, y, bags=ids)
         assert model.predict_proba(X).shape == (1200, 3)
         assert model.score(X, labels) > 0.6  # the most frequent class has 0.38
         assert model.prior_.shape == (3,)
     for loss in ("easyllp", "centred_log", "count_likelihood"):
         with pytest.raises(
-            ValueError, match=rf"loss='{loss}' is for two classes but there are 3: choose one of ours, li"
+            ValueError, match=rf"loss '{loss}' is for two classes but there are 3: choose one of debiased_square, li"
         ):
             BagNeuralClassifier(loss=loss, **FAST).fit(X, y, bags=ids)
 
@@ -221,7 +243,7 @@ def test_averaged_weights_are_the_mean_over_the_last_epoch():
     rng = np.random.default_rng(0)
     data = BagTensors(torch.from_numpy(rng.normal(size=(200, 3))), bags_of(np.full(50, 4), rng))
     module = mlp(3, (4,), random_state=0).double()
-    training = run(module, "ours", means.LeaveOneOut(), 0.3, 0.05, average=True)
+    training = run(module, "debiased_square", means.LeaveOneOut(), 0.3, 0.05, average=True)
     iterates = []
     step = training.step
     training.step = lambda x, bags: (step(x, bags), iterates.append([p.detach().clone() for p in module.parameters()]))[
@@ -238,30 +260,24 @@ def test_averaged_weights_are_the_mean_over_the_last_epoch():
 # -- choosing -----------------------------------------------------------------------------------------------------
 
 
-class Scripted:
-    """A candidate whose risks are given."""
-
-    def __init__(self, learning_rate, risks):
-        self.learning_rate, self.risks = learning_rate, risks
-
-    def epochs(self):
-        return ((0.5 if np.isfinite(risk) else np.nan, risk) for risk in self.risks)
+def scripted():
+    """Candidates whose risks are given."""
+    paths = {
+        0.1: [5, 4, 3, 3.5, 3.2, 1],  # stops before it would get to 1
+        0.2: [0.1, 0.01, np.nan, 0],  # dropped, however low it was
+        0.3: [4, 2, 2.5, 2.1, 9],
+    }
+    return [(rate, ((0.5 if np.isfinite(risk) else np.nan, risk) for risk in path)) for rate, path in paths.items()]
 
 
 def test_the_least_risk_is_chosen_and_patience_kept():
     seen = []
-    nan = float("nan")
-    candidates = [
-        Scripted(0.1, [5, 4, 3, 3.5, 3.2, 1]),  # stops before it would get to 1
-        Scripted(0.2, [0.1, 0.01, nan, 0]),  # dropped, however low it was
-        Scripted(0.3, [4, 2, 2.5, 2.1, 9]),
-    ]
-    choice = choose(candidates, max_epochs=10, patience=2, record=lambda **line: seen.append(line))
+    choice = choose(scripted(), max_epochs=10, patience=2, record=lambda **line: seen.append(line))
     assert (choice.learning_rate, choice.n_epochs, choice.risk) == (0.3, 2, 2)
     assert [sum(line["learning_rate"] == rate for line in seen) for rate in (0.1, 0.2, 0.3)] == [5, 3, 4]
-    assert choose(candidates[:1], max_epochs=2, patience=9, record=lambda **line: None).n_epochs == 2
+    assert choose(scripted()[:1], max_epochs=2, patience=9, record=lambda **line: None).n_epochs == 2
     with pytest.raises(ValueError, match=r"diverged with every learning rate tried \(0.2\)"):
-        choose(candidates[1:2], max_epochs=5, patience=2, record=lambda **line: None)
+        choose(scripted()[1:2], max_epochs=5, patience=2, record=lambda **line: None)
 
 
 @pytest.mark.parametrize("module", [None, "given"])
@@ -499,28 +515,31 @@ def test_declared_noise_and_bags_beyond_a_batch_train(data):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("parameter", "value"),
     [
-        ({"loss": "hinge"}, "there is no loss called 'hinge'"),
-        ({"means": "median"}, "there is no means strategy called 'median'"),
-        ({"means": 0.5}, "means must be a name or a strategy"),
-        ({"learning_rate": 0}, "learning_rate must be 'auto' or one or more finite numbers above 0"),
-        ({"learning_rate": "best"}, "learning_rate must be 'auto' or one or more"),
-        ({"batch_rows": 0}, "batch_rows must be a whole number of at least 1"),
-        ({"max_epochs": 0}, "max_epochs must be a whole number of at least 1"),
-        ({"patience": 0}, "patience must be a whole number of at least 1"),
-        ({"cv": 1}, "cv must be a whole number of at least 2"),
-        ({"weight_decay": -1}, "weight_decay must be a finite number of at least 0"),
-        ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'"),
-        ({"module": "mlp"}, r"module must be a torch.nn.Module or None"),
-        ({"hidden": (0,)}, "hidden must be whole numbers of at least 1"),
-        ({"hidden": 32}, "hidden must be whole numbers of at least 1"),
-        ({"device": "moon"}, "device must be one that torch knows"),
+        ("loss", "hinge"),
+        ("means", "median"),
+        ("means", 0.5),
+        ("learning_rate", 0),
+        ("learning_rate", "best"),
+        ("learning_rate", []),
+        ("batch_rows", 0),
+        ("max_epochs", 0),
+        ("patience", 0),
+        ("cv", 1),
+        ("weight_decay", -1),
+        ("dtype", "float16"),
+        ("module", "mlp"),
+        ("hidden", (0,)),
+        ("hidden", 32),
+        ("device", "moon"),
     ],
 )
-def test_wrong_parameters_are_named(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        BagNeuralClassifier(**parameters).fit([[0.0], [1.0]] * 20, [0, 1] * 20)
+def test_wrong_parameters_are_named(parameter, value):
+    with pytest.raises(ParameterError) as caught:
+        BagNeuralClassifier(**{parameter: value}).fit([[0.0], [1.0]] * 20, [0, 1] * 20)
+    assert caught.value.parameter == parameter
+    assert str(caught.value).endswith(f"got {value!r}.")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

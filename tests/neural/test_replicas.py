@@ -78,7 +78,7 @@ def test_means_strategies(table, strategy):
     bags = partition(y, 6, 0)
     runs = [
         Replica(bags=bags, loss=loss, learning_rate=rate, means=strategy)
-        for loss in ("ours", "li", "centred_log")
+        for loss in ("debiased_square", "li_square", "centred_log")
         for rate in (1e-3, 1e-2)
     ]
     assert_equal_to_alone(X, runs, **OPTIONS)
@@ -94,7 +94,7 @@ def test_partitions_seeds_and_folds_of_their_own(table):
         first, second = folds_of(len(bags), 3, np.random.default_rng(number))[:2]
         runs += [
             Replica(bags=bags, seed=number),
-            Replica(bags=bags, seed=number, loss="vanilla_ce", learning_rate=0.01, weight_decay=0.1),
+            Replica(bags=bags, seed=number, loss="matching_cross_entropy", learning_rate=0.01, weight_decay=0.1),
             Replica(bags=bags, seed=9, fold=first),
             Replica(bags=bags, seed=9, fold=second, loss="easyllp"),
         ]
@@ -109,7 +109,8 @@ def first_half(n):
 def test_averaged_weights_and_single_precision(table):
     X, y = table
     bags = partition(y, 6, 0)
-    runs = [Replica(bags=bags, learning_rate=rate, loss=loss) for rate in (1e-3, 1e-2) for loss in ("ours", "easyllp")]
+    losses = ("debiased_square", "easyllp")
+    runs = [Replica(bags=bags, learning_rate=rate, loss=loss) for rate in (1e-3, 1e-2) for loss in losses]
     averaged = assert_equal_to_alone(X, runs, average=True, **OPTIONS)
     plain = assert_equal_to_alone(X, runs, **(OPTIONS | {"dtype": torch.float32}))
     for one, two in zip(averaged, plain, strict=True):

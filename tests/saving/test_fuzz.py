@@ -27,7 +27,7 @@ from bagwise import saving
 SECONDS = 30  # a load takes milliseconds; machines that run tests may be busy
 KINDS = ["ridge", "boosting", "network", "auto"]
 WITHOUT_TORCH = find_spec("torch") is None
-KNOWN = [name for name, room in saving.kinds._ROOM_OF.items() if not (WITHOUT_TORCH and room == "bagwise.neural")]
+KNOWN = [name for name, room in saving.kinds._MODULE_OF.items() if not (WITHOUT_TORCH and room == "bagwise.neural")]
 
 
 def counts(few, many):

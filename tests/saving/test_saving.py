@@ -137,8 +137,8 @@ def test_a_loaded_model_can_be_fitted_and_saved_again(tmp_path, place, ridge):
 
 def through(value):
     encoder = Encoder()
-    text = json.dumps(encoder._encode(value, "it"), allow_nan=False)
-    return Decoder(encoder.files())._decode(json.loads(text))
+    text = json.dumps(encoder.encode(value, "it"), allow_nan=False)
+    return Decoder(encoder.files()).decode(json.loads(text))
 
 
 def equal(a, b):
@@ -256,7 +256,7 @@ def test_more_arrays_than_safetensors_lists_get_a_sentence(monkeypatch):
     def too_many(_):
         raise SafetensorError("header too large")
 
-    monkeypatch.setattr(saving.arrays, "save", too_many)
+    monkeypatch.setattr("safetensors.numpy.save", too_many)
     with pytest.raises(ValueError, match=r"the model holds 1 arrays, which cannot be saved \(header too large\)"):
         through(np.zeros(1))
 
@@ -887,8 +887,10 @@ def test_a_long_message_of_a_library_becomes_one_sentence(place, monkeypatch):
 
 
 def test_text_of_letters_that_are_none_is_refused():
+    encoder = Encoder()
+    entry = encoder.encode(np.array([[255, 255, 255, 255]], dtype=np.uint8), "it")
     with pytest.raises(ValueError, match="an array of text holds numbers that stand for no letter"):
-        saving.arrays._typed(np.array([[255, 255, 255, 255]], dtype=np.uint8), ">U1")
+        Decoder(encoder.files()).decode({**entry, "type": ">U1"})
 
 
 def test_objects_in_messages_are_named_by_their_class(place):
@@ -932,7 +934,7 @@ def test_a_changed_number_in_the_document_is_found(place):
 
 
 def test_a_class_that_cannot_be_imported_is_told(place, monkeypatch):
-    monkeypatch.setitem(saving.kinds._ROOM_OF, "BagRidgeClassifier", "bagwise.nothing")
+    monkeypatch.setitem(saving.kinds._MODULE_OF, "BagRidgeClassifier", "bagwise.nothing")
     with pytest.raises(ValueError, match="it holds a BagRidgeClassifier, which cannot be imported here"):
         load(place)
 

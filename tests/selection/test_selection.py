@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from bagwise import Bags, clipped_erm, selection, tournament, two_function_test
+from bagwise import Bags, clipped_erm, tournament, two_function_test
 from bagwise.losses import clip_threshold, debiased_square
+from bagwise.selection.two_function import counts_decide
 
 
 def draw(rng, size, m, eta=lambda x: x**2):
@@ -43,9 +44,9 @@ def test_two_function_statistics_equal_the_paper_written_as_loops(size):
 
 
 def test_the_branch_follows_the_size_and_the_separation():
-    assert selection.counts_decide(delta=0.1, beta=0.02, size=1)  # √(0.02/2) = 0.1
-    assert not selection.counts_decide(delta=0.0999, beta=0.02, size=1)
-    assert selection.counts_decide(delta=-0.05, beta=0.02, size=4)
+    assert counts_decide(delta=0.1, beta=0.02, size=1)  # √(0.02/2) = 0.1
+    assert not counts_decide(delta=0.0999, beta=0.02, size=1)
+    assert counts_decide(delta=-0.05, beta=0.02, size=4)
 
 
 def test_delta_and_beta_are_estimated_from_all_rows():
@@ -221,28 +222,28 @@ COUNTS = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: two_function_test(H[:3], H, BAGS), r"one prediction per row, shape \(4,\)"),
-        (lambda: two_function_test(np.r_[H[:3], np.nan], H, BAGS), "prediction for row 3 is NaN"),
+        (lambda: two_function_test(H[:3], H, BAGS), r"one number per row, shape \(4,\)"),
+        (lambda: two_function_test(np.r_[H[:3], np.nan], H, BAGS), "hypothesis of row 3 is NaN"),
         (lambda: two_function_test(lambda x: x, H, BAGS), "X is missing"),
-        (lambda: two_function_test(H, H, BAGS, beta=2.0), r"beta must lie in \[0, 1\]"),
-        (lambda: two_function_test(H, H, BAGS, delta=-3.0), r"delta must lie in \[-1, 1\]"),
-        (lambda: tournament([], BAGS), "no hypotheses"),
-        (lambda: clipped_erm([], BAGS), "no hypotheses"),
+        (lambda: two_function_test(H, H, BAGS, beta=2.0), "^beta must be a number"),
+        (lambda: two_function_test(H, H, BAGS, delta=-3.0), "^delta must be a number"),
+        (lambda: tournament([], BAGS), "^hypotheses must hold at least one"),
+        (lambda: clipped_erm([], BAGS), "^hypotheses must hold at least one"),
         (lambda: clipped_erm([lambda x: x], BAGS, X=H), "2 bags only"),
         (lambda: clipped_erm(np.ones((3, 2)), BAGS, prior=0.5, means=[1, 1]), "shape \\(4, number of hypotheses\\)"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1]), "one finite number per hypothesis"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, np.nan]), "one finite number per hypothesis"),
-        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], regret=0), "regret must lie in"),
-        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=5.0, means=[1, 1]), r"prior must lie in \[0, 1\]"),
-        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=np.nan, means=[1, 1]), r"prior must lie in \[0, 1\]"),
+        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], regret=0), "^regret must be a number"),
+        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=5.0, means=[1, 1]), "^prior must be a number"),
+        (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=np.nan, means=[1, 1]), "^prior must be a number"),
         (
             lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, 1], level=95),
             "level must be a number between 0 and 1",
         ),
         (lambda: clipped_erm(H, BAGS, prior=0.5, means=[1]), r"got shape \(4,\)"),
-        (lambda: clipped_erm([H, "x"], BAGS, prior=0.5, means=[1, 1]), "must be a function, a model or numbers"),
-        (lambda: clipped_erm([H], CLASSES, prior=0.5, means=[1]), "one proportion each"),
-        (lambda: two_function_test(H, H, CLASSES), "one proportion each"),
+        (lambda: clipped_erm([H, "x"], BAGS, prior=0.5, means=[1, 1]), "^hypothesis must hold one number per row"),
+        (lambda: clipped_erm([H], CLASSES, prior=0.5, means=[1]), "report 3 classes but one label"),
+        (lambda: two_function_test(H, H, CLASSES), "report 3 classes but one label"),
         (lambda: two_function_test(H, H, COUNTS), r"bag 0 reports proportion 3.0, outside \[0, 1\]"),
         (
             lambda: clipped_erm(np.c_[H, np.r_[H[:2], np.inf, 0]], BAGS, prior=0.5, means=[0.5, 0.5]),

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from bagwise.tables import connect, read
-from bagwise.tables.columns import Column, Role
+from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.engine import batches, fetch
-from bagwise.tables.features import Features
 
 DAY, MOMENT = datetime.date(1969, 12, 31), datetime.datetime(1969, 12, 31, 23, 30, 0, 500_000)
 COLUMNS: dict[str, Any] = {

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bagwise.tables import connect, join
-from bagwise.tables.bag_lines import PROBLEMS
+from bagwise.tables.bag_table import MISMATCHES
 from bagwise.tables.engine import fetch
 
 
@@ -67,7 +67,7 @@ def plain_join(events: Any, reports: Any, *, classes: int, counts: bool) -> tupl
     """Used bags (size, proportions, noise), and the figures of the summary."""
     sizes: dict[Any, int] = defaultdict(int)
     lines: dict[Any, list[Any]] = defaultdict(list)
-    problems: dict[str, list[int]] = {name: [] for name in PROBLEMS}
+    mismatches: dict[str, list[int]] = {name: [] for name in MISMATCHES}
     keyless = {"events": 0, "reports": 0}
     for line in events.itertuples():
         key = (line.number, line.text)
@@ -84,30 +84,32 @@ def plain_join(events: Any, reports: Any, *, classes: int, counts: bool) -> tupl
     for key in {*sizes, *lines}:
         size = sizes.get(key, 0)
         if key not in lines:
-            problems["unreported"].append(size)
+            mismatches["unreported"].append(size)
             continue
         line = lines[key][0]
         hidden = line["hidden"]
         if len(lines[key]) > 1:
-            problems["repeated"].append(size)
+            mismatches["repeated"].append(size)
         elif not pd.isna(hidden) and hidden in (True, 1, "Yes"):
-            problems["withheld"].append(size)
+            mismatches["withheld"].append(size)
         elif not size:
-            problems["eventless"].append(0)
+            mismatches["eventless"].append(0)
         else:
             value = np.array([line[f"value {i}"] for i in range(classes)]) / (size if counts else 1)
             scale = line["scale"]
             noised = not pd.isna(scale) and scale != 0
             wrong = {
                 "no_value": not np.isfinite(value).all(),
-                "outside": np.isfinite(value).all() and not noised and ((value < -1e-6) | (value > 1 + 1e-6)).any(),
+                "impossible" if counts else "outside": np.isfinite(value).all()
+                and not noised
+                and ((value < -1e-6) | (value > 1 + 1e-6)).any(),
                 "no_sum": np.isfinite(value).all() and not noised and classes > 1 and abs(value.sum() - 1) > 1e-6,
                 "other_size": not pd.isna(line["size"]) and line["size"] != size,
                 "wrong_noise": noised and scale < 0,
             }
             for name, so in wrong.items():
                 if so:
-                    problems[name].append(size)
+                    mismatches[name].append(size)
             if not any(wrong.values()):
                 used[key] = (size, value, 2 * scale**2 if noised else None)
     rows = np.array([size for size, _, _ in used.values()])
@@ -120,7 +122,7 @@ def plain_join(events: Any, reports: Any, *, classes: int, counts: bool) -> tupl
         "largest": rows.max(),
         "prior": tuple(np.average([value for _, value, _ in used.values()], axis=0, weights=rows)),
         "noised": any(noise is not None for _, _, noise in used.values()),
-        "problems": {name: (len(found), sum(found)) for name, found in problems.items() if found},
+        "mismatches": {name: (len(found), sum(found)) for name, found in mismatches.items() if found},
         "keyless": keyless,
     }
     return used, figures
@@ -136,7 +138,7 @@ def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: s
     options = {**value, "size": "size", "noise_scale": "scale", "suppressed": "hidden", "connection": duck}
     used, figures = plain_join(events, reports, classes=classes, counts=counts)
     assert len(used) > 5
-    assert len(figures["problems"]) >= 5
+    assert len(figures["mismatches"]) >= 5
     found = join(events, reports, on_mismatch="drop", **options)
     bags = fetch(found.bags, duck).to_pylist()
     assert {(line["number"], line["text"]) for line in bags} == set(used)
@@ -150,16 +152,11 @@ def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: s
     for name in ("rows", "reports", "bags", "used_rows", "smallest", "largest", "noised"):
         assert getattr(summary, name) == figures[name], name
     assert summary.prior == pytest.approx(figures["prior"])
-    words = dict(PROBLEMS)
-    if counts:
-        words["outside"] = "with a count below 0 or above the number of rows though no noise is declared"
-    by_name = {name: words[name] for name in figures["problems"]}
-    said = {problem.what: (problem.bags, problem.rows) for problem in summary.problems if problem.bags}
-    assert said == {by_name[name]: counted for name, counted in figures["problems"].items()}
-    keyless = {problem.what.split()[2]: problem.rows for problem in summary.problems if not problem.bags}
-    assert keyless == {name: rows for name, rows in figures["keyless"].items() if rows}
+    said = {one.kind: (one.bags, one.rows) for one in summary.mismatches}
+    keyless = {f"keyless_{name}": (0, rows) for name, rows in figures["keyless"].items() if rows}
+    assert said == {**figures["mismatches"], **keyless}
     assert fetch(found.rows(), duck).num_rows == figures["used_rows"]
-    first = next(problem for problem in summary.problems if not problem.expected)
-    if marker == "none":  # the same tables with on_mismatch="error": the first problem, and an example
+    first = next(one for one in summary.mismatches if not one.expected)
+    if marker == "none":  # the same tables with on_mismatch="error": the first kind, and an example
         with pytest.raises(ValueError, match=f"^{re.escape(str(first))} "):
             join(events, reports, **options)

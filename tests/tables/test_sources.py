@@ -109,7 +109,7 @@ BROKEN = {
     "fewer fields": ("a.csv", b"bag,x\n1,2\n1\n", ValueError, "do not all have as many fields"),
     "case": ("a.csv", b"bag,x,X\n1,2,3\n", ValueError, "columns 'x' and 'X' are the same to the engine"),
     "twice": ("a.csv", b"bag;x;x\n1;2;3\n", ValueError, "columns 'x' and 'x' are the same to the engine"),
-    "broken": ("a.duckdb", b"hello" * 1000, ValueError, "cannot be read as a DuckDB file"),
+    "broken": ("a.duckdb", b"hello" * 1000, ValueError, "a.duckdb cannot be read"),
     "no database": ("no.duckdb", None, FileNotFoundError, "there is no file"),
     "no database table": ("no.duckdb::t", None, FileNotFoundError, "there is no file"),
 }
@@ -199,7 +199,7 @@ def test_file_that_another_process_writes_gets_one_sentence(duck: Any, tmp_path:
     with subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(ValueError, match=r"cannot be read as a DuckDB file: .*lock") as raised:
+        with pytest.raises(ValueError, match=r"a.duckdb cannot be read: .*lock") as raised:
             read(path, duck)
         other.communicate(b"\n")
     assert "\n" not in str(raised.value)
@@ -274,8 +274,8 @@ def test_files_are_not_for_other_engines(tmp_path: Path) -> None:
         ({"memory": "lots"}, "memory must be a size such as '2GB', got 'lots'"),
         ({"memory": -2}, "memory must be a size such as '2GB', got -2"),
         ({"memory": "-2GB"}, "memory must be a size such as '2GB', got '-2GB'"),
-        ({"threads": 0}, "threads must be a whole number of at least 1, got 0"),
-        ({"threads": True}, "threads must be a whole number of at least 1, got True"),
+        ({"threads": 0}, "^threads must be a whole number of at least 1, .*got 0"),
+        ({"threads": True}, "^threads must be a whole number of at least 1, .*got True"),
         ({"folder": "/no/such/place"}, "folder '/no/such/place' cannot be written to"),
     ],
 )

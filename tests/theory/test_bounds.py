@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bagwise.experiments.learners import draw
-from bagwise.experiments.problems import Problem, symmetric_pair
+from bagwise.experiments.simulation import Simulation, draw, symmetric_pair
 from bagwise.losses import clip_threshold, debiased_square_of_sums
-from bagwise.selection import two_function_statistic
+from bagwise.selection.two_function import two_function_statistic
 from bagwise.theory import (
     HypothesisClass,
     LinearProblem,
@@ -57,7 +56,7 @@ def pair(bias, regret):
     functions = np.array([0.5 + gap / 2, 0.5 - gap / 2])
     assert functions.min() >= 0
     assert functions.max() <= 1
-    return Problem(title="", weight=np.array([0.5, 0.5]), truths=functions, hypotheses=functions)
+    return Simulation(title="", weight=np.array([0.5, 0.5]), truths=functions, hypotheses=functions)
 
 
 # -- noise ----------------------------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def few_hypotheses(regret):
     truth = np.array([0.2, 0.4, 0.6, 0.8])
     signs = np.array([[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 1, -1], [1, -1, -1, 1], [-1, -1, 1, 1]])
     others = np.clip(truth + 1.02 * np.sqrt(regret) * signs, 0, 1)
-    return Problem(
+    return Simulation(
         title="", weight=np.full(4, 0.25), truths=truth[None], hypotheses=np.concatenate([truth[None], others])
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bagwise.auto.candidates import Views
+from bagwise.auto.candidates import Readings
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.utils.deadline import check_time
@@ -36,7 +36,7 @@ class Budget:
         return math.inf if self.seconds is None else self.start + _OVER * self.seconds - time.monotonic()
 
 
-def expected_seconds(candidate: BagClassifier, views: Views, bags: Bags, random_state: int) -> float:
+def expected_seconds(candidate: BagClassifier, table: Readings, bags: Bags, random_state: int) -> float:
     """About how long a fit to all bags takes: fits to two small shares of the rows, and the line through them.
 
     0 where rows are so few that trying is as fast. Raises an `OutOfTimeError` where time is over (see `time_limit`).
@@ -48,7 +48,7 @@ def expected_seconds(candidate: BagClassifier, views: Views, bags: Bags, random_
     for share in shares:
         rows, some = thinned(bags, share)
         began = time.monotonic()
-        views.take(rows).fit(candidate, some, random_state)
+        table.select(some, rows).fit(candidate, random_state)
         points.append((len(rows) / bags.n_bagged, time.monotonic() - began))
         check_time()
     (few, fast), (more, slow) = points

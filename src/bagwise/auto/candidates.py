@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
 
 from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
-from bagwise.boosting import BagBoostingClassifier
-from bagwise.data.features import Encoding
-from bagwise.linear import BagMeanMapClassifier, BagRidgeClassifier
+from bagwise.data.reading import fit_codes
+from bagwise.data.rows import InMemory
+from bagwise.estimators import make
+from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.typing import Floats, Integers
 
 PREFERRED = "boosting"
@@ -28,53 +27,43 @@ def default_candidates() -> dict[str, BagClassifier]:
     ['ridge', 'mean map', 'boosting']
     """
     candidates: dict[str, BagClassifier] = {
-        "ridge": BagRidgeClassifier(),
+        "ridge": make("ridge"),
         "mean map": BagMeanMapClassifier(),
-        PREFERRED: BagBoostingClassifier(),
+        PREFERRED: make("boosting"),
     }
     others: dict[str, BagClassifier] = {
-        "boosting, 3 leaves": BagBoostingClassifier(num_leaves=3),
-        "boosting, 31 leaves": BagBoostingClassifier(num_leaves=31),
+        "boosting, 3 leaves": make("boosting", num_leaves=3),
+        "boosting, 31 leaves": make("boosting", num_leaves=31),
     }
     if find_spec("torch") is not None:
-        from bagwise.neural import BagNeuralClassifier
-
-        candidates["network, 32"] = BagNeuralClassifier()
-        others["network, 128-64"] = BagNeuralClassifier(hidden=(128, 64))
+        candidates["network, 32"] = make("network")
+        others["network, 128-64"] = make("network", hidden=(128, 64))
     return candidates | others
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
-    """A table of codes (see `features`) as each candidate wants it: trees read codes, other models finite numbers."""
+class Readings:
+    """A table as each candidate reads it.  codes: numbers, codes of categories and NaN.  numbers: the same encoded."""
 
-    codes: Floats
-    numbers: Floats
-    categorical: list[int]
+    codes: InMemory
+    numbers: InMemory
 
-    @classmethod
-    def of(cls, codes: Floats, categorical: Sequence[int], encoding: Encoding) -> Views:
-        """Both views of one table."""
-        return cls(codes, encoding(codes), list(categorical))
+    def of(self, model: BagClassifier) -> Floats:
+        """The rows as `model` reads them."""
+        return (self.codes if model.reads.codes else self.numbers).X
 
-    def take(self, rows: Integers) -> Views:
-        """Some rows."""
-        return Views(self.codes[rows], self.numbers[rows], self.categorical)
+    def select(self, bags: Bags, rows: Integers | None = None) -> Readings:
+        """The same rows, or some of them, with these bags."""
+        return Readings(self.codes.select(bags, rows), self.numbers.select(bags, rows))
 
-    def of_model(self, model: Any) -> Floats:
-        """The view that `model` reads."""
-        return self.codes if isinstance(model, BagBoostingClassifier) else self.numbers
-
-    def fit(self, candidate: BagClassifier, bags: Bags, random_state: int) -> BagClassifier:
+    def fit(self, candidate: BagClassifier, random_state: int) -> BagClassifier:
         """A fitted copy of the candidate; its `random_state`, unless given, is set."""
-        model = clone(candidate)
+        model: BagClassifier = clone(candidate)
         parameters = model.get_params(deep=False)
         if "random_state" in parameters and parameters["random_state"] is None:
             model.set_params(random_state=random_state)
-        if isinstance(model, BagBoostingClassifier):
-            own = model.categorical_features or ()
-            model.set_params(categorical_features=sorted({*self.categorical, *own}))
-        return model.fit(self.of_model(model), bags=bags)
+        fit_codes(model, self.codes, self.numbers)
+        return model
 
 
 def probabilities(model: BagClassifier, X: Floats, classes: bool) -> Floats:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
-from typing import Any
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bagwise.auto.budget import Budget
-from bagwise.auto.candidates import PREFERRED, Views, default_candidates, probabilities
+from bagwise.auto.candidates import PREFERRED, Readings, default_candidates, probabilities
 from bagwise.auto.search import SPENT, Search
 from bagwise.auto.trials import Trial, Validation, choose, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
-from bagwise.data.features import Encoding, TableFeatures
+from bagwise.data.features import TableFeatures
+from bagwise.data.reading import Reads
+from bagwise.data.rows import InMemory
 from bagwise.folds import ENOUGH, folds_of
-from bagwise.utils.parameters import check_level, check_whole
+from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -28,28 +30,50 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
-    candidates: classifiers by name, which are tried in the order given. The first is kept unless another's risk is
-        clearly lower: by two standard errors of the difference. None takes `default_candidates()`, cheap families
-        first, of which boosting is kept unless another is clearly better.
-    stack: predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
-    time_budget: seconds. Before a candidate is tried, two fits to few of the rows tell about how long it takes; it is
-        passed over where that is too long, held out on fewer folds where time is short, and stopped inside a fit where
-        time is over all the same. The best is refitted, until 1.1 times the budget are over; then its fit without the
-        first fold is kept. Without a single trial, the first candidate is fitted.
-    cv, held_out_bags: the bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
+    Parameters
+    ----------
+    candidates : dict of classifiers by name, optional
+        They are tried in the order given. The first is kept unless another's risk is clearly lower: by two standard
+        errors of the difference. None takes `default_candidates()`, cheap families first, of which boosting is kept
+        unless another is clearly better. A classifier of your own takes part as its `reads` says.
+    stack : bool
+        Predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
+    time_budget : float, optional
+        Seconds. Before a candidate is tried, two fits to few of the rows tell about how long it takes; it is passed
+        over where that is too long, held out on fewer folds where time is short, and stopped inside a fit where time is
+        over all the same. The best is refitted, until 1.1 times the budget are over; then its fit without the first
+        fold is kept. Without a single trial, the first candidate is fitted.
+    cv, held_out_bags : int
+        The bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
         `held_out_bags` bags.
-    max_levels: most columns for the levels of a category, where a candidate needs numbers.
-    categorical_features: columns of an array that hold category codes (tables say so by their types).
-    regret: β of the clipping threshold.  level: of the intervals.
-    callback: called with each line of `trials_` as it is made.
-    random_state: for the folds and for candidates that have none of their own. If it is a number, the refitted model is
-        the one that the candidate alone would be with it.
+    max_levels : int
+        Most columns for the levels of a category, where a candidate needs numbers.
+    categorical_features : sequence of int, optional
+        Columns of an array that hold category codes (tables say so by their types).
+    regret : float
+        β of the clipping threshold.
+    level : float
+        Of the intervals.
+    callback : callable, optional
+        Called with each line of `trials_` as it is made.
+    random_state : int, Generator or None
+        For the folds and for candidates that have none of their own. If it is a number, the refitted model is the one
+        that the candidate alone would be with it.
 
-    trials_: one dict per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where
-        it was not tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
-    best_name_: the line of `trials_` that was chosen.  best_risk_: its risk, NaN where there was no time for a trial.
-    models_, weights_: the refitted models and their weights; one model unless a mean of several was chosen.
+    Attributes
+    ----------
+    trials_ : list of dict
+        One per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where it was not
+        tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
+    best_name_ : str
+        The line of `trials_` that was chosen.
+    best_risk_ : float
+        Its risk, NaN where there was no time for a trial.
+    models_, weights_ : list and array
+        The refitted models and their weights; one model unless a mean of several was chosen.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(6400, 3))
@@ -61,6 +85,18 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     >>> model.fit(X, bw.aggregate(y, ids), bags=ids).best_name_
     'ridge'
     """
+
+    reads: ClassVar[Reads] = Reads(codes=True)
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "candidates": Constraint("a dict of bagwise classifiers by name, at least one", lambda given: _are_ours(given))
+        | NONE,
+        "time_budget": number(above=0) | NONE,
+        "cv": whole(2),
+        "held_out_bags": whole(1),
+        "max_levels": whole(1),
+        "regret": number(above=0, most=1),
+        "level": LEVEL,
+    }
 
     def __init__(
         self,
@@ -90,24 +126,22 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.random_state = random_state
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        self._check_parameters()
         start = time.monotonic()
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
         if not folds:
             raise ValueError(f"there are {len(bags)} bags only: 4 are needed at least, to hold some out.")
-        categorical = self._categorical()
-        inside = X if bags.n_bagged == len(X) else X[np.sort(bags.order)]  # rows in no bag say nothing
-        self.encoding_ = Encoding.of(inside, categorical=categorical, max_levels=self.max_levels)
-        views = Views.of(X, categorical, self.encoding_)
+        codes = InMemory(X, bags, self._categorical())
+        self.encoding_ = codes.encoding(self.max_levels)
+        table = Readings(codes, codes.encoded(self.encoding_))
         validation = Validation(bags, folds, self.regret, self.level)
         last, *seeds = (int(seed) for seed in rng.integers(2**31, size=len(folds) + 1))
         if isinstance(self.random_state, Integral):
             last = int(self.random_state)
 
         self.trials_: list[dict[str, Any]] = []
-        search = Search(views, validation, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
+        search = Search(table, validation, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
         for name, candidate in candidates.items():
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
@@ -179,26 +213,17 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             self.callback(dict(line))
 
     def _predict_mean(self, X: Floats) -> Floats:
-        views = Views.of(X, self._categorical(), self.encoding_)
-        classes = len(self.classes_) > 2
+        numbers, classes = self.encoding_(X), len(self.classes_) > 2
         parts = (
-            weight * probabilities(model, views.of_model(model), classes)
+            weight * probabilities(model, X if model.reads.codes else numbers, classes)
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
 
-    def _check_parameters(self) -> None:
-        for name, least in (("cv", 2), ("held_out_bags", 1), ("max_levels", 1)):
-            check_whole(getattr(self, name), name, least=least)
-        if self.time_budget is not None and not (isinstance(self.time_budget, Real) and float(self.time_budget) > 0):
-            raise ValueError(f"time_budget must be a number of seconds above 0, or None, got {self.time_budget!r}.")
-        check_level(self.level)
-        if not (isinstance(self.regret, Real) and 0 < float(self.regret) <= 1):
-            raise ValueError(f"regret must be a number above 0 and at most 1, got {self.regret!r}.")
-        if self.candidates is None:
-            return
-        if not (isinstance(self.candidates, Mapping) and len(self.candidates)):
-            raise ValueError("candidates must be a dict of classifiers by name, at least one.")
-        for name, candidate in self.candidates.items():
-            if not isinstance(candidate, BagClassifier):
-                raise ValueError(f"candidate {name!r} is a {type(candidate).__name__}: pass bagwise classifiers.")
+
+def _are_ours(candidates: Any) -> bool:
+    return (
+        isinstance(candidates, Mapping)
+        and len(candidates) > 0
+        and all(isinstance(candidate, BagClassifier) for candidate in candidates.values())
+    )

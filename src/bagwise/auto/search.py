@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from bagwise.auto.budget import Budget, expected_seconds
-from bagwise.auto.candidates import Views
+from bagwise.auto.candidates import Readings
 from bagwise.auto.trials import Part, Trial, Validation, choose, parts_of, score
 from bagwise.base import BagClassifier
 from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit
@@ -30,7 +30,7 @@ class Search:
         is no time to refit.  asked: all candidates so far.
     """
 
-    views: Views
+    table: Readings
     validation: Validation
     seeds: Sequence[int]
     budget: Budget
@@ -62,7 +62,7 @@ class Search:
                         told = f"about {needed:.0f} s" if needed < math.inf else "too much"
                         return None, f"not tried: it would take {told} of the {left:.0f} s left"
                 began = time.monotonic()
-                for part in parts_of(candidate, self.views, self.validation, self.seeds):
+                for part in parts_of(candidate, self.table, self.validation, self.seeds):
                     parts.append(replace(part, model=parts[0].model) if parts else part)  # the others are let go
                     seconds = (time.monotonic() - began) / len(parts)
                     too_late = time.monotonic() + seconds > end
@@ -85,7 +85,7 @@ class Search:
         try:
             with time_limit(self.budget.left_to_refit):
                 check_time()
-                return self.views.fit(candidate, self.validation.bags, seed), True
+                return self.table.fit(candidate, seed), True
         except OutOfTimeError:
             return self.kept[name], False
 
@@ -93,7 +93,7 @@ class Search:
         """A model where time was too short for any trial: of the first candidate that works."""
         for name, candidate in candidates.items():
             with suppress(Exception):  # of whatever kind: the next may do
-                return name, self.views.fit(candidate, self.validation.bags, seed)
+                return name, self.table.fit(candidate, seed)
         return None
 
     def _needed(self, candidate: BagClassifier) -> float:
@@ -101,7 +101,7 @@ class Search:
         far; infinity where that cannot be found out in a small part of the time left."""
         try:
             with time_limit(_TO_ASK * self.budget.left):
-                fit = expected_seconds(candidate, self.views, self.validation.bags, self.seeds[0])
+                fit = expected_seconds(candidate, self.table, self.validation.bags, self.seeds[0])
         except OutOfTimeError:
             return math.inf
         except Exception:  # of whatever kind: fewer rows may not do, all of them may

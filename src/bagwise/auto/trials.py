@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from bagwise.auto.candidates import Views, probabilities
+from bagwise.auto.candidates import Readings, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.folds import Fold
@@ -58,12 +58,12 @@ class Part:
     mean: Floats
 
 
-def parts_of(candidate: BagClassifier, views: Views, validation: Validation, seeds: Sequence[int]) -> Iterator[Part]:
+def parts_of(candidate: BagClassifier, table: Readings, validation: Validation, seeds: Sequence[int]) -> Iterator[Part]:
     """Fit the candidate without each fold in turn."""
     for fold, seed in zip(validation.folds, seeds, strict=True):
         train, held_out = validation.bags.take(fold.train), validation.bags.take(fold.held_out)
-        model = views.fit(candidate, train, seed)
-        h = probabilities(model, views.of_model(model), train.proportion.ndim == 2)
+        model = table.select(train).fit(candidate, seed)
+        h = probabilities(model, table.of(model), train.proportion.ndim == 2)
         h = h.reshape(len(h), -1)
         yield Part(model, held_out.sum(h[held_out.order]), h[train.order].mean(axis=0))
 
@@ -103,11 +103,10 @@ def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     Least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on :math:`\Sigma(h - E[h])/\sqrt{k_j}` of the candidates. Weights
     under 5% are dropped: a model that changes so little is not worth its time.
     """
-    targets, columns = [], []
+    bags, targets, columns = validation.bags, [], []
     for f, fold in enumerate(validation.folds):
-        held_out = validation.bags.take(fold.held_out)
-        root = np.sqrt(held_out.size[:, None])
-        targets.append((root * (held_out.outputs - training_prior(validation.bags, fold))).ravel())
+        root = np.sqrt(bags.size[fold.held_out, None])
+        targets.append((root * (bags.outputs[fold.held_out] - training_prior(bags, fold))).ravel())
         columns.append([((trial.sums[f] / root) - root * trial.means[f]).ravel() for trial in trials])
     matrix = np.concatenate([np.stack(each, axis=1) for each in columns])
     flat = np.linalg.norm(matrix, axis=0) < 1e-9 * np.sqrt(len(matrix))  # a constant's deviations are rounding
@@ -115,4 +114,5 @@ def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     if weights.sum() == 0:
         weights[int(np.argmin([trial.risk for trial in trials]))] = 1
     weights = np.where(weights < 0.05 * weights.sum(), 0, weights)
-    return weights / weights.sum()
+    shares: Floats = weights / weights.sum()
+    return shares

@@ -274,12 +274,32 @@ class Bags:
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def mean(self, values: Array) -> Array:
-        """Mean per bag; of what, as in `sum`."""
+        """Mean per bag.
+
+        Parameters
+        ----------
+        values : array or tensor of shape (n_bagged, …)
+            One value per row of the bags, in bag order.
+
+        Returns
+        -------
+        array or tensor of shape (m, …)
+        """
         total = self.sum(values)
         return total / per_bag(self.like(values).size, total)
 
     def sum_table(self, values: NDArray[Any]) -> Floats:
-        """Sum per bag of `values` (n_rows,) or (n_rows, d) in table order, without sorting them first."""
+        """Sum per bag of values in table order, without sorting them first.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_rows,) or (n_rows, d)
+            One value per row of the table, those in no bag included.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, d)
+        """
         if len(values) != self.n_rows:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
         if self.equal_size == 1 and self.n_bagged == self.n_rows:
@@ -294,7 +314,17 @@ class Bags:
         return bool((self.order == np.arange(self.n_bagged)).all())
 
     def repeat(self, values: Array) -> Array:
-        """Each row's copy of its bag's value, in bag order."""
+        """Each row's copy of its bag's value, in bag order.
+
+        Parameters
+        ----------
+        values : array or tensor of shape (m, …)
+            One value per bag.
+
+        Returns
+        -------
+        array or tensor of shape (n_bagged, …)
+        """
         return segment.repeat(values, self.offsets)
 
     def take(self, index: ArrayLike | slice) -> Bags:
@@ -400,7 +430,6 @@ def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[
     Parameters
     ----------
     n : int
-        Rows.
     size : int
         Rows of a bag.
     random_state : int, Generator, RandomState or None
@@ -465,7 +494,23 @@ def as_bags(
     *,
     noise_variance: ArrayLike | None = None,
 ) -> Bags:
-    """What `fit` and `evaluate` accept as bags: a `Bags`, a column of ids beside row-aligned `y`, or None."""
+    """What `fit` and `evaluate` accept as bags, as `Bags`.
+
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, classes), or None
+        Row-aligned proportions; None where bags is a `Bags`.
+    bags : Bags, array-like of shape (n,), or None
+        The bag of each row; None where every row is its own.
+    n_rows : int
+        Rows that there must be.
+    noise_variance : float or array-like of shape (n,), optional
+        As in `Bags.from_rows`.
+
+    Returns
+    -------
+    Bags
+    """
     if isinstance(bags, Bags):
         if bags.n_rows != n_rows:
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {n_rows}.")

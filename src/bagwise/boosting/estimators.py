@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
+from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.parallel import Job, Result, Table, side_by_side
-from bagwise.boosting.rows import Blocks, InMemory, Rows, Streamed
-from bagwise.boosting.trees import TreeOptions
+from bagwise.boosting.parallel import Job, Result, side_by_side
 from bagwise.boosting.tuning import Choice, choose, join, mean_path
 from bagwise.data.features import TableFeatures
+from bagwise.data.reading import Reads
+from bagwise.data.rows import BagRows, InMemory, in_one_piece
 from bagwise.folds import folds_of
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -28,6 +28,26 @@ _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 class _BoostingFit(TableFeatures):
     """The fit and the prediction of both estimators."""
+
+    reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "n_estimators": whole(1),
+        "learning_rate": number(above=0, most=1),
+        "num_leaves": whole(2),
+        "min_child_samples": whole(1),
+        "colsample_bytree": number(above=0, most=1),
+        "reg_lambda": several(number(least=0), "a finite number of at least 0, or several"),
+        "max_cat_to_onehot": whole(1),
+        "cat_smooth": number(least=0),
+        "kinds": Constraint(
+            f"one or both of {KINDS}",
+            lambda kinds: isinstance(kinds, Sequence) and {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds) > 0,
+        ),
+        "n_fits": whole(1),
+        "cv": whole(2),
+        "early_stopping_rounds": whole(1),
+        "n_jobs": whole(-1),
+    }
 
     def __init__(
         self,
@@ -66,33 +86,32 @@ class _BoostingFit(TableFeatures):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    def _fit_data(self, data: BagRows) -> None:
+        """Rows in several blocks are read one block at a time, after penalty, number of trees and stretch are chosen on
+        a sample of whole bags; where that holds all of them, it is fitted to as it is."""
+        some = data if in_one_piece(data) else data.sample()
+        if len(some.bags) == len(data.size):
+            self._fit_bags(some.X, some.bags)
+            return
+        rng = generator(self.random_state)
+        chosen = self._choose(self._table(some), seed=int(rng.integers(2**31)))
+        self._fit_table(self._table(data), chosen, rng)
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        penalties = self._check_parameters()
         if bags.n_bagged < len(X):  # rows in no bag say nothing, not even where to cut
             rows = np.flatnonzero(bags.code >= 0)
             code = bags.code[rows]
             noise = None if bags.noise_variance is None else bags.noise_variance[code]
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
-        table, rng = self._table(InMemory(X), bags), generator(self.random_state)
-        self._fit_table(table, self._choose(table, penalties, seed=int(rng.integers(2**31))), rng)
+        table, rng = self._table(InMemory(X, bags)), generator(self.random_state)
+        self._fit_table(table, self._choose(table, seed=int(rng.integers(2**31))), rng)
 
-    def _fit_streamed(self, X: Floats, bags: Bags, source: Blocks, everything: Bags) -> None:
-        """Learn from blocks of rows, which are read one at a time.
-
-        X, bags: a sample of whole bags, on which penalty, number of trees and stretch are chosen.
-        everything: the bags of all rows of `source`, in its order.
-        """
-        penalties, rng = self._check_parameters(), generator(self.random_state)
-        chosen = self._choose(self._table(InMemory(X), bags), penalties, seed=int(rng.integers(2**31)))
-        self._fit_table(self._table(Streamed(source), everything), chosen, rng)
-
-    def _table(self, rows: Rows, bags: Bags) -> Table:
-        parameters = self._options(bags).for_lightgbm(0, rows.shape[1], lean=rows.alone)
-        return Table(rows, rows.dataset(self._categorical(), parameters), bags)
+    def _table(self, rows: BagRows) -> Table:
+        return Table.of(rows, self._options(rows), self._categorical())
 
     def _fit_table(self, table: Table, chosen: Mapping[str, Choice], rng: np.random.Generator) -> None:
         """The fits that predictions are the mean of."""
-        kinds = self._kinds(table.bags)
+        kinds = self._kinds(table.rows)
         self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
         self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
         self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
@@ -106,10 +125,11 @@ class _BoostingFit(TableFeatures):
         self._classes = table.bags.proportion.ndim == 2
         self._centre()
 
-    def _choose(self, table: Table, penalties: Sequence[float], *, seed: int) -> dict[str, Choice]:
+    def _choose(self, table: Table, *, seed: int) -> dict[str, Choice]:
         """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
         self.stretch_, self.risk_ = 1.0, np.nan
-        rng, kinds = generator(seed), self._kinds(table.bags)
+        rng, kinds = generator(seed), self._kinds(table.rows)
+        penalties = [float(penalty) for penalty in np.atleast_1d(self.reg_lambda)]
         folds = folds_of(len(table.bags), self.cv, rng)
         if not folds:  # two or three bags: nothing to hold out, nothing to choose
             unknown = np.full(self.n_estimators, np.nan)
@@ -131,7 +151,7 @@ class _BoostingFit(TableFeatures):
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
 
-    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], rows: Rows, *, stage: str) -> list[Result]:
+    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], rows: BagRows, *, stage: str) -> list[Result]:
         tell = self.callback
 
         def told(done: int) -> None:
@@ -140,8 +160,8 @@ class _BoostingFit(TableFeatures):
 
         return side_by_side(calls, rows, self.n_jobs, told)
 
-    def _kinds(self, bags: Bags) -> dict[str, TreeOptions]:
-        options = self._options(bags)
+    def _kinds(self, rows: BagRows) -> dict[str, TreeOptions]:
+        options = self._options(rows)
         link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
         known = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
         return {kind: known[kind] for kind in self.kinds}
@@ -172,7 +192,7 @@ class _BoostingFit(TableFeatures):
             h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
 
-    def _options(self, bags: Bags) -> TreeOptions:
+    def _options(self, rows: BagRows) -> TreeOptions:
         return TreeOptions(
             learning_rate=self.learning_rate,
             num_leaves=self.num_leaves,
@@ -180,36 +200,9 @@ class _BoostingFit(TableFeatures):
             colsample_bytree=self.colsample_bytree,
             reg_lambda=0.0,  # to be chosen
             max_cat_to_onehot=self.max_cat_to_onehot,
-            cat_smooth=self.cat_smooth * bags.n_bagged / len(bags),
+            cat_smooth=self.cat_smooth * int(rows.size.sum()) / len(rows.size),
             n_jobs=self.n_jobs,
         )
-
-    def _check_parameters(self) -> list[float]:
-        """The penalties to choose from."""
-        for name, least in (
-            ("n_estimators", 1),
-            ("num_leaves", 2),
-            ("min_child_samples", 1),
-            ("max_cat_to_onehot", 1),
-            ("n_fits", 1),
-            ("cv", 2),
-            ("early_stopping_rounds", 1),
-            ("n_jobs", -1),
-        ):
-            check_whole(getattr(self, name), name, least=least)
-        for name in ("learning_rate", "colsample_bytree"):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 < float(value) <= 1):
-                raise ValueError(f"{name} must be a number above 0 and at most 1, got {value!r}.")
-        if not (isinstance(self.cat_smooth, Real) and 0 <= float(self.cat_smooth) < np.inf):
-            raise ValueError(f"cat_smooth must be a finite number of at least 0, got {self.cat_smooth!r}.")
-        kinds = tuple(self.kinds)
-        if not kinds or len(set(kinds)) < len(kinds) or not set(kinds) <= set(KINDS):
-            raise ValueError(f"kinds must be one or both of {KINDS}, got {self.kinds!r}.")
-        penalties = np.atleast_1d(np.asarray(self.reg_lambda, dtype=object))
-        if not len(penalties) or not all(isinstance(x, Real) and 0 <= float(x) < np.inf for x in penalties):
-            raise ValueError(f"reg_lambda must be a finite number of at least 0, or several, got {self.reg_lambda!r}.")
-        return [float(penalty) for penalty in penalties]
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
@@ -219,29 +212,56 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     classes by the square form, one tree per class and round. Tables of pandas, polars or Arrow may hold categories and
     missing values as they are.
 
-    n_estimators: most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk
-        (see `boosting.choice`).
-    reg_lambda: penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows
-        another to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
-    kinds: what fits to average. "greedy": trees that cut where the gradient asks for it, added up as probabilities;
+    Parameters
+    ----------
+    n_estimators : int
+        Most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk (see
+        `boosting.tuning`).
+    learning_rate, num_leaves, min_child_samples, colsample_bytree : float, int, int, float
+        As in LightGBM.
+    reg_lambda : float or sequence of float
+        Penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows another
+        to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
+    max_cat_to_onehot : int
+        As in LightGBM.
+    cat_smooth : float
+        As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
+        whose variance grows with k.
+    kinds : sequence of str
+        What fits to average. "greedy": trees that cut where the gradient asks for it, added up as probabilities;
         "random": trees that cut at random places (LightGBM's `extra_trees`), added up as log odds (a regressor adds
         both up as they are). They err in different ways, which helps most where bags are few.
-    learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot: as in LightGBM.
-    cat_smooth: as LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's
-        residual, whose variance grows with k.
-    n_fits: fits of each kind, with different draws of features, whose predictions are averaged.
-    cv, early_stopping_rounds: folds of bags, held out in turn until 512 bags have been, or all; trees without
-        improvement after which a fold stops.
-    categorical_features: columns of an array that hold category codes (tables say so by their types).
-    callback: called after each fit with a dict of stage ("choice", then "final"), fit and fits, its number and how many
-        there are.
-    n_jobs: threads, 0 or −1 for all (one where the table is small).  random_state: for folds and features.
+    n_fits : int
+        Fits of each kind, with different draws of features, whose predictions are averaged.
+    cv : int
+        Folds of bags, held out in turn until 512 bags have been, or all.
+    early_stopping_rounds : int
+        Trees without improvement after which a fold stops.
+    categorical_features : sequence of int, optional
+        Columns of an array that hold category codes (tables say so by their types).
+    callback : callable, optional
+        Called after each fit with a dict of stage ("choice", then "final"), fit and fits, its number and how many there
+        are.
+    n_jobs : int
+        Threads, 0 or −1 for all (one where the table is small).
+    random_state : int, Generator or None
+        For folds and features.
 
-    n_estimators_, reg_lambda_: what was chosen, by kind.  risks_: by kind, (trees,) the cross-validated label-free
-        risk by number of trees, and `risk_` that of the kinds' mean; NaN where there are fewer than 4 bags.
-    stretch_: by what predictions are drawn away from p, as held-out bags ask for (see `boosting.choice`).
-    offset_: what is added to the stretched log odds so that the mean prediction of the training rows is p.
+    Attributes
+    ----------
+    n_estimators_, reg_lambda_ : dict
+        What was chosen, by kind.
+    risks_ : dict
+        By kind, (trees,) the cross-validated label-free risk by number of trees.
+    risk_ : float
+        That of the kinds' mean; NaN where there are fewer than 4 bags.
+    stretch_ : float
+        By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
+    offset_ : array
+        What is added to the stretched log odds so that the mean prediction of the training rows is p.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(6400, 2))
@@ -256,6 +276,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
 class BagBoostingRegressor(_BoostingFit, BagRegressor):
     """Boosted trees for real labels from bags. Parameters and attributes as `BagBoostingClassifier`.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(6400, 2))

@@ -8,27 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import joblib
-import lightgbm as lgb
 import numpy as np
 
-from bagwise.bags import Bags
-from bagwise.boosting.rows import Rows
-from bagwise.boosting.trees import Boosted, TreeOptions, boost, targets
+from bagwise.boosting.dataset import Table, TreeOptions, comes_alone
+from bagwise.boosting.trees import Boosted, boost, targets
 from bagwise.boosting.tuning import Path
+from bagwise.data.rows import BagRows
 from bagwise.folds import Fold
 
 Result = TypeVar("Result")
 
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """What fits share.  data: the rows as LightGBM holds them.  bags: all that may be fitted to or held out."""
-
-    rows: Rows
-    data: lgb.Dataset
-    bags: Bags
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +36,7 @@ class Job:
         """The fit, by `n_jobs` threads."""
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
         model = boost(
-            table.rows,
-            table.data,
+            table,
             table.bags if fold is None else table.bags.take(fold.train),
             options,
             n_trees=self.n_trees,
@@ -55,7 +44,7 @@ class Job:
             watch=None if fold is None else table.bags.take(fold.held_out),
             patience=self.patience,
         )
-        if table.rows.alone:
+        if comes_alone(table.rows):
             model.release()
         return model
 
@@ -69,14 +58,14 @@ class Job:
 
 
 def side_by_side(
-    calls: Sequence[Callable[[int], Result]], rows: Rows, n_jobs: int, told: Callable[[int], None] | None = None
+    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, told: Callable[[int], None] | None = None
 ) -> list[Result]:
     """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
 
     told: called with how many are finished, in the order of `calls`, each time one more is.
     """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
-    at_once = 1 if rows.alone else min(threads, len(calls))
+    at_once = 1 if comes_alone(rows) else min(threads, len(calls))
     run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
     # Each in a copy of this thread's context, where the limit of time is known: made now, as joblib's own threads ask.
     tasks = [joblib.delayed(copy_context().run)(call, threads // at_once) for call in calls]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import joblib
 import lightgbm as lgb
@@ -12,6 +12,7 @@ import numpy as np
 
 from bagwise import means
 from bagwise.bags import Bags
+from bagwise.boosting.dataset import Table, TreeOptions, comes_alone
 from bagwise.boosting.leaves import solve_leaves
 from bagwise.boosting.links import (
     IDENTITY,
@@ -23,63 +24,18 @@ from bagwise.boosting.links import (
     score_of,
     slope_of,
 )
-from bagwise.boosting.rows import Rows
 from bagwise.losses import residual
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
-_STRETCH = 2**20  # rows to look at together
+_TOGETHER = 2**20  # rows to look at
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _FLAT = 1e-9  # mean slope below which log odds can move no prediction
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
 _LONGEST = 4.0  # step on log odds
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
-
-
-@dataclass(frozen=True, kw_only=True)
-class TreeOptions:
-    """How trees are grown and their values solved; names as in LightGBM, and the scale they add up on (`links`)."""
-
-    learning_rate: float
-    num_leaves: int
-    min_child_samples: int
-    colsample_bytree: float
-    reg_lambda: float
-    max_cat_to_onehot: int
-    cat_smooth: float
-    n_jobs: int
-    extra_trees: bool = False
-    link: str = IDENTITY
-
-    def for_lightgbm(self, seed: int, n_features: int, *, lean: bool = False) -> dict[str, Any]:
-        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours.
-
-        lean: without a second copy of the rows, which makes for faster trees where there are many threads.
-        """
-        fewest = min(1.0, 4 / n_features)  # a tree of fewer features could not show how they act together
-        return {
-            "objective": "none",
-            "learning_rate": 1.0,
-            "num_leaves": self.num_leaves,
-            "min_data_in_leaf": self.min_child_samples,
-            "min_sum_hessian_in_leaf": 0.0,
-            "min_data_in_bin": 1,
-            "feature_pre_filter": False,
-            "extra_trees": self.extra_trees,
-            "extra_seed": seed,
-            "feature_fraction": max(self.colsample_bytree, fewest),
-            # One category against the rest: groups of categories, sorted by a gradient this noisy, overfit.
-            "max_cat_to_onehot": self.max_cat_to_onehot,
-            "cat_l2": self.cat_smooth,
-            "cat_smooth": self.cat_smooth,
-            "seed": seed,
-            "deterministic": True,
-            "force_col_wise" if lean else "force_row_wise": True,
-            "num_threads": self.n_jobs,
-            "verbosity": -1,
-        }
 
 
 @dataclass(eq=False)
@@ -127,8 +83,7 @@ class Boosted:
 
 
 def boost(
-    rows: Rows,
-    data: lgb.Dataset,
+    table: Table,
     bags: Bags,
     options: TreeOptions,
     *,
@@ -139,16 +94,15 @@ def boost(
 ) -> Boosted:
     """Fit at most `n_trees` trees per output to `bags`, some of the table's bags.
 
-    rows: of the table.  data: what LightGBM made of them.
     watch: other bags of the table. Their deviations are recorded after every tree, E[h] coming from `bags` alone;
         growth stops when they have not come closer to √k(α − p) for `patience` trees.
     """
     prior = np.atleast_1d(means.prior(bags))
     model = Boosted(prior, [], options.link)
-    if not varies(rows):
+    if not varies(table.blocks()):
         model.trained = score_of(prior, options.link)[None]  # as every row has it
         return model
-    growth = _Growth(rows, data, bags, watch, prior, options, seed)
+    growth = _Growth(table, bags, watch, prior, options, seed)
     model.boosters = growth.boosters
     best, best_gap, barren = 0, np.inf, 0
     target = np.empty(0) if watch is None else targets(watch, prior)
@@ -171,10 +125,10 @@ def boost(
     return model
 
 
-def varies(rows: Rows) -> bool:
-    """Whether any column has two values; being missing is one."""
+def varies(blocks: Iterable[Floats]) -> bool:
+    """Whether any column of a table in blocks has two values; being missing is one."""
     first: Floats | None = None
-    for block in rows.blocks():
+    for block in blocks:
         seen = block if first is None else np.concatenate([first, block])
         if _varies(seen):
             return True
@@ -197,8 +151,7 @@ class _Growth:
 
     def __init__(
         self,
-        rows: Rows,
-        data: lgb.Dataset,
+        table: Table,
         bags: Bags,
         watch: Bags | None,
         prior: Floats,
@@ -206,22 +159,24 @@ class _Growth:
         seed: int,
     ) -> None:
         self.bags, self.prior, self.options = bags, prior, options
-        n_rows, n_columns = rows.shape
-        parameters = options.for_lightgbm(seed, n_columns, lean=rows.alone)
+        n_rows, n_columns = table.rows.shape
+        parameters = options.for_lightgbm(seed, n_columns, lean=comes_alone(table.rows))
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
         self.order: Integers | slice
+        self.blocks: Callable[[], Iterable[Floats]] = table.blocks
         if bags.n_bagged == n_rows:
-            self.rows, part, self.bag_of_row = rows, data, bags.code
+            part, self.bag_of_row = table.binned, bags.code
             self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
         else:
             chosen = np.flatnonzero(bags.code >= 0)
-            self.rows, part = rows.take(chosen), data.subset(chosen, params=parameters)
+            taken, part = [table.take(chosen)], table.binned.subset(chosen, params=parameters)
+            self.blocks = lambda: taken
             self.bag_of_row = bags.code[chosen]
             place = np.empty(n_rows, dtype=np.int64)
             place[chosen] = np.arange(len(chosen))
             self.order = place[bags.order]
-        self.watched_rows = None if watch is None else rows.take(watch.order)
+        self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         unreachable = [] if options.link == IDENTITY else [not is_reachable(p) for p in prior]
         self.stuck = set(np.flatnonzero(unreachable).tolist())  # outputs that take no tree, or no more
@@ -250,7 +205,7 @@ class _Growth:
             return False
         leaf = leaves_of(booster, tree, step)
         if leaf is None:
-            leaf = _predicted_leaves(booster, tree, self.rows, options.n_jobs)
+            leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
         value = options.learning_rate * solve_leaves(
             leaf[self.order],
             int(leaf.max()) + 1,
@@ -266,7 +221,7 @@ class _Growth:
             booster.set_leaf_output(tree, number, float(leaf_value))
         self.scores[:, output] += value[leaf]
         if self.watched_rows is not None:
-            self.watched[:, output] += value[_predicted_leaves(booster, tree, self.watched_rows, options.n_jobs)]
+            self.watched[:, output] += value[_predicted_leaves(booster, tree, [self.watched_rows], options.n_jobs)]
         return True
 
     def _residuals(self, output: int) -> tuple[Floats, float, Floats | None]:
@@ -320,20 +275,20 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
     if len(values) > 1 and np.diff(ordered).min() < 1e-6 * np.abs(ordered).max():
         return None
     between, leaf = (ordered[1:] + ordered[:-1]) / 2, np.empty(len(step), dtype=np.int32)
-    for start in range(0, len(step), _STRETCH):  # so that what is computed on the way stays small
-        moved, mine = step[start : start + _STRETCH], leaf[start : start + _STRETCH]
+    for start in range(0, len(step), _TOGETHER):  # so that what is computed on the way stays small
+        moved, mine = step[start : start + _TOGETHER], leaf[start : start + _TOGETHER]
         mine[:] = rank[np.searchsorted(between, moved)]
         if not np.abs(values[mine] - moved).max() < 1e-7 * np.abs(ordered).max():
             return None
     return leaf
 
 
-def _predicted_leaves(booster: lgb.Booster, tree: int, rows: Rows, n_jobs: int) -> Integers:
+def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
     def leaves(X: Floats) -> Integers:
         found = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
         return found.ravel().astype(np.int32)
 
-    return np.concatenate([leaves(block) for block in rows.blocks()])
+    return np.concatenate([leaves(block) for block in blocks])
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:

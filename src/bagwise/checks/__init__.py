@@ -96,6 +96,13 @@ REGRESSOR_CHECKS: tuple[Check, ...] = (check_one_real_label,)
 def check_bag_estimator(estimator: Any) -> None:
     """Run all checks on an estimator; the first that fails raises an AssertionError.
 
+    Parameters
+    ----------
+    estimator : estimator
+        Not fitted; clones of it are.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> check_bag_estimator(bw.BagRidgeClassifier(random_state=0))
     """
@@ -106,6 +113,18 @@ def check_bag_estimator(estimator: Any) -> None:
 def checks_for(estimator: Any) -> list[Check]:
     """The checks that apply to an estimator.
 
+    Parameters
+    ----------
+    estimator : estimator
+        Not fitted.
+
+    Returns
+    -------
+    list of callable
+        Each takes the estimator.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> [check.__name__ for check in checks_for(bw.BagRidgeRegressor())][:2]
     ['check_order_of_rows', 'check_order_of_bags']

@@ -87,27 +87,26 @@ def same(estimator: Any, found: Floats, expected: Floats, when: str, *, exactly:
         raise AssertionError(f"{name(estimator)}: predictions change by up to {gap:.2g} {when}.")
 
 
-def refuses_fit(estimator: Any, what: str, pattern: str, X: Any, y: Any = None, *, bags: Any = None) -> None:
+def refuses_fit(estimator: Any, what: str, X: Any, y: Any = None, *, bags: Any = None, naming: str = "") -> None:
     """Raise unless `fit` refuses what it is given."""
-    refuses(estimator, f"fit on {what}", pattern, lambda: clone(estimator).fit(X, y, bags=bags))
+    refuses(estimator, f"fit on {what}", lambda: clone(estimator).fit(X, y, bags=bags), naming=naming)
 
 
 def refuses(
-    estimator: Any, what: str, pattern: str, action: Callable[[], Any], kind: type[Exception] = ValueError
+    estimator: Any, what: str, action: Callable[[], Any], *, kind: type[Exception] = ValueError, naming: str = ""
 ) -> None:
-    """Raise unless the action ends in an error of that kind, whose message is short and says what is wrong."""
+    """Raise unless the action ends in an error of that kind, whose message is short and names a bag or a number."""
     try:
         action()
     except kind as error:
-        message = str(error)
-        if len(message) > _LONGEST or not re.search(pattern, message, re.IGNORECASE):
+        if len(str(error)) > _LONGEST or not re.search(rf"\b{naming}\b", str(error)):
             raise AssertionError(
-                f"{name(estimator)}: the error of {what} does not say so: {message[:200]!r}."
+                f"{name(estimator)}: the error of {what} does not say so: {str(error)[:200]!r}."
             ) from error
-        return
     except Exception as error:
         raise AssertionError(f"{name(estimator)}: {what} should raise a {kind.__name__}, not {_told(error)}") from error
-    raise AssertionError(f"{name(estimator)}: {what} should raise a {kind.__name__}, and is accepted without a word.")
+    else:
+        raise AssertionError(f"{name(estimator)}: {what} should raise a {kind.__name__}, and is accepted.")
 
 
 def _told(error: Exception) -> str:

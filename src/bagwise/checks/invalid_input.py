@@ -12,8 +12,6 @@ from sklearn.utils import get_tags
 from bagwise.bags import Bags
 from bagwise.checks.common import fitted, name, refuses, refuses_fit, table_for
 
-_NOT_FINITE = "nan|infinit|finite|missing"
-
 
 def check_infinite_features(estimator: Any) -> None:
     """Infinite features are refused by `fit` and `predict`; so is NaN, unless the tag allow_nan is set."""
@@ -27,8 +25,8 @@ def check_infinite_features(estimator: Any) -> None:
                 estimator, X, table.proportion, bags=table.ids, on="features with NaN, which the tags allow"
             ).predict(X)
             continue
-        refuses_fit(estimator, f"a feature that is {value}", _NOT_FINITE, X, table.proportion, bags=table.ids)
-        refuses(estimator, f"predict on a feature that is {value}", _NOT_FINITE, lambda X=X: model.predict(X))  # type: ignore[misc]
+        refuses_fit(estimator, f"a feature that is {value}", X, table.proportion, bags=table.ids)
+        refuses(estimator, f"predict on a feature that is {value}", lambda X=X: model.predict(X))  # type: ignore[misc]
 
 
 def check_two_proportions_in_a_bag(estimator: Any) -> None:
@@ -36,51 +34,49 @@ def check_two_proportions_in_a_bag(estimator: Any) -> None:
     table = table_for(estimator)
     proportion = table.proportion.copy()
     proportion[np.flatnonzero(table.ids == 13)[1]] += 0.1
-    refuses_fit(estimator, "two proportions in bag 13", r"\b13\b", table.X, proportion, bags=table.ids)
+    refuses_fit(estimator, "two proportions in bag 13", table.X, proportion, bags=table.ids, naming="13")
 
 
 def check_missing_proportion(estimator: Any) -> None:
     """A bag that reports NaN is refused, by name."""
     table = table_for(estimator)
     proportion = np.where(table.ids == 13, np.nan, table.proportion)
-    refuses_fit(estimator, "a bag 13 that reports NaN", r"\b13\b", table.X, proportion, bags=table.ids)
+    refuses_fit(estimator, "a bag 13 that reports NaN", table.X, proportion, bags=table.ids, naming="13")
 
 
 def check_one_bag_only(estimator: Any) -> None:
     """One bag is not enough, and none is not either."""
     table = table_for(estimator)
     half, n = np.full(len(table.X), 0.5), len(table.X)
-    refuses_fit(estimator, "one bag", "bag", table.X, half, bags=np.zeros(n, dtype=int))
-    refuses_fit(estimator, "rows that are all in no bag", "bag", table.X, half, bags=np.full(n, -1))
+    refuses_fit(estimator, "one bag", table.X, half, bags=np.zeros(n, dtype=int))
+    refuses_fit(estimator, "rows that are all in no bag", table.X, half, bags=np.full(n, -1))
 
 
 def check_lengths(estimator: Any) -> None:
     """X, y and bags of different lengths are refused, with the numbers."""
     table = table_for(estimator)
     X, y, ids = table.X, table.proportion, table.ids
-    refuses_fit(estimator, "600 rows with 599 proportions", r"\b599\b", X, y[:-1], bags=ids)
-    refuses_fit(estimator, "600 rows with 599 bag ids", r"\b599\b", X, y, bags=ids[:-1])
-    refuses_fit(estimator, "a Bags of another table", r"\b600\b", X, bags=Bags.from_rows([0.0, 1.0], [0, 1]))
+    refuses_fit(estimator, "600 rows with 599 proportions", X, y[:-1], bags=ids, naming="599")
+    refuses_fit(estimator, "600 rows with 599 bag ids", X, y, bags=ids[:-1], naming="599")
+    refuses_fit(estimator, "a Bags of another table", X, bags=Bags.from_rows([0.0, 1.0], [0, 1]), naming="600")
 
 
 def check_empty_table(estimator: Any) -> None:
     """A table without rows is refused."""
     table = table_for(estimator)
-    words = "empty|0 sample|no rows"
-    refuses_fit(estimator, "an empty table", words, table.X[:0], table.proportion[:0], bags=table.ids[:0])
+    refuses_fit(estimator, "an empty table", table.X[:0], table.proportion[:0], bags=table.ids[:0])
 
 
 def check_not_fitted(estimator: Any) -> None:
     """Predicting before `fit` is a NotFittedError."""
     X = table_for(estimator).X
-    refuses(estimator, "predict before fit", "fitted", lambda: clone(estimator).predict(X), NotFittedError)
+    refuses(estimator, "predict before fit", lambda: clone(estimator).predict(X), kind=NotFittedError)
 
 
 def check_proportions_outside_0_1(estimator: Any) -> None:
     """Counts in the place of proportions, without declared noise, are refused."""
     table = table_for(estimator)
-    words = r"\[0, 1\]|between 0 and 1|outside"
-    refuses_fit(estimator, "proportions outside [0, 1]", words, table.X, 10 * table.proportion, bags=table.ids)
+    refuses_fit(estimator, "proportions outside [0, 1]", table.X, 10 * table.proportion, bags=table.ids)
 
 
 def check_one_class_only(estimator: Any) -> None:
@@ -88,7 +84,7 @@ def check_one_class_only(estimator: Any) -> None:
     table = table_for(estimator)
     for value in (0.0, 1.0):
         reports = np.full(len(table.X), value)
-        refuses_fit(estimator, f"bags that all report {value:g}", "class", table.X, reports, bags=table.ids)
+        refuses_fit(estimator, f"bags that all report {value:g}", table.X, reports, bags=table.ids)
 
 
 def check_one_real_label(estimator: Any) -> None:
@@ -98,4 +94,4 @@ def check_one_real_label(estimator: Any) -> None:
     if not np.isfinite(model.predict(table.X)).all():
         raise AssertionError(f"{name(estimator)}: predictions of large labels are not finite.")
     two = np.stack([table.proportion, table.proportion], axis=1)
-    refuses_fit(estimator, "a y of two columns", "1d|one", table.X, two, bags=table.ids)
+    refuses_fit(estimator, "a y of two columns", table.X, two, bags=table.ids)

@@ -6,39 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bagwise.cli.common import Misuse, one_sentence_errors, show, show_progress
 from bagwise.cli.options import Debug, Seed
 
+if TYPE_CHECKING:
+    from bagwise.experiments.reproduction import Result
 
-class Experiment(StrEnum):
-    """What can be reproduced."""
-
-    adult = "adult"
-    mnist = "mnist"
-    cifar10 = "cifar10"
-    higgs = "higgs"
-    variance = "variance"
-    samples = "samples"
-    all = "all"
-
-
-class Scale(StrEnum):
-    """How much of the paper: minutes, hours on two cores, or everything."""
-
-    quick = "quick"
-    machine = "machine"
-    paper = "paper"
-
-
-class BenchScale(StrEnum):
-    """Minutes, or an hour or two."""
-
-    quick = "quick"
-    full = "full"
+Experiment = StrEnum("Experiment", "adult mnist cifar10 higgs variance samples all")
+Scale = StrEnum("Scale", "quick machine paper")
+BenchScale = StrEnum("BenchScale", "quick full")
 
 
 @one_sentence_errors
@@ -75,8 +55,7 @@ def reproduce(
     ),
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
     scale: Annotated[
-        Scale,
-        typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything."),
+        Scale, typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything.")
     ] = Scale.machine,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
     config: Annotated[
@@ -102,14 +81,12 @@ def reproduce(
     for one in chosen:
         with _going_on(), show_progress() as progress:
             from bagwise.datasets import show_downloads
-            from bagwise.experiments import reproduction
+            from bagwise.experiments import reproduction as experiments
 
             changes = {"random_state": seed, "n_jobs": jobs}
             with show_downloads():
-                result = reproduction.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
-        for title, table in result.tables.items():
-            show(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
-        show(*result.notes, "", f"Written: {', '.join(str(path) for path in result.files)}")
+                result = experiments.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
+        _show_result(result)
 
 
 @one_sentence_errors
@@ -156,22 +133,17 @@ def bench(
     out.mkdir(parents=True, exist_ok=True)
     with _going_on(), show_progress() as progress:
         from bagwise.datasets import show_downloads
-        from bagwise.experiments import bench as room
-        from bagwise.experiments.config import load
-        from bagwise.utils.files import replacing
+        from bagwise.experiments.reproduction import benchmark
 
-        plan = room.QUICK if scale is BenchScale.quick else room.FULL
-        plan = plan if config is None else load(plan, config)
-        name = "-".join(
-            ["bench", *(["quick"] if scale is BenchScale.quick else []), *([config.stem] if config else [])]
-        )
-        rows = out / f"{name}.parquet"
-        tables = report if report is not None else out / f"{name}.md"
         with show_downloads():
-            text = room.markdown(room.run(plan, rows, progress=progress))
-        with replacing(tables) as (temporary,):
-            temporary.write_text(text, encoding="utf-8")
-    show(*text.splitlines(), "", f"Written: {rows}, {tables}")
+            result = benchmark(scale, out, config=config, page=report, progress=progress)
+    _show_result(result)
+
+
+def _show_result(result: Result) -> None:
+    for title, table in result.tables.items():
+        show(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+    show(*result.notes, "", f"Written: {', '.join(map(str, result.files))}")
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from bagwise.utils.files import TemporaryFolder
 
 _LAST = ("force", "as_json", "debug")  # in every command
 
-Joined = Callable[[Any], AbstractContextManager[Any]]
-"""Called with a progress function: the events and reports of a command, joined."""
+Joined = Callable[[Callable[..., None]], AbstractContextManager[Any]]
+"""Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -39,6 +39,9 @@ class Mismatch(StrEnum):
 
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
 Events = Annotated[str, typer.Argument(help=f"Rows with features and bag keys. {SOURCE}")]
+OptionalEvents = Annotated[
+    str | None, typer.Argument(help="Rows with features and bag keys; for a model, of other bags.")
+]
 Reports = Annotated[
     str | None,
     typer.Argument(
@@ -72,65 +75,6 @@ MaxLevels = Annotated[int, typer.Option(min=2, help="Text columns with more valu
 Memory = Annotated[str | None, typer.Option(help="Most memory for the tables, such as 2GB.")]
 
 
-def _shared(
-    events: Events,
-    reports: Reports = None,
-    *,
-    keys: Keys = None,
-    count: Count = None,
-    proportion: Proportion = None,
-    size: SizeColumn = None,
-    noise_variance: NoiseVariance = None,
-    noise_scale: NoiseScale = None,
-    epsilon: Epsilon = None,
-    suppressed: Suppressed = None,
-    ignore: Ignore = None,
-    on_mismatch: OnMismatch = Mismatch.error,
-    memory: Memory = None,
-) -> None:
-    """The options of every command that reads events and reports."""
-
-
-def with_tables(*, first: str | None = None, required: bool = True) -> Callable[[Callable[..., None]], Any]:
-    """Give a command the options of `_shared`; it takes `joined` in their place, None where no events are named.
-
-    first: an argument of the command that comes before the tables.  required: whether events must be named.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
-        shared = inspect.signature(_shared, eval_str=True).parameters
-
-        @functools.wraps(command)
-        def run(**options: Any) -> None:
-            tables = {name: options.pop(name) for name in shared}
-            named = tables["events"] is not None
-            given = [name for name in shared if tables[name] not in (None, shared[name].default)]
-            if given and not named:
-                option = f"--{given[0].replace('_', '-')}"
-                raise Misuse(f"{option} says something about tables: pass events and reports, too.")
-            command(joined=functools.partial(_join, tables) if named else None, **options)
-
-        events = shared["events"] if required else _optional(shared["events"])
-        arguments = [*([own[first]] if first else []), events, shared["reports"]]
-        mine = [own[name] for name in own if name not in ("joined", first)]
-        rest = [shared[name] for name in shared if name not in ("events", "reports")]
-        last = [one for one in mine if one.name in _LAST]
-        first_ones = [one for one in mine if one.name not in _LAST]
-        merged = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*arguments, *first_ones, *rest, *last)]
-        run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in merged}
-        del run.__wrapped__
-        return run
-
-    return decorate
-
-
-def _optional(events: inspect.Parameter) -> inspect.Parameter:
-    kind = Annotated[str | None, typer.Argument(help="Rows with features and bag keys; for a model, of other bags.")]
-    return events.replace(annotation=kind, default=None)
-
-
 @contextmanager
 def table_source(path: str) -> Iterator[str]:
     """A path as it is, or what comes in on standard input, as a file."""
@@ -149,29 +93,81 @@ def table_source(path: str) -> Iterator[str]:
 
 
 @contextmanager
-def _join(options: dict[str, Any], progress: Any) -> Iterator[Any]:
-    """Events and reports as the options of a command name them."""
-    if options["reports"] == "-":
+def _join(
+    progress: Callable[..., None],
+    events: Events,
+    reports: Reports = None,
+    *,
+    keys: Keys = None,
+    count: Count = None,
+    proportion: Proportion = None,
+    size: SizeColumn = None,
+    noise_variance: NoiseVariance = None,
+    noise_scale: NoiseScale = None,
+    epsilon: Epsilon = None,
+    suppressed: Suppressed = None,
+    ignore: Ignore = None,
+    on_mismatch: OnMismatch = Mismatch.error,
+    memory: Memory = None,
+) -> Iterator[Any]:
+    """Events and reports as the options of a command name them: a `BagTable`."""
+    if reports == "-":
         raise Misuse("only the events can come from standard input: name a file of reports.")
-    with table_source(options["events"]) as events:
+    with table_source(events) as source:
         from bagwise import tables
 
         progress(0, None, "joining events and reports")
         yield tables.join(
-            events,
-            options["reports"],
-            keys=parse_names(options["keys"]),
-            count=_one_or_more(options["count"]),
-            proportion=_one_or_more(options["proportion"]),
-            size=options["size"],
-            noise_variance=_number(options["noise_variance"]),
-            noise_scale=_number(options["noise_scale"]),
-            epsilon=_number(options["epsilon"]),
-            suppressed=options["suppressed"],
-            ignore=parse_names(options["ignore"]) or (),
-            on_mismatch=options["on_mismatch"].value,
-            connection=tables.connect(memory=options["memory"]),
+            source,
+            reports,
+            keys=parse_names(keys),
+            count=_one_or_more(count),
+            proportion=_one_or_more(proportion),
+            size=size,
+            noise_variance=_number(noise_variance),
+            noise_scale=_number(noise_scale),
+            epsilon=_number(epsilon),
+            suppressed=suppressed,
+            ignore=parse_names(ignore) or (),
+            on_mismatch=on_mismatch.value,
+            connection=tables.connect(memory=memory),
         )
+
+
+def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `_join`; it takes `joined` in their place, None where no events are named.
+
+    first: an argument of the command that comes before the tables.  required: whether events must be named.
+    """
+    shared = dict(inspect.signature(_join, eval_str=True).parameters)
+    del shared["progress"]
+    if not required:
+        shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        del own["joined"]
+
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            tables = {name: options.pop(name) for name in shared}
+            given = [name for name in shared if tables[name] not in (None, shared[name].default)]
+            if given and tables["events"] is None:
+                option = f"--{given[0].replace('_', '-')}"
+                raise Misuse(f"{option} says something about tables: pass events and reports, too.")
+            joined = None if tables["events"] is None else functools.partial(_join, **tables)
+            command(joined=joined, **options)
+
+        place = {first: 0, "events": 1, "reports": 1, **dict.fromkeys(_LAST, 4)}
+        both = {**own, **shared}
+        names = sorted(both, key=lambda name: place.get(name, 2 if name in own else 3))
+        merged = [both[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in names]
+        run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in merged}
+        del run.__wrapped__
+        return run
+
+    return decorate
 
 
 def parse_names(text: str | None) -> list[str] | None:

@@ -10,31 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli.common import (
-    Misuse,
-    check_free,
-    one_sentence_errors,
-    show_progress,
-    show_result,
-)
+from bagwise.cli import options
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 from bagwise.cli.describe import describe_evaluation, describe_model
-from bagwise.cli.options import (
-    SOURCE,
-    Debug,
-    EvenIfNotRandom,
-    Force,
-    HoldOut,
-    Joined,
-    Json,
-    MaxLevels,
-    Memory,
-    Roles,
-    Seed,
-    parse_names,
-    parse_roles,
-    table_source,
-    with_tables,
-)
 
 if TYPE_CHECKING:
     from bagwise.tables import TableModel
@@ -63,7 +41,7 @@ ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote
 
 @one_sentence_errors
 def bag(
-    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {SOURCE}")],
+    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {options.SOURCE}")],
     label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
     size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
@@ -86,10 +64,10 @@ def bag(
     seed: Annotated[
         int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
     ] = None,
-    memory: Memory = None,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    memory: options.Memory = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
     if size is None and by is None:
@@ -99,10 +77,11 @@ def bag(
             "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
             "may tell the labels that noise is to protect; leave it out."
         )
-    with show_progress() as progress, table_source(table) as source:
+    with show_progress() as progress, options.table_source(table) as source:
         from bagwise import tables
+        from bagwise.tables.publish import EVENTS, REPORTS
 
-        for name in (tables.publish.EVENTS, tables.publish.REPORTS):
+        for name in (EVENTS, REPORTS):
             check_free(out / name, force=force)
         progress(0, None, "putting rows in bags")
         held = tables.put_in_bags(
@@ -110,10 +89,10 @@ def bag(
             out,
             label=label,
             size=size,
-            by=parse_names(by) or (),
+            by=options.parse_names(by) or (),
             min_size=min_size,
             positive=positive,
-            classes=parse_names(classes),
+            classes=options.parse_names(classes),
             epsilon=epsilon,
             delta=delta,
             threshold=threshold,
@@ -124,11 +103,11 @@ def bag(
 
 
 @one_sentence_errors
-@with_tables()
+@options.with_tables()
 def diagnose(
-    joined: Joined,
-    as_json: Json = False,
-    debug: Debug = False,
+    joined: options.Joined,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
     with show_progress() as progress, joined(progress) as data:
@@ -146,20 +125,20 @@ def diagnose(
 
 
 @one_sentence_errors
-@with_tables()
+@options.with_tables()
 def fit(
-    joined: Joined,
+    joined: options.Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
         Model,
         typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
     ] = Model.auto,
-    hold_out: HoldOut = 0.2,
+    hold_out: options.HoldOut = 0.2,
     refit: Annotated[
         bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
-    roles: Roles = None,
-    max_levels: MaxLevels = 64,
+    roles: options.Roles = None,
+    max_levels: options.MaxLevels = 64,
     engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
         Engine.here
     ),
@@ -169,11 +148,11 @@ def fit(
     time_budget: Annotated[
         float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
     ] = None,
-    even_if_not_random: EvenIfNotRandom = False,
-    seed: Seed = 0,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     from bagwise import saving
@@ -192,7 +171,7 @@ def fit(
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
-        columns: dict[str, Any] = {"roles": parse_roles(roles), "max_levels": max_levels}
+        columns: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
 
         def learn(bags: Any) -> Any:
@@ -217,16 +196,16 @@ def fit(
 
 
 @one_sentence_errors
-@with_tables(first="folder", required=False)
+@options.with_tables(first="folder", required=False)
 def evaluate(
     folder: ModelFolder,
-    joined: Joined | None,
+    joined: options.Joined | None,
     level: Annotated[
         float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
-    even_if_not_random: EvenIfNotRandom = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving
@@ -267,20 +246,20 @@ def evaluate(
 @one_sentence_errors
 def predict(
     folder: ModelFolder,
-    table: Annotated[str, typer.Argument(help=f"Rows to score. {SOURCE}")],
+    table: Annotated[str, typer.Argument(help=f"Rows to score. {options.SOURCE}")],
     out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
-    memory: Memory = None,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    memory: options.Memory = None,
+    force: options.Force = False,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
 ) -> None:
     """Score the rows of a table; rows stream through, however many there are."""
     if out != "-":
         check_free(Path(out), force=force)
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
-    with show_progress() as progress, table_source(table) as source:
+    with show_progress() as progress, options.table_source(table) as source:
         from bagwise import tables
 
         fitted = _load(folder)
@@ -289,7 +268,7 @@ def predict(
             fitted,
             source,
             target,
-            keep=parse_names(keep),
+            keep=options.parse_names(keep),
             connection=tables.connect(memory=memory, ordered=True),
             progress=progress,
         )
@@ -298,7 +277,7 @@ def predict(
 
 
 @one_sentence_errors
-def inspect(folder: ModelFolder, as_json: Json = False, debug: Debug = False) -> None:
+def inspect(folder: ModelFolder, as_json: options.Json = False, debug: options.Debug = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
     from bagwise.tables import read_about

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats
 
 
@@ -89,7 +90,9 @@ class TableFeatures:
         given = [] if self.categorical_features is None else list(self.categorical_features)
         for column in given:
             if not (isinstance(column, Integral) and 0 <= int(column) < n):
-                raise ValueError(f"categorical_features must be numbers of columns from 0 to {n - 1}, got {column!r}.")
+                raise ParameterError(
+                    "categorical_features", f"must be numbers of columns from 0 to {n - 1}, got {column!r}."
+                )
         return sorted({*self.features_.categorical, *(int(column) for column in given)})
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:

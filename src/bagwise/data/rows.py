@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,9 @@ class BagRows(Protocol):
 class InMemory:
     """A matrix and the bags of its rows.
 
-    X: (n, …) rows, in table order: `bags.order` says which are whose.
+    X: (n, …) rows, in table order: `bags.order` says which are whose.  categorical: see `BagRows`.
     starts: where blocks begin (see `BagRows`), None for one block; in several, rows stand in bag order.
+    codes_to_numbers: how the model reads rows of several blocks; None for as they are.
 
     >>> data = InMemory(np.arange(6.0)[:, None], Bags.from_rows([0.5, 1.0, 0.5, 1.0, 0.0, 0.0], [0, 1, 0, 1, 2, 2]))
     >>> len(data), data.size, data.block(0).shape
@@ -96,20 +97,23 @@ class InMemory:
     bags: Bags
     categorical: Sequence[int] = ()
     starts: Integers = None  # type: ignore[assignment]  # until it is filled in
+    codes_to_numbers: Encoding | None = None
 
     def __post_init__(self) -> None:
+        if len(self.X) != self.bags.n_rows:
+            raise ValueError(f"the bags were built on {self.bags.n_rows} rows but X has {len(self.X)}.")
         if self.starts is None:
             object.__setattr__(self, "starts", np.array([0, len(self.bags)]))
 
     @property
     def size(self) -> Integers:
         """(m,) rows of each bag."""
-        return self.bags.size
+        return np.asarray(self.bags.size)
 
     @property
     def proportion(self) -> Floats:
         """(m,) or (m, classes) what each bag reported."""
-        return self.bags.proportion
+        return np.asarray(self.bags.proportion)
 
     @property
     def noise_variance(self) -> Floats | None:
@@ -118,16 +122,14 @@ class InMemory:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, those in no bag included, and the numbers in each."""
-        return len(self.X), int(np.prod(self.X.shape[1:]))
+        """Rows, those in no bag included, and the numbers in each as the model reads it."""
+        encoding = self.codes_to_numbers
+        return len(self.X), int(np.prod(self.X.shape[1:])) if encoding is None else encoding.width
 
     @property
     def fingerprint(self) -> str:
         """A checksum of rows and reports."""
-        found = hashlib.sha256(np.ascontiguousarray(self.X).tobytes())
-        for part in (self.bags.order, self.size, self.proportion, self.noise_variance):
-            found.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-        return found.hexdigest()
+        return checksum(self, self.X, self.bags.order)
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -138,24 +140,36 @@ class InMemory:
         return self.X[first:last]
 
     def encode(self, rows: Floats) -> Floats:
-        """Rows as they are."""
-        return rows
+        """Rows as the model reads them."""
+        return rows if self.codes_to_numbers is None else self.codes_to_numbers(rows)
 
     def sample(self, rows: int | None = None) -> InMemory:
-        """The first bags."""
+        """The first bags; where these are all, the rows are not copied."""
         chosen = np.arange(_first_bags(self, rows))
         if len(chosen) == len(self.bags):
-            return replace(self, starts=np.array([0, len(chosen)]))
-        return InMemory(self.X[self.bags.take(chosen).order], subset(self, chosen, coded=True), self.categorical)
+            return InMemory(self.encode(self.X), self.bags, self.categorical)
+        taken = self.X[self.bags.take(chosen).order]
+        return InMemory(self.encode(taken), subset(self, chosen, coded=True), self.categorical)
 
-    def encoding(self) -> Encoding:
-        """That of the rows in bags: rows in no bag say nothing."""
+    def select(self, bags: Bags, rows: Integers | None = None) -> InMemory:
+        """The same rows, or some of them, with these bags."""
+        return InMemory(self.X if rows is None else self.X[rows], bags, self.categorical)
+
+    def encoding(self, max_levels: int | None = None) -> Encoding:
+        """That of the rows in bags: rows in no bag say nothing.  max_levels: see `Encoding.of`."""
         inside = self.X if self.bags.n_bagged == len(self.X) else self.X[np.sort(self.bags.order)]
-        return Encoding.of(inside, categorical=self.categorical)
+        return Encoding.of(inside, categorical=self.categorical, max_levels=max_levels)
 
     def encoded(self, encoding: Encoding) -> InMemory:
-        """The same bags, encoded once and for all."""
-        return InMemory(encoding(self.X), self.bags, starts=self.starts)
+        """The same bags for a model that reads numbers: encoded now, or, in several blocks, as they are read."""
+        if len(self) > 1:
+            return replace(self, categorical=(), codes_to_numbers=encoding)
+        return InMemory(encoding(self.X), self.bags)
+
+
+def in_one_piece(data: BagRows) -> TypeGuard[InMemory]:
+    """Whether all rows are one matrix in memory, so that they may be worked on at once."""
+    return isinstance(data, InMemory) and len(data) == 1
 
 
 def row_starts(data: BagRows) -> NDArray[np.int64]:
@@ -171,13 +185,35 @@ def prior(data: BagRows) -> float | Floats:
 
 def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
     """Some bags alone, as those of a table of their rows, bag after bag.  coded: with the number of each row's bag."""
-    offsets = np.concatenate([[0], np.cumsum(data.size[numbers])]).astype(np.int64)
+    noise = None if data.noise_variance is None else data.noise_variance[numbers]
+    return bags_in_order(data.size[numbers], data.proportion[numbers], noise, keys=numbers, coded=coded)
+
+
+def bags_in_order(
+    size: Integers,
+    proportion: Floats,
+    noise_variance: Floats | None,
+    *,
+    keys: Integers | None = None,
+    coded: bool = True,
+) -> Bags:
+    """Bags of a table whose rows stand bag after bag.  keys: by default their numbers.  coded: see `subset`."""
+    offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
-    codes = np.repeat(np.arange(len(numbers), dtype=small), data.size[numbers]) if coded else None
-    noise = None if data.noise_variance is None else data.noise_variance[numbers]
+    codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
     order = np.arange(n_rows, dtype=small)
-    return Bags._build(numbers, order, offsets, data.proportion[numbers], noise, n_rows, codes)
+    return Bags._build(
+        np.arange(len(size)) if keys is None else keys, order, offsets, proportion, noise_variance, n_rows, codes
+    )
+
+
+def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:
+    """A checksum of what bags reported, and of `rows`, which tell of theirs."""
+    found = hashlib.sha256()
+    for part in (*rows, data.size, data.proportion, data.noise_variance):
+        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(() if part is None else part).ravel())
+    return found.hexdigest()
 
 
 def _first_bags(data: BagRows, rows: int | None) -> int:

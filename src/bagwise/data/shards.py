@@ -1,6 +1,6 @@
 """Bags on disk: rows in files of whole bags, which are read a block at a time however many there are.
 
-A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`, `f1`, … (see `tables.features`) of rows
+A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`, `f1`, … (see `tables.columns`) of rows
 in bag order, numbers as they are and categories as codes, −1 for what is missing; `bags.parquet`, what each bag
 reported; and `shards.json`, which says what is where. A row group of a file is a *block*: some whole bags. Bags stand
 in the order of their numbers, which is as good as random, so any few blocks are a random sample of the bags.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.data.rows import InMemory, read_sample, row_starts, subset
-from bagwise.utils.typing import Floats
+from bagwise.data.rows import InMemory, checksum, read_sample, row_starts, subset
+from bagwise.utils.typing import Floats, Integers
 
 FORMAT = 1
 INDEX, REPORTS = "shards.json", "bags.parquet"
@@ -68,7 +68,7 @@ class Shards:
 
     >>> import tempfile
     >>> from bagwise.tables import join
-    >>> from bagwise.tables.features import Features
+    >>> from bagwise.tables.columns import Features
     >>> from bagwise.tables.gather import write_shards
     >>> events = {"bag": ["a", "b", "a", "b"], "age": [31, 42, 53, 64]}
     >>> data = join(events, {"bag": ["b", "a"], "count": [1, 0]})
@@ -100,13 +100,10 @@ class Shards:
         for name, bytes_ in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
             _check_file(place / name, bytes_)
         reports = _damaged(place / REPORTS, lambda: pq.read_table(place / REPORTS, page_checksum_verification=True))
-        names = proportion_columns(None if classes is None else [""] * classes)
-        proportion = np.stack([reports.column(name).to_numpy() for name in names], axis=1)
-        size = reports.column(SIZE).to_numpy().astype(np.int64)
+        size, proportion, noise = read_reports(reports, classes=classes, noised=noised)
         if not len(size) == n_bags == sum(sum(file.bags) for file in files) or size.sum() != n_rows:
             raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
-        noise = reports.column(NOISE).to_numpy() if noised else None
-        return cls(place, columns, files, size, proportion if classes is not None else proportion[:, 0], noise)
+        return cls(place, columns, files, size, proportion, noise)
 
     @property
     def categorical(self) -> list[int]:
@@ -129,10 +126,7 @@ class Shards:
     @property
     def fingerprint(self) -> str:
         """A checksum of the index and of what bags reported: shards of other bags have another one."""
-        found = hashlib.sha256((self.folder / INDEX).read_bytes())
-        for part in (self.size, self.proportion, self.noise_variance):
-            found.update(b"" if part is None else np.ascontiguousarray(part).tobytes())
-        return found.hexdigest()
+        return checksum(self, (self.folder / INDEX).read_bytes())
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -144,11 +138,7 @@ class Shards:
         table = _damaged(path, lambda: _read_group(path, group))
         if table.num_rows != self.rows[number] or table.num_columns != len(self.columns):
             raise ValueError(f"{path} does not fit the other shards: gather the bags again.")
-        matrix = np.empty(table.shape, dtype=self._dtype)
-        for place, column in enumerate(self.columns):
-            values = table.column(place).to_numpy()
-            matrix[:, place] = values if column.levels is None else np.where(values < 0, np.nan, values)
-        return matrix
+        return matrix_of([column.to_numpy() for column in table.columns])
 
     def encode(self, rows: Floats) -> Floats:
         """Stored rows as the model reads them."""
@@ -191,31 +181,33 @@ class Shards:
         """The file of each block, and its row group there."""
         return [(file.name, group) for file in self.files for group in range(len(file.bags))]
 
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        double = any(column.type == "float64" for column in self.columns)
-        return np.dtype(np.float64 if double else np.float32)
-
 
 _STATISTICS = ("low", "high", "mean")
 
 
-def write_index(
-    folder: Path, columns: Sequence[Stored], files: Sequence[File], *, n_rows: int, classes: int | None, noised: bool
-) -> None:
-    """Write `shards.json`, which makes a folder one of shards."""
-    index: dict[str, Any] = {
-        "format": FORMAT,
-        "rows": n_rows,
-        "bags": sum(sum(file.bags) for file in files),
-        "classes": classes,
-        "noised": noised,
-        "columns": [asdict(column) for column in columns],
-        "files": [asdict(file) for file in files],
-        "reports_bytes": (folder / REPORTS).stat().st_size,
-    }
-    index["sha256"] = _digest(index)
-    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+def matrix_of(columns: Sequence[NDArray[Any]], into: Floats | None = None) -> Floats:
+    """(rows, columns) of columns as they are kept: codes are whole numbers, −1 where missing, which becomes NaN.
+
+    into: a matrix to be filled.
+    """
+    if into is None:
+        into = np.empty((len(columns[0]), len(columns)), dtype=precision_of(column.dtype for column in columns))
+    for place, values in enumerate(columns):
+        into[:, place] = np.where(values < 0, np.nan, values) if values.dtype.kind == "i" else values
+    return into
+
+
+def precision_of(types: Iterable[np.dtype[Any] | str]) -> np.dtype[Any]:
+    """Of numbers and codes in one matrix: single, unless a column needs more."""
+    return np.dtype(np.float64 if np.float64 in map(np.dtype, types) else np.float32)
+
+
+def read_reports(table: pa.Table, *, classes: int | None, noised: bool) -> tuple[Integers, Floats, Floats | None]:
+    """Sizes (m,), proportions (m,) or (m, classes) and noise variances (m,) of a table of bags."""
+    names = proportion_columns(None if classes is None else [""] * classes)
+    proportion = np.stack([table.column(name).to_numpy() for name in names], axis=1)
+    noise = table.column(NOISE).to_numpy() if noised else None
+    return table.column(SIZE).to_numpy().astype(np.int64), proportion[:, 0] if classes is None else proportion, noise
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
@@ -229,12 +221,12 @@ def _read_index(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: gather the bags again.") from None
     if version != FORMAT:
         raise ValueError(f"{path} is of format {version!r}, this version reads {FORMAT}: gather the bags again.")
-    if index.pop("sha256", None) != _digest(index):
+    if index.pop("sha256", None) != digest(index):
         raise ValueError(f"{path} was changed or damaged after it was written: gather the bags again.")
     return index
 
 
-def _digest(index: dict[str, Any]) -> str:
+def digest(index: dict[str, Any]) -> str:
     """A checksum of the index: what it says of the columns shapes what is learned, and is checked nowhere else."""
     return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
 

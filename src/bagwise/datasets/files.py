@@ -148,8 +148,7 @@ def _cached(name: str) -> Path:
             # All its members come at once, since the archive is not kept.
             wanted = {key: other for key, other in FILES.items() if other.source == official.source}
             download_members(
-                official.source,
-                {other.member: (folder / key, other.checksum) for key, other in wanted.items()},
+                official.source, {other.member: (folder / key, other.checksum) for key, other in wanted.items()}
             )
     except (ConnectionError, ValueError) as error:
         advice = f"try again, or set BAGWISE_DATA to a folder that holds {name}."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 PAPER_LOSSES: dict[str, str] = {
-    "ours": "ours",
-    "li": "li",
-    "vanilla_sq": "vanilla_sq",
-    "vanilla_ce": "vanilla_ce",
+    "ours": "debiased_square",
+    "li": "li_square",
+    "vanilla_sq": "matching_square",
+    "vanilla_ce": "matching_cross_entropy",
     "easyllp": "easyllp",
     "easyllp_square": "easyllp_square",
     "centred_log": "centred_log",

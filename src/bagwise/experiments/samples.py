@@ -13,13 +13,30 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from scipy import stats
+from scipy.optimize import isotonic_regression
 
-from bagwise.experiments.config import provenance
-from bagwise.experiments.curves import bags_needed, clearly_passed, slope
-from bagwise.experiments.learners import LEARNERS, Sample
-from bagwise.experiments.problems import problems
+from bagwise.experiments.config import BAG_SIZES, names_of, provenance
+from bagwise.experiments.harness import in_processes
+from bagwise.experiments.learners import LEARNERS
+from bagwise.experiments.simulation import Sample, simulations
 from bagwise.theory import SymmetricPair, information_bound
+from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, number, whole
+
+Checkpoint = tuple[int, float, int]
+"""Bags, part of the trials that succeeded, and trials."""
+
+_CONSTRAINTS = {
+    "problems": names_of(simulations(0.01)),
+    "learners": names_of(LEARNERS),
+    "sizes": BAG_SIZES,
+    "regret": number(above=0),
+    "success": number(above=0.5, below=1),  # guessing reaches one half
+    "fewest_trials": whole(1),
+    "ratio": number(above=1),
+    "cap": whole(3),  # the first checkpoint has 2 bags
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +44,7 @@ class SamplesConfig:
     """What the samples experiment computes."""
 
     problems: tuple[str, ...] = ("i", "ii", "iii", "iv")
-    """Numerals of the problems, see `problems.problems`."""
+    """Numerals of the problems, see `simulation.simulations`."""
     learners: tuple[str, ...] = tuple(LEARNERS)
     """Names of the learners; Algorithm 1 runs where there are two hypotheses."""
     sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512)
@@ -54,22 +71,11 @@ class SamplesConfig:
     """Processes that share the problems and sizes; the result does not depend on it."""
 
     def __post_init__(self) -> None:
-        for name, known in (("problems", problems(0.01)), ("learners", LEARNERS)):
-            unknown = sorted(set(getattr(self, name)) - set(known))
-            if unknown:
-                raise ValueError(f"unknown {name} {', '.join(unknown)}: choose from {', '.join(known)}.")
-        if not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"sizes must be one or more positive bag sizes, got {self.sizes}.")
-        if not self.regret > 0:
-            raise ValueError(f"regret must be positive, got {self.regret}.")
-        if not 0.5 < self.success < 1:
-            raise ValueError(f"success must lie between 0.5, which guessing reaches, and 1, got {self.success}.")
-        if not self.ratio > 1:
-            raise ValueError(f"ratio must exceed 1, got {self.ratio}.")
-        if self.cap <= 2:
-            raise ValueError(f"cap must exceed 2, the bags of the first checkpoint, got {self.cap}.")
-        if not 0 < self.fewest_trials <= self.trials:
-            raise ValueError("fewest_trials must lie between 1 and trials.")
+        check_parameters(self, _CONSTRAINTS)
+        if self.fewest_trials > self.trials:
+            raise ParameterError(
+                "fewest_trials", "must be at most ", Parameter("trials"), f", got {self.fewest_trials}."
+            )
 
     def trials_at(self, bags: int) -> int:
         """Trials at a checkpoint of so many bags."""
@@ -103,9 +109,7 @@ def run(config: SamplesConfig, *, progress: Callable[[int, int], None] | None = 
     units = [(name, k) for name in config.problems for k in config.sizes]
     # The largest bags first: learners that need many bags make them the longest to wait for.
     schedule = sorted(units, key=lambda unit: -unit[1])
-    results = Parallel(n_jobs=config.n_jobs, return_as="generator_unordered")(
-        delayed(_curves)(config, name, k) for name, k in schedule
-    )
+    results = in_processes(_curves, [(config, name, k) for name, k in schedule], n_jobs=config.n_jobs)
     rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for done, (unit, records) in enumerate(results, start=1):
         rows[unit] = records
@@ -116,14 +120,15 @@ def run(config: SamplesConfig, *, progress: Callable[[int, int], None] | None = 
 
 def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], list[dict[str, Any]]]:
     """Success curves of all learners on one stream of bags, and the bags they need; with the unit they belong to."""
-    problem = problems(config.regret)[name]
-    seed = np.random.SeedSequence(config.random_state, spawn_key=(list(problems(config.regret)).index(name), k))
+    known = simulations(config.regret)
+    problem = known[name]
+    seed = np.random.SeedSequence(config.random_state, spawn_key=(list(known).index(name), k))
     sample = Sample(problem, k, config.trials, np.random.default_rng(seed))
     names = [n for n in config.learners if n != "algorithm_1" or len(problem.hypotheses) == 2]
     limit = {n: LEARNERS[n].limit_regret(problem, k) for n in names}
     lasts = {n: bool(_succeeds(limit[n], config.regret)) for n in names}  # else success, if any, would not last
     caps = {n: config.cap if lasts[n] else config.cap_biased for n in names}
-    curves: dict[str, list[tuple[int, float, int]]] = {n: [] for n in names}
+    curves: dict[str, list[Checkpoint]] = {n: [] for n in names}
     active = list(names)
     for bags in config.checkpoints:
         trials = config.trials_at(bags)
@@ -152,28 +157,83 @@ def _succeeds(regret: Any, target: float) -> Any:
     return regret < target * (1 - 1e-9)  # the wrong one of the symmetric pair has regret β up to rounding
 
 
+# -- success curves ------------------------------------------------------------------------------------------------
+
+
+def clearly_passed(curve: list[Checkpoint], level: float) -> bool:
+    """Whether success exceeded the level by 1.5 standard errors at the last two checkpoints."""
+    margin = [success - level - 1.5 * standard_error(level, trials) for _, success, trials in curve[-2:]]
+    return len(margin) == 2 and min(margin) > 0
+
+
+def standard_error(level: float, trials: int) -> float:
+    """Of a success rate that is `level`."""
+    return float(np.sqrt(level * (1 - level) / trials))
+
+
+def log_bags_error(level: float, trials: int) -> float:
+    """Standard error of the logarithm of the bags at which a success curve Φ(c√m) passes `level`, above one half.
+
+    That is the curve of a choice between two. Larger classes have steeper ones, so that the error is rather too large
+    for them; it does not depend on the local slope of a curve, which is much too uncertain to divide by.
+    """
+    z = stats.norm.ppf(level)
+    return float(standard_error(level, trials) / (stats.norm.pdf(z) * z / 2))
+
+
+def bags_needed(
+    bags: ArrayLike, success: ArrayLike, trials: ArrayLike, *, level: float, lasts: bool = True
+) -> dict[str, Any]:
+    """Where a success curve, made monotone, reaches `level`: log-linear between checkpoints.
+
+    A curve that ends below the level is censored, and so is one known not to stay there (`lasts`).
+
+    >>> needed = bags_needed([10, 20, 40], [0.8, 0.9, 1.0], [100, 100, 100], level=0.95)
+    >>> round(needed["bags"], 2), needed["bags_grid"], needed["censored"]
+    (28.28, 40.0, False)
+    """
+    m, s, t = np.asarray(bags), np.asarray(success, dtype=float), np.asarray(trials)
+    curve = isotonic_regression(s, weights=t).x
+    censored = not lasts or bool(s[-1] < level)
+    result: dict[str, Any] = {"bags": np.nan, "log_bags_se": np.nan, "bags_grid": np.nan, "censored": censored}
+    if not censored:
+        i = min(int(np.searchsorted(curve, level)), len(m) - 1)  # rounding might leave the end below the level
+        reach = np.log(m[0]) if i == 0 else np.interp(level, curve[i - 1 : i + 1], np.log(m[i - 1 : i + 1]))
+        below = np.flatnonzero(s < level)
+        result["bags"], result["log_bags_se"] = float(np.exp(reach)), log_bags_error(level, int(t[i]))
+        result["bags_grid"] = float(m[below[-1] + 1 if len(below) else 0])
+    return result | {"checkpoints": m.tolist(), "successes": s.tolist(), "trials": t.tolist()}
+
+
+def slope(size: ArrayLike, bags: ArrayLike, log_bags_se: ArrayLike) -> dict[str, float]:
+    """Slope of log bags on log k by least squares, weighted by the errors of log bags, with the error these give it.
+
+    The scatter around the line is not used: it says next to nothing where the line has few points.
+    Missing where a count is: a slope over the sizes that were within reach would flatter those that were not.
+
+    >>> {name: round(value, 3) for name, value in slope([8, 16, 32], [10, 20, 40], [0.1, 0.1, 0.1]).items()}
+    {'slope': 1.0, 'slope_se': 0.102}
+    """
+    x, y, weight = np.log(size), np.log(bags), np.asarray(log_bags_se, dtype=float) ** -2
+    if len(y) < 2 or np.isnan(y).any():
+        return {"slope": np.nan, "slope_se": np.nan}
+    x = x - np.average(x, weights=weight)
+    information = float(weight @ x**2)
+    return {"slope": float((weight * x) @ y) / information, "slope_se": information**-0.5}
+
+
+# -- what to show --------------------------------------------------------------------------------------------------
+
+
 def table(frame: pd.DataFrame) -> pd.DataFrame:
     """Bags needed as problems and learners × bag sizes; missing where none up to the cap sufficed."""
-    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(_pairs(frame))
+    order = pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
+    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(order)
 
 
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What to print, by title."""
     return {"Bags needed, by bag size k (–: none sufficed)": table(frame)}
-
-
-def slopes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Slope of log bags on log k with its standard error: 0 is a need that does not grow, 1 one that grows like k."""
-    records = [
-        {"problem": problem, "learner": learner} | slope(rows["k"], rows["bags"], rows["log_bags_se"])
-        for (problem, learner), rows in frame.groupby(["problem", "learner"])
-    ]
-    return pd.DataFrame(records).set_index(["problem", "learner"]).reindex(_pairs(frame))
-
-
-def _pairs(frame: pd.DataFrame) -> pd.MultiIndex:
-    """Problems and learners in the order of the table."""
-    return pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
 
 
 def summary(frame: pd.DataFrame) -> list[str]:

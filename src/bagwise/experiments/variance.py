@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.config import provenance
+from bagwise.experiments.harness import in_processes
 from bagwise.losses import LOSSES
 from bagwise.means import MEANS, Known, Means, Running
+from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, whole
+from bagwise.utils.typing import Floats
 
 PRIOR = 1 / 3
 """E[y] = E[x²], known exactly as in the paper."""
@@ -31,7 +32,7 @@ PRIOR = 1 / 3
 class Model:
     """A fixed model with what is known of it in closed form: E[h] and the risk E[(y − h)²]."""
 
-    function: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    function: Callable[[Floats], Floats]
     mean: float
     risk: float
 
@@ -73,13 +74,16 @@ class VarianceConfig:
     """Processes that share the repetitions; the result does not depend on it."""
 
     def __post_init__(self) -> None:
+        check_parameters(self, {"repetitions": whole(2)})  # their spread gives the errors
         if self.rows % self.batch:
-            raise ValueError(f"rows ({self.rows}) must be a multiple of batch ({self.batch}).")
+            raise ParameterError(
+                "rows", "must be a multiple of ", Parameter("batch"), f" ({self.batch}), got {self.rows}."
+            )
         wrong = [k for k in self.sizes if k < 1 or self.batch % k or self.batch < 2 * k]
         if wrong:
-            raise ValueError(f"sizes {wrong} do not cut a batch of {self.batch} rows in two or more equal bags.")
-        if self.repetitions < 2:
-            raise ValueError(f"repetitions must be at least 2, got {self.repetitions}: their spread gives the errors.")
+            raise ParameterError(
+                "sizes", f"must cut a batch of {self.batch} rows in two or more equal bags, got {wrong}."
+            )
 
 
 QUICK = VarianceConfig(rows=2**14, sizes=(2, 16, 64, 256), repetitions=16)
@@ -93,9 +97,8 @@ def run(config: VarianceConfig, *, progress: Callable[[int, int], None] | None =
     the scatter of the bags themselves would hide. `progress` is called with the repetitions done and their number.
     """
     seeds = np.random.SeedSequence(config.random_state).spawn(config.repetitions)
-    results = Parallel(n_jobs=config.n_jobs, return_as="generator")(  # in order, so that sums round alike
-        delayed(_repetition)(config, seed) for seed in seeds
-    )
+    tasks = [(config, seed) for seed in seeds]
+    results = in_processes(_repetition, tasks, n_jobs=config.n_jobs, ordered=True)  # in order: sums round alike
     frames = []
     for done, records in enumerate(results, start=1):
         frames.append(pd.DataFrame.from_records(records))
@@ -122,7 +125,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
         batches = list(_batches(bags, config.batch // k))
         for name, model in MODELS.items():
             h = model.function(x)
-            exact: dict[str, NDArray[np.float64]] = {}
+            exact: dict[str, Floats] = {}
             for (loss, means), label in ESTIMATORS.items():
                 if means in MEANS:
                     value = _by_batch(loss, _strategy(means), h, batches)
@@ -149,7 +152,7 @@ def _batches(bags: Bags, size: int) -> Iterator[Bags]:
         yield bags.take(slice(start, start + size))
 
 
-def _by_batch(loss: str, means: Means, h: NDArray[np.float64], batches: list[Bags]) -> NDArray[np.float64]:
+def _by_batch(loss: str, means: Means, h: Floats, batches: list[Bags]) -> Floats:
     """The loss of every bag, E[h] estimated as a training loop would: batch after batch."""
     return np.concatenate(
         [LOSSES[library_loss(loss)](h[batch.order], batch, prior=PRIOR, means=means) for batch in batches]
@@ -171,6 +174,12 @@ def table(frame: pd.DataFrame, value: str = "variance") -> pd.DataFrame:
     return frame.pivot_table(index=["model", "loss", "means"], columns="k", values=value, sort=False)
 
 
+def lookup(frame: pd.DataFrame) -> Callable[[str, str, str, str, int], float]:
+    """A function of column, model, loss, means and k: the number in the results."""
+    value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
+    return lambda column, *place: float(value.loc[place, column])
+
+
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What to print, by title."""
     return {
@@ -181,11 +190,7 @@ def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def summary(frame: pd.DataFrame) -> list[str]:
     """What the table shows, in plain sentences with the numbers of this run."""
-    value = frame.set_index(["model", "loss", "means", "k"]).sort_index()
-    small, large = int(frame["k"].min()), int(frame["k"].max())
-
-    def at(column: str, model: str, loss: str, means: str, k: int) -> float:
-        return float(value.loc[(model, loss, means, k), column])
+    at, small, large = lookup(frame), int(frame["k"].min()), int(frame["k"].max())
 
     def growth(model: str, loss: str, means: str) -> str:
         return ", ".join(f"{at('variance', model, loss, means, k):.3g} at k = {k}" for k in sorted({small, large}))

@@ -6,7 +6,8 @@ tells nothing about x beyond its proportions, :math:`\bar x_j \approx \sum_c \al
 
 from __future__ import annotations
 
-from numbers import Real
+from collections.abc import Mapping
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
@@ -15,6 +16,7 @@ from scipy.special import expit, logsumexp, softmax
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
 from bagwise.utils.deadline import check_time
+from bagwise.utils.parameters import Constraint, number
 from bagwise.utils.typing import Floats, Integers
 
 
@@ -39,9 +41,20 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
     alone. Those of random bags are nearly equal: errors of the class means then shrink with the number of bags, not of
     rows, and only a larger penalty helps. Bags grouped by a feature break the assumption.
 
-    alpha: the penalty; scikit-learn's ``C`` is 1 / (α n).
-    coef_, intercept_: as in `BagRidgeClassifier`.  class_means_: (classes, features) the estimates.
+    Parameters
+    ----------
+    alpha : float
+        The penalty; scikit-learn's ``C`` is 1 / (α n).
 
+    Attributes
+    ----------
+    coef_, intercept_ : array and float, or arrays
+        As in `BagRidgeClassifier`.
+    class_means_ : array, shape (classes, features)
+        The estimates.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = np.outer(y := rng.integers(2, size=3200), [1, 0]) + rng.normal(size=(3200, 2))
@@ -54,13 +67,12 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
 
     coef_: Floats
     intercept_: Floats | float
+    _constraints: ClassVar[Mapping[str, Constraint]] = {"alpha": number(above=0)}
 
     def __init__(self, *, alpha: float = 0.1) -> None:
         self.alpha = alpha
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        if not (isinstance(self.alpha, Real) and 0 < float(self.alpha) < np.inf):
-            raise ValueError(f"alpha must be a finite number above 0, got {self.alpha!r}.")
         several = bags.proportion.ndim == 2
         proportion = bags.outputs if several else np.hstack([1 - bags.outputs, bags.outputs])
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name

@@ -7,8 +7,9 @@ For a linear :math:`h = w \cdot x + b` the debiased square loss is least squares
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +17,11 @@ from scipy import linalg
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
+from bagwise.data.reading import Reads
 from bagwise.linear.moments import Moments
 from bagwise.linear.predictor import LinearPredictor
 from bagwise.utils.deadline import check_time
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -108,6 +111,13 @@ def moments_by_fold(
 class _RidgeFit(LinearPredictor):
     """The fit of both ridge estimators."""
 
+    reads: ClassVar[Reads] = Reads(moments=True)
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "alphas": several(number(least=0), "one or more finite numbers of at least 0") | NONE,
+        "scaling": number(least=0, most=1) | NONE,
+        "cv": whole(2),
+    }
+
     def __init__(
         self,
         *,
@@ -122,27 +132,64 @@ class _RidgeFit(LinearPredictor):
         self.random_state = random_state
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        folds, names = self._folds(len(bags)), getattr(self, "feature_names_in_", None)
+        folds, names = self.n_folds(len(bags)), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
             parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
             check_finite_features(sum(parts[1:], parts[0]).xx, X, names)
             noise = float(bags.noise_per_row.mean()) * bags.outputs.shape[1]
-            self._fit_moments(parts, origin, noise, classes=bags.proportion.ndim == 2)
+            self._solve(parts, origin, noise, classes=bags.proportion.ndim == 2)
 
-    def _folds(self, bags: int) -> int:
-        """Into how many folds so many bags are cut."""
-        if not (isinstance(self.cv, (int, np.integer)) and self.cv >= 2):
-            raise ValueError(f"cv must be a whole number of at least 2 folds, got {self.cv!r}.")
-        tried = len(_check_alphas(self.alphas)) * len(_check_scaling(self.scaling))
-        return min(int(self.cv), bags) if tried > 1 else 1
+    def n_folds(self, n_bags: int) -> int:
+        """Into how many folds so many bags are to be cut for `fit_moments`; one where there is nothing to choose.
 
-    def _fit_moments(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
-        """Learn from moments of folds with x measured from `origin`.  noise: see `solve_ridge`."""
-        alphas, scalings = _check_alphas(self.alphas), _check_scaling(self.scaling)
-        solution = solve_ridge(parts, alphas, scalings, noise)
+        Parameters
+        ----------
+        n_bags : int
+            Number of bags.
+
+        Returns
+        -------
+        int
+            Number of folds.
+        """
+        check_parameters(self, self._constraints)
+        return min(int(self.cv), n_bags) if self._penalties[0].size * self._penalties[1].size > 1 else 1
+
+    def fit_moments(self, parts: list[Moments], origin: Floats, *, noise: float = 0.0) -> Self:
+        """Learn from moments of folds of bags, as an engine may compute them, instead of from rows.
+
+        Parameters
+        ----------
+        parts : list of Moments
+            One for each of `n_folds` folds, with x measured from `origin`.
+        origin : array, shape (features,)
+            About the mean of the features.
+        noise : float
+            Mean over bags of :math:`s_j^2/k_j`, times the outputs, which declared noise adds to every risk.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        check_parameters(self, self._constraints)
+        self.n_features_in_, outputs = len(origin), len(parts[0].y)
+        if isinstance(self, BagClassifier):
+            self.classes_ = np.arange(max(outputs, 2))
+        self._solve(parts, origin, noise, classes=outputs > 1)
+        return self
+
+    def _solve(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
+        self.alphas_, self.scalings_ = self._penalties
+        solution = solve_ridge(parts, self.alphas_, self.scalings_, noise)
         self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=classes)
-        self.alpha_, self.scaling_ = solution.alpha, solution.scaling
-        self.alphas_, self.scalings_, self.risks_ = alphas, scalings, solution.risks
+        self.alpha_, self.scaling_, self.risks_ = solution.alpha, solution.scaling, solution.risks
+
+    @property
+    def _penalties(self) -> tuple[Floats, Floats]:
+        """The alphas and the scalings to choose from."""
+        alphas = _ALPHAS if self.alphas is None else np.atleast_1d(np.asarray(self.alphas, dtype=float))
+        return alphas, _SCALINGS if self.scaling is None else np.array([float(self.scaling)])
 
 
 class BagRidgeClassifier(_RidgeFit, BagClassifier):
@@ -151,16 +198,32 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     Minimises the debiased square loss of :math:`h(x) = w \cdot x + b` plus a ridge penalty on w; several classes by the
     square form summed over them. `predict_proba` keeps h in [0, 1].
 
-    alphas: penalties to choose from by cross-validation over bags on the label-free risk; a number fixes it; None
-        takes 33 values from 1e-5 to 1e3.
-    scaling: how far the penalty adapts to the spread of each feature: 0 not at all, 1 as if features were standardised;
-        None chooses between 0, ½ and 1 with α.
-    cv: number of folds of bags.
-    random_state: for the folds.
+    Parameters
+    ----------
+    alphas : float or sequence of float, optional
+        Penalties to choose from by cross-validation over bags on the label-free risk; a number fixes it; None takes 33
+        values from 1e-5 to 1e3.
+    scaling : float, optional
+        How far the penalty adapts to the spread of each feature: 0 not at all, 1 as if features were standardised; None
+        chooses between 0, ½ and 1 with α.
+    cv : int
+        Number of folds of bags.
+    random_state : int, Generator or None
+        For the folds.
 
-    coef_: (features,), or (classes, features).  intercept_: number, or (classes,).
-    alpha_, scaling_: the penalty chosen.  risks_: (scalings, alphas) cross-validated risk of each penalty tried.
+    Attributes
+    ----------
+    coef_ : array, shape (features,) or (classes, features)
+        The weights w.
+    intercept_ : float or array, shape (classes,)
+        The intercept b.
+    alpha_, scaling_ : float
+        The penalty chosen.
+    risks_ : array, shape (scalings, alphas)
+        Cross-validated risk of each penalty tried.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3200, 2))
@@ -175,6 +238,8 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
 class BagRidgeRegressor(_RidgeFit, BagRegressor):
     """Linear regression of real labels from bags, in closed form. Parameters and attributes as `BagRidgeClassifier`.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(3200, 2))
@@ -184,23 +249,3 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     >>> model.coef_.round(0), round(model.intercept_)
     (array([ 3., -1.]), 10)
     """
-
-
-def _check_alphas(alphas: ArrayLike | None) -> Floats:
-    if alphas is None:
-        return _ALPHAS
-    try:
-        values = np.atleast_1d(np.asarray(alphas, dtype=float))
-    except (TypeError, ValueError):
-        values = np.array([np.nan])
-    if values.ndim != 1 or len(values) == 0 or not (np.isfinite(values) & (values >= 0)).all():
-        raise ValueError(f"alphas must be one or more finite numbers of at least 0, got {alphas!r}.")
-    return values
-
-
-def _check_scaling(scaling: float | None) -> Floats:
-    if scaling is None:
-        return _SCALINGS
-    if not (isinstance(scaling, Real) and 0 <= scaling <= 1):
-        raise ValueError(f"scaling must be a number between 0 and 1, or None, got {scaling!r}.")
-    return np.array([float(scaling)])

@@ -8,7 +8,8 @@ iterates.
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +21,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
 from bagwise.linear.predictor import LinearPredictor
 from bagwise.theory.sgd import sgd_constants
+from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
 
@@ -129,6 +131,12 @@ def _one_by_one(
 class _SGDFit(LinearPredictor):
     """The fit of both estimators."""
 
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "rho_w": number(above=0),
+        **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
+        "n_passes": whole(1),
+    }
+
     def __init__(
         self,
         *,
@@ -153,7 +161,6 @@ class _SGDFit(LinearPredictor):
         self.random_state = random_state
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        self._check_parameters()
         sums = bags.sum_table(X)
         check_finite_features(sums, X, getattr(self, "feature_names_in_", None))
         size, root = bags.size, np.sqrt(bags.size)[:, None]
@@ -214,16 +221,6 @@ class _SGDFit(LinearPredictor):
         risk = np.maximum(variance, 0) + np.where(constant, 0.0, prior**2)
         return max(float(risk.max()), np.finfo(float).eps * self.rho_y_**2)
 
-    def _check_parameters(self) -> None:
-        for name in ("rho_w", "rho_x", "rho_y", "risk_bound"):
-            value = getattr(self, name)
-            if value is None and name != "rho_w":
-                continue
-            if not (isinstance(value, Real) and 0 < float(value) < np.inf):
-                raise ValueError(f"{name} must be a finite number above 0, got {value!r}.")
-        if not (isinstance(self.n_passes, Integral) and self.n_passes >= 1):
-            raise ValueError(f"n_passes must be a whole number of at least 1, got {self.n_passes!r}.")
-
     def _label_bound(self, bags: Bags) -> float:
         """ρ_y where it was not given."""
         return 1.0 if hasattr(self, "classes_") else max(float(np.abs(bags.proportion).max()), np.finfo(float).tiny)
@@ -235,7 +232,7 @@ def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
         return estimate
     given = np.atleast_1d(np.asarray(value, dtype=float))
     if given.shape != estimate.shape or not np.isfinite(given).all():
-        raise ValueError(f"{name} must hold {len(estimate)} finite numbers, got {value!r}.")
+        raise ParameterError(name, f"must hold {len(estimate)} finite numbers, got {value!r}.")
     return given
 
 
@@ -245,20 +242,38 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     The step and the truncation are those of the theorem (see `sgd_constants`), made for its guarantee and small in
     practice; `BagRidgeClassifier` solves the same problem exactly. Several classes are learned one by one.
 
-    rho_w: radius of the ball the weights (intercept included) are kept in.
-    rho_x: bound on the length of a row of X; None takes the largest row.
-    rho_y: bound on \|y\|; None takes 1.
-    risk_bound: L*, a bound on the risk of the best model; None takes that of the constant prediction, estimated
-        from bags.
-    mu_x, mu_y: E[x] (features,) and E[y], a number or (classes,); None estimates them from the bags.
-    n_passes: passes over the bags; the theorem is about one. The average is over the last pass.
-    fit_intercept: add a feature that is always 1.
-    random_state: for the order of the bags.
+    Parameters
+    ----------
+    rho_w : float
+        Radius of the ball the weights (intercept included) are kept in.
+    rho_x : float, optional
+        Bound on the length of a row of X; None takes the largest row.
+    rho_y : float, optional
+        Bound on \|y\|; None takes 1.
+    risk_bound : float, optional
+        L*, a bound on the risk of the best model; None takes that of the constant prediction, estimated from bags.
+    mu_x : array, shape (features,), optional
+        E[x]; None estimates it from the bags.
+    mu_y : float or array, shape (classes,), optional
+        E[y]; None estimates it from the bags.
+    n_passes : int
+        Passes over the bags; the theorem is about one. The average is over the last pass.
+    fit_intercept : bool
+        Add a feature that is always 1.
+    random_state : int, Generator or None
+        For the order of the bags.
 
-    coef_, intercept_: as in `BagRidgeClassifier`.  theta_, zeta_, step_, rho_x_, rho_y_, risk_bound_: the
-        constants used.
-    n_skipped_: bags whose centroid was too far out.
+    Attributes
+    ----------
+    coef_, intercept_ : array and float, or arrays
+        As in `BagRidgeClassifier`.
+    theta_, zeta_, step_, rho_x_, rho_y_, risk_bound_ : float or array
+        The constants used.
+    n_skipped_ : int
+        Bags whose centroid was too far out.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(64000, 2))
@@ -269,7 +284,7 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     (array([ 0.4, -0. ]), 0.5)
     """
 
-    def __sklearn_tags__(self):  # type: ignore[no-untyped-def]
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.poor_score = True  # one pass with the theorem's step over a small table does not get far
         return tags
@@ -278,8 +293,13 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
 class BagSGDRegressor(_SGDFit, BagRegressor):
     r"""Linear regression of real labels from bags by Algorithm 2. Parameters and attributes as `BagSGDClassifier`.
 
-    rho_y: bound on the individual \|y\|; None takes the largest \|bag mean\|, which may be too small: give it if known.
+    Parameters
+    ----------
+    rho_y : float, optional
+        Bound on the individual \|y\|; None takes the largest \|bag mean\|, which may be too small: give it if known.
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(64000, 2))
@@ -290,7 +310,7 @@ class BagSGDRegressor(_SGDFit, BagRegressor):
     (array([ 1., -1.]), 1.0)
     """
 
-    def __sklearn_tags__(self):  # type: ignore[no-untyped-def]
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True
         return tags

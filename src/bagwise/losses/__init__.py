@@ -1,12 +1,12 @@
 r"""Losses of bags: pure functions that return one value per bag and never reduce.
 
 `LOSSES` holds them by name with one calling convention, ``loss(h, bags, prior=…, means=…)``, for training loops that
-treat them alike. The first five are the paper's, under its names.
+treat them alike.
 
 >>> import numpy as np
 >>> from bagwise import Bags, means
 >>> bags, h = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]), np.array([0.4, 0.5, 0.9])
->>> LOSSES["ours"](h, bags, prior=2 / 3, means=means.LeaveOneOut()).round(3)
+>>> LOSSES["debiased_square"](h, bags, prior=2 / 3, means=means.LeaveOneOut()).round(3)
 array([0.215, 0.061])
 """
 
@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Concatenate, Protocol
 
 from bagwise.bags import Bags
 from bagwise.losses.debiased import (
     clip_threshold,
     debiased_square,
+    debiased_square_gradient,
     debiased_square_of_sums,
     li_square,
     residual,
@@ -30,17 +31,21 @@ from bagwise.losses.label_linear import RowLoss, centred, components, difference
 from bagwise.losses.likelihood import count_likelihood
 from bagwise.losses.matching import matching_cross_entropy, matching_square
 from bagwise.means import Means
+from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array
 
 __all__ = [
     "LOSSES",
     "BagLoss",
+    "Loss",
+    "SumGradient",
     "by_name",
     "centred",
     "clip_threshold",
     "components",
     "count_likelihood",
     "debiased_square",
+    "debiased_square_gradient",
     "debiased_square_of_sums",
     "difference",
     "easyllp",
@@ -52,23 +57,45 @@ __all__ = [
     "residual",
 ]
 
+Loss = Callable[Concatenate[Array, Bags, ...], Array]
+"""A loss: predictions in bag order and their `Bags` in, and options by keyword; one value per bag out."""
+
+
+class SumGradient(Protocol):
+    """The mean loss of a batch of two classes and its derivative, where the loss reads predictions through bag sums."""
+
+    def __call__(
+        self, sums: Array, size: Array, proportion: Array, *, prior: Array, mean: Array, rest: Array | None
+    ) -> tuple[Array, Array]:
+        """Loss and derivative by `sums`; see `debiased_square_gradient`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BagLoss:
     """A loss with what it needs to know besides predictions.
 
-    function: the loss itself.
-    needs_prior: whether it takes p.
-    mean_of: the row function whose mean it takes, None if it takes none.
-    corrects: whether it can subtract the effect of the mean's variance.
-    takes_logits: whether the function has a `logits` switch.
+    Parameters
+    ----------
+    function : callable
+        The loss itself.
+    needs_prior : bool, default False
+        Whether it takes p.
+    mean_of : callable, optional
+        The row function whose mean it takes; None if it takes none.
+    corrects : bool, default False
+        Whether it can subtract the effect of the mean's variance.
+    takes_logits : bool, default False
+        Whether the function has a `logits` switch.
+    gradient : callable, optional
+        Its derivative by the sums of bags, written out; None leaves derivatives to autograd.
     """
 
-    function: Callable[..., Array]
+    function: Loss
     needs_prior: bool = False
     mean_of: Callable[..., Array] | None = None
     corrects: bool = False
     takes_logits: bool = False
+    gradient: SumGradient | None = None
 
     def __call__(
         self,
@@ -79,7 +106,26 @@ class BagLoss:
         means: Means | None = None,
         logits: bool = False,
     ) -> Array:
-        """One value per bag. h: (n, …) predictions in bag order (logits where `takes_logits`)."""
+        """The loss of each bag.
+
+        Parameters
+        ----------
+        h : array of shape (n,) or (n, classes)
+            Predictions in bag order, or logits.
+        bags : Bags
+            The batch's bags, m of them.
+        prior : float or array of shape (classes,), optional
+            p, where the loss needs it.
+        means : callable, optional
+            A strategy of `bagwise.means`, where the loss needs a mean.
+        logits : bool, default False
+            Whether h are logits, where the loss takes them.
+
+        Returns
+        -------
+        array of shape (m,)
+            One value per bag.
+        """
         arguments: dict[str, Any] = {"logits": logits} if self.takes_logits else {}
         if logits and not self.takes_logits:
             raise ValueError("this loss takes predictions in [0, 1]: apply the sigmoid to the logits first.")
@@ -113,10 +159,12 @@ def _label_linear(loss: RowLoss, *, centre: bool) -> BagLoss:
 
 
 LOSSES: dict[str, BagLoss] = {
-    "ours": BagLoss(function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True),
-    "li": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
-    "vanilla_sq": BagLoss(function=matching_square),
-    "vanilla_ce": BagLoss(function=matching_cross_entropy),
+    "debiased_square": BagLoss(
+        function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True, gradient=debiased_square_gradient
+    ),
+    "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
+    "matching_square": BagLoss(function=matching_square),
+    "matching_cross_entropy": BagLoss(function=matching_cross_entropy),
     "easyllp": _label_linear("log", centre=False),
     "easyllp_square": _label_linear("square", centre=False),
     "centred_log": _label_linear("log", centre=True),
@@ -128,7 +176,17 @@ LOSSES: dict[str, BagLoss] = {
 
 
 def by_name(name: str) -> BagLoss:
-    """The loss called `name`; an unknown name is an error that lists the known ones."""
-    if name not in LOSSES:
-        raise ValueError(f"there is no loss called {name!r}: choose one of {', '.join(LOSSES)}.")
+    """The loss of a name; an unknown one is an error that lists those there are.
+
+    Parameters
+    ----------
+    name : str
+        A key of `LOSSES`.
+
+    Returns
+    -------
+    BagLoss
+        The loss.
+    """
+    check_parameters({"loss": name}, {"loss": one_of(*LOSSES)})
     return LOSSES[name]

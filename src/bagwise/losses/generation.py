@@ -12,6 +12,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 
 from bagwise.bags import Bags
 from bagwise.losses.label_linear import log_probabilities, sigmoid
+from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 
 _MOST_STEPS = 100  # halving alone would do with fewer in double precision
@@ -26,8 +27,24 @@ def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: 
     believes is confirmed: on Adult in random bags of 64 the paper's network reached an AUC of 0.86 at 1, and 0.2
     at ½ and below.
 
-    h: (n,) predictions in bag order, or logits.  temperature: of the labels; 0 makes them hard.  Returns (m,).
+    Parameters
+    ----------
+    h : array of shape (n,)
+        Predictions in bag order, or logits.
+    bags : Bags
+        The batch's bags, m of them.
+    temperature : float, default 1
+        Of the labels; 0 makes them hard.
+    logits : bool, default False
+        Whether h are logits.
 
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag.
+
+    Examples
+    --------
     >>> bags, h = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]), np.array([0.2, 0.5, 0.9])
     >>> label_generation(h, bags, temperature=0).round(4)  # labels 0, 1 and 1
     array([0.4581, 0.1054])
@@ -52,16 +69,25 @@ def generate_labels(h: Array, bags: Bags, *, temperature: float = 1.0, logits: b
     label 1, and the row at the border what remains of a count that is no whole number; equal h are taken in bag order.
     Counts outside 0 … k, which noised bags may report, are taken as 0 or k.
 
-    h: (n,) predictions in bag order, or logits.  Returns (n,), without gradient.
+    Parameters
+    ----------
+    h, bags, temperature, logits
+        As for `label_generation`.
 
+    Returns
+    -------
+    array of shape (n,)
+        Labels in bag order, without gradient.
+
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.5, 0.5, 0.5], [0, 0, 0])
     >>> generate_labels(np.array([0.2, 0.9, 0.8]), bags, temperature=0)
     array([0. , 1. , 0.5])
     >>> generate_labels(np.array([0.2, 0.9, 0.8]), bags).round(2)
     array([0.09, 0.79, 0.62])
     """
-    if not 0 <= temperature < np.inf:
-        raise ValueError(f"temperature must be a finite number of at least 0, got {temperature!r}.")
+    check_parameters({"temperature": temperature}, {"temperature": number(least=0)})
     h = _checked(h, bags)
     h = h.detach() if is_torch_array(h) else h
     if not logits:

@@ -13,6 +13,7 @@ from array_api_compat import array_namespace
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Array
 
 RowLoss = Literal["log", "square"] | tuple[Callable[[Array], Array], Callable[[Array], Array]]
@@ -24,11 +25,26 @@ def easyllp(h: Array, bags: Bags, *, prior: float, loss: RowLoss = "log", logits
     .. math:: \ell_j = \tfrac{1}{k_j} \sum_{i \in j} \ell_0(h_i)
               + \bigl(k_j(\alpha_j - p) + p\bigr)\,\tfrac{1}{k_j} \sum_{i \in j} d(h_i)
 
-    h: (n,) predictions in bag order, or logits if `logits` says so.  bags: m of them.  prior: p.
-    loss: of a row, "log" or "square", or a pair of functions of h, its values for the labels 0 and 1.
+    Parameters
+    ----------
+    h : array of shape (n,)
+        Predictions in bag order, or logits.
+    bags : Bags
+        The batch's bags, m of them.
+    prior : float
+        p.
+    loss : {"log", "square"} or pair of functions, default "log"
+        The loss of a row; functions of h give its values for the labels 0 and 1.
+    logits : bool, default False
+        Whether h are logits.
 
-    Returns one value per bag, (m,).
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> bags = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1])
     >>> easyllp(np.array([0.4, 0.5, 0.9, 0.8]), bags, prior=0.75, loss="square")
@@ -47,9 +63,20 @@ def centred(h: Array, bags: Bags, *, prior: float, mean: Array, loss: RowLoss = 
     .. math:: \ell_j = \tfrac{1}{k_j} \sum_{i \in j} \ell_0(h_i)
               + (\alpha_j - p) \sum_{i \in j} \bigl(d(h_i) - \bar d\bigr) + p\,\bar d
 
-    mean: estimate :math:`\bar d` of E[d(h)], scalar or (m,): a means strategy applied to `difference`.
-    Other arguments and result as for `easyllp`.
+    Parameters
+    ----------
+    h, bags, prior, loss, logits
+        As for `easyllp`.
+    mean : float or array of shape (m,)
+        Estimate :math:`\bar d` of E[d(h)]: a means strategy applied to `difference`.
 
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> bags, h = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1]), np.array([0.4, 0.5, 0.9, 0.8])
     >>> d = difference(h, "square")
@@ -65,6 +92,18 @@ def centred(h: Array, bags: Bags, *, prior: float, mean: Array, loss: RowLoss = 
 def difference(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> Array:
     """The row function d = ℓ1 − ℓ0, whose mean `centred` needs.
 
+    Parameters
+    ----------
+    h, loss, logits
+        As for `easyllp`.
+
+    Returns
+    -------
+    array of shape (n,)
+        d of each row.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> difference(np.array([0.25]), "square")
     array([0.5])
@@ -73,8 +112,21 @@ def difference(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> Arra
 
 
 def components(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> tuple[Array, Array]:
-    """ℓ0 and d = ℓ1 − ℓ0 of each row. With logits the log loss is exact however large they are; probabilities are
-    kept one rounding unit away from 0 and 1."""
+    """ℓ0 and d = ℓ1 − ℓ0 of each row.
+
+    With logits the log loss is exact however large they are; probabilities are kept one rounding unit away from 0
+    and 1.
+
+    Parameters
+    ----------
+    h, loss, logits
+        As for `easyllp`.
+
+    Returns
+    -------
+    loss0, d : array of shape (n,)
+        ℓ0 and d of each row.
+    """
     if h.ndim != 1:
         raise ValueError(f"label-linear losses take binary predictions of shape (n,), got {tuple(h.shape)}.")
     h = 1.0 * h  # hard 0/1 predictions come as whole numbers
@@ -90,7 +142,7 @@ def components(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> tupl
             return softplus(h), -h
         log1, log0 = log_probabilities(h)
         return -log0, log0 - log1
-    raise ValueError(f"loss must be 'log', 'square' or a pair of functions (loss0, loss1), got {loss!r}.")
+    raise ParameterError("loss", f"must be 'log', 'square' or a pair of functions (loss0, loss1), got {loss!r}.")
 
 
 def log_probabilities(h: Array, *, logits: bool = False) -> tuple[Array, Array]:

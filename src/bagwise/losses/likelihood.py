@@ -28,8 +28,24 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
     Exact for bags of at most `exact_up_to` rows (a convolution in logarithms); beyond that, and where noise was
     declared, the normal density with mean :math:`\sum h` and variance :math:`\sum h(1-h) + s_j^2`.
 
-    h: (n,) predictions in bag order, or logits.  Returns (m,).
+    Parameters
+    ----------
+    h : array of shape (n,)
+        Predictions in bag order, or logits.
+    bags : Bags
+        The batch's bags, m of them.
+    exact_up_to : int, default 64
+        Rows of the largest bag that is computed exactly.
+    logits : bool, default False
+        Whether h are logits.
 
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag.
+
+    Examples
+    --------
     >>> count_likelihood(np.array([0.5, 0.5]), Bags.from_rows([0.5, 0.5], [0, 0]))
     array([0.69314718])
     """

@@ -13,8 +13,20 @@ def matching_square(h: Array, bags: Bags) -> Array:
 
     .. math:: \ell_j = (\bar\alpha_j - \alpha_j)^2, \qquad \bar\alpha_j = \tfrac{1}{k_j} \sum_{i \in j} h_i
 
-    h: (n,) or (n, classes) predictions in bag order.  Returns (m,), summed over classes.
+    Parameters
+    ----------
+    h : array of shape (n,) or (n, classes)
+        Predictions in bag order.
+    bags : Bags
+        The batch's bags, m of them.
 
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag, summed over classes.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> matching_square(np.array([0.4, 0.5, 0.9]), Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
     array([0.0025, 0.01  ])
@@ -32,8 +44,20 @@ def matching_cross_entropy(h: Array, bags: Bags) -> Array:
     and :math:`-\sum_c \alpha_{jc} \log \bar\alpha_{jc}` for classes. Mean predictions are kept one rounding unit away
     from 0 and 1, so the loss stays finite.
 
-    h: (n,) or (n, classes) predictions in bag order.  Returns (m,).
+    Parameters
+    ----------
+    h : array of shape (n,) or (n, classes)
+        Predictions in bag order.
+    bags : Bags
+        The batch's bags, m of them.
 
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> matching_cross_entropy(np.array([0.4, 0.6]), Bags.from_rows([0.5, 0.5], [0, 0])).round(4)
     array([0.6931])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.utils.parameters import check_whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Integers
 
@@ -44,12 +44,6 @@ def cut(size: Integers, rows: int) -> NDArray[np.int64]:
     return np.concatenate([[0], np.minimum(cuts, m - 2 * (batches - number)), [m]]).astype(np.int64)
 
 
-def check_rows(rows: Any, name: str) -> None:
-    """Raise unless `rows` is a size of batches."""
-    if not (isinstance(rows, (int, np.integer)) and rows >= 1):
-        raise ValueError(f"{name} must be a whole number of at least 1, got {rows!r}.")
-
-
 class BagBatchSampler:
     """Rows of whole bags in batches, in a new order of bags each time it is iterated over.
 
@@ -57,8 +51,17 @@ class BagBatchSampler:
     too and `bags_of` gives the batch's `Bags` for the loss. In a loop without a loader `batches` yields the `Bags`
     themselves, and ``X[batch.order]`` are their rows.
 
-    bags: a `Bags`.  rows: about how many rows a batch has (see `cut`).  random_state: for the order of the bags.
+    Parameters
+    ----------
+    bags : Bags
+        Two or more.
+    rows : int, default 1024
+        About how many rows a batch has (see `cut`).
+    random_state : int, numpy.random.Generator or None
+        For the order of the bags.
 
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.5, 1.0, 0.5, 0.0], ["a", "b", "a", "c"])
     >>> sampler = BagBatchSampler(bags, rows=4, random_state=0)
     >>> list(sampler), len(sampler)
@@ -68,7 +71,7 @@ class BagBatchSampler:
     """
 
     def __init__(self, bags: Bags, *, rows: int = 1024, random_state: RandomState = None) -> None:
-        check_rows(rows, "rows")
+        check_whole(rows, "rows", least=1)
         if len(bags) < 2:
             raise ValueError("there is one bag only: a batch needs at least 2.")
         self.bags, self.rows = bags, rows
@@ -84,13 +87,30 @@ class BagBatchSampler:
             yield batch.order.tolist()
 
     def batches(self) -> Iterator[Bags]:
-        """The bags of each batch; `order` points into the whole table."""
+        """One pass over the bags.
+
+        Yields
+        ------
+        Bags
+            Those of a batch; `order` points into the whole table.
+        """
         index = self._rng.permutation(len(self.bags))
         for start, stop in pairwise(cut(self.bags.size[index], self.rows)):
             yield self.bags.take(index[start:stop])
 
     def bags_of(self, rows: ArrayLike) -> Bags:
-        """The bags of a batch, from its row numbers as the sampler gave them."""
+        """The bags of a batch.
+
+        Parameters
+        ----------
+        rows : array of shape (n,)
+            Row numbers as the sampler gave them.
+
+        Returns
+        -------
+        Bags
+            The bags that these rows are, in their order.
+        """
         place = segment.to_numpy(rows)
         code = self.bags.code[place]
         first = np.flatnonzero(np.diff(code, prepend=-1))

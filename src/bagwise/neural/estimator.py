@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+import math
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -15,19 +17,43 @@ from torch import nn
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.keys import name
 from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
+from bagwise.data.reading import Reads
+from bagwise.data.rows import BagRows, InMemory, subset
+from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
+from bagwise.losses import LOSSES
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.candidates import candidates_of
 from bagwise.neural.networks import Standardise, mlp
-from bagwise.neural.parameters import check_parameters
+from bagwise.neural.objective import MEANS_CONSTRAINT, Objective
 from bagwise.neural.state import from_state, to_state
-from bagwise.neural.training import Training, as_rows, check_outputs, own_means, predict
-from bagwise.neural.tuning import choose
+from bagwise.neural.training import Training, as_rows, check_outputs, predict
+from bagwise.neural.tuning import candidates_of, choose
+from bagwise.utils.parameters import (
+    NONE,
+    Constraint,
+    ParameterError,
+    check_parameters,
+    instance,
+    number,
+    one_of,
+    several,
+    whole,
+)
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
+if TYPE_CHECKING:
+    from bagwise.neural.distributed import Distributed
+
+LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
+_BESIDES = ("callback", "device")  # parameters on which nothing that is learned depends
+
+
+def _are_widths(value: Any) -> bool:
+    given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+    return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
 
 
 class BagNeuralClassifier(NumericFeatures, BagClassifier):
@@ -36,29 +62,62 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     The learning rate and the number of epochs are those with the least label-free risk on held-out bags; then the
     network is trained once more, on all bags. Batches hold whole bags, two or more (see `neural.batches`).
 
-    module: returns logits, (n,) or (n, 1) for two classes, (n, classes) for more. It is copied, and training starts
-        from its weights; with it, X may have any shape (n, …). None takes fully connected layers (`neural.mlp`) on
+    Parameters
+    ----------
+    module : torch.nn.Module, optional
+        Returns logits, (n,) or (n, 1) for two classes, (n, classes) for more. It is copied, and training starts from
+        its weights; with it, X may have any shape (n, …). None takes fully connected layers (`neural.mlp`) on
         standardised features.
-    hidden: widths of the hidden layers, where module is None.
-    loss: a name of `bagwise.losses.LOSSES`.
-    means: how E[h] is estimated: a name of `bagwise.means.MEANS`, or a strategy, copied for every run.
-    learning_rate: a number; several to choose from; "auto" chooses among `LEARNING_RATES`.
-    optimizer: called as ``optimizer(parameters, lr=…, weight_decay=…)``; None takes `torch.optim.Adam`.
-    batch_rows: about how many rows a batch has.
-    max_epochs: most passes over the bags; with ``early_stopping=False`` and one learning rate, their number.
-    early_stopping, patience: stop a run after so many epochs without a new least held-out risk.
-    cv: folds of bags, held out in turn until 512 bags have been, or all. With fewer than 4 bags nothing is held out:
+    hidden : sequence of int, default (32,)
+        Widths of the hidden layers, where module is None.
+    loss : str, default "debiased_square"
+        A name of `bagwise.losses.LOSSES`.
+    means : str or callable, default "running"
+        How E[h] is estimated: a name of `bagwise.means.MEANS`, or a strategy, copied for every run.
+    learning_rate : float, sequence of float or "auto", default "auto"
+        A number; several to choose from; "auto" chooses among `LEARNING_RATES`.
+    optimizer : callable, optional
+        Called as ``optimizer(parameters, lr=…, weight_decay=…)``; None takes `torch.optim.Adam`.
+    weight_decay : float, default 0
+        For the optimizer.
+    batch_rows : int, default 1024
+        About how many rows a batch has.
+    max_epochs : int, default 100
+        Most passes over the bags; with ``early_stopping=False`` and one learning rate, their number.
+    early_stopping : bool, default True
+        Whether to stop a run after `patience` epochs without a new least held-out risk.
+    patience : int, default 10
+        See `early_stopping`.
+    cv : int, default 5
+        Folds of bags, held out in turn until 512 bags have been, or all. With fewer than 4 bags nothing is held out:
         the learning rate is the first given, or 0.001, and the epochs are `max_epochs`.
-    average: predict with the mean of the weights over the steps of the last epoch.
-    callback: called with each line of `history_` as it is made.
-    device: where to train, as torch names it; None is the CPU.  dtype: "float32" or "float64".
-    random_state: for initial weights (where module is None), folds, the order of bags, and dropout.
+    average : bool, default False
+        Predict with the mean of the weights over the steps of the last epoch.
+    callback : callable, optional
+        Called with each line of `history_` as it is made.
+    device : str or torch.device, optional
+        Where to train, as torch names it; None is the CPU.
+    dtype : {"float32", "float64"}, default "float32"
+        Of the weights.
+    random_state : int, numpy.random.Generator or None
+        For initial weights (where module is None), folds, the order of bags, and dropout.
 
-    module_: the trained module, standardisation included.  prior_: p, a number or (classes,).
-    learning_rate_, n_epochs_: what was chosen.  risk_: its held-out risk, NaN where none was measured.
-    history_: one dict per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss
-        (mean over training bags), risk (held out, None where not measured).
+    Attributes
+    ----------
+    module_ : torch.nn.Module
+        The trained module, standardisation included.
+    prior_ : float or array of shape (classes,)
+        p.
+    learning_rate_, n_epochs_ : float, int
+        What was chosen.
+    risk_ : float
+        Its held-out risk, NaN where none was measured.
+    history_ : list of dict
+        One per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss (mean over
+        training bags), risk (held out, None where not measured).
 
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.uniform(-1, 1, size=(6400, 2))
@@ -69,12 +128,27 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     True
     """
 
+    reads: ClassVar[Reads] = Reads(blocks=True)
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "module": instance(nn.Module, "a torch.nn.Module") | NONE,
+        "hidden": Constraint("whole numbers of at least 1", _are_widths),
+        "loss": one_of(*LOSSES),
+        "means": MEANS_CONSTRAINT,
+        "learning_rate": one_of("auto") | several(number(above=0), "one or more finite numbers above 0"),
+        "weight_decay": number(least=0),
+        "batch_rows": whole(1),
+        "max_epochs": whole(1),
+        "patience": whole(1),
+        "cv": whole(2),
+        "dtype": one_of("float32", "float64"),
+    }
+
     def __init__(
         self,
         *,
         module: nn.Module | None = None,
         hidden: Sequence[int] = (32,),
-        loss: str = "ours",
+        loss: str = "debiased_square",
         means: str | Means = "running",
         learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
         optimizer: Callable[..., torch.optim.Optimizer] | None = None,
@@ -125,7 +199,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
 
     def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
         """Choose the learning rate and the number of epochs; the network before training, and its data."""
-        rates = check_parameters(self, bags)
+        rates = self._rates(bags)
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
         data = self._tensors(X, bags)
@@ -148,6 +222,101 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             self.learning_rate_ = _PLAIN_RATE
         return body, data
 
+    def _rates(self, bags: Bags) -> tuple[float, ...]:
+        """The learning rates to try; raises where a parameter makes no sense for these bags."""
+        check_parameters(self, self._constraints)
+        if LOSSES[self.loss].takes_logits and bags.proportion.ndim == 2:
+            others = ", ".join(each for each, loss in LOSSES.items() if not loss.takes_logits)
+            raise ParameterError(
+                "loss",
+                f"{self.loss!r} is for two classes but there are {bags.proportion.shape[1]}: choose one of {others}.",
+            )
+        given = LEARNING_RATES if isinstance(self.learning_rate, str) else self.learning_rate
+        return tuple(np.atleast_1d(np.asarray(given, dtype=float)).tolist())
+
+    def fit_rows(self, data: BagRows, *, distributed: Distributed | None = None) -> Self:
+        """Learn from bags of rows, in memory or in blocks on disk.
+
+        Learning rate and number of steps are chosen on a sample of whole bags that fits into memory; then the network
+        is trained on all bags, one pass over the blocks after the other, as many as make that number of steps.
+
+        Parameters
+        ----------
+        data : BagRows
+            Rows as finite numbers, such as `bagwise.data.rows.InMemory`, or shards with their encoding.
+        distributed : Distributed, optional
+            With which other processes, and where checkpoints go. Without it, and where the sample holds all bags, this
+            is `fit`.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        from bagwise.neural.distributed.loader import BlockLoader
+        from bagwise.neural.distributed.training import Distributed, settle, train
+
+        alone = data if isinstance(data, InMemory) and len(data) == 1 else None
+        if distributed is None:
+            some = alone or data.sample()
+            if len(some.bags) == len(data.size):
+                return self.fit(some.X, bags=some.bags)
+        elif alone is not None:  # in blocks, rows stand in bag order
+            data = InMemory(alone.X[alone.bags.order], subset(alone, np.arange(len(alone.bags)), coded=True))
+        options = distributed or Distributed()
+        depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
+        settings = settle(data, depends, options, lambda: self._settle(data))
+        self.classes_ = np.arange(2 if data.proportion.ndim == 1 else data.proportion.shape[1])
+        self.history_ = list(settings["history"])
+        self.learning_rate_, self.n_epochs_, self.risk_ = (settings[name] for name in ("rate", "epochs", "risk"))
+        self._shape = tuple(settings["shape"])
+        self.n_features_in_ = self._shape[0]
+        self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
+        self._scale = None
+        if settings["scale"] is not None:
+            mean, scale = (np.array(settings[name]) for name in ("mean", "scale"))
+            self._scale = Standardise(mean, scale, getattr(torch, self.dtype)).to(self._device)
+        body = self._body(self._shape[0], settings["outputs"], settings["weights"])
+        order = settings["order"]
+        self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
+        loader = BlockLoader(
+            data,
+            self._as_read,
+            rows=self.batch_rows,
+            seed=order,
+            streams=options.streams,
+            processes=options.processes,
+        )
+        train(
+            self._training,
+            loader,
+            options,
+            epochs=self.n_epochs_,
+            seed=order,
+            record=lambda epoch, loss: self._trained(loss, stage="final", epoch=epoch),
+        )
+        self._keep()
+        return self
+
+    def _settle(self, data: BagRows) -> dict[str, Any]:
+        """What is decided before training on blocks begins, as plain data."""
+        rng, some = generator(self.random_state), data.sample()
+        self._choose(self._check_features(some.X, fitting=True), some.bags, rng)
+        chosen, share = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum())
+        scale = self._scale
+        return {
+            "rate": self.learning_rate_,
+            "epochs": math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_,
+            "risk": self.risk_,
+            "history": self.history_,
+            "shape": list(self._shape),
+            "outputs": 1 if data.proportion.ndim == 1 else data.proportion.shape[1],
+            "weights": self._seed,
+            "order": int(rng.integers(2**63)),
+            "mean": None if scale is None else scale.mean.tolist(),
+            "scale": None if scale is None else scale.scale.tolist(),
+        }
+
     def partial_fit(
         self,
         X: Any,
@@ -160,12 +329,23 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
 
         The prior is that of all rows given so far. The learning rate is the one `fit` chose, or the first given, or
         0.001. Nothing is held out.
-        X, y, bags: as for `fit`.  classes: all classes, in the first call without `bags` that does not show them all.
+
+        Parameters
+        ----------
+        X, y, bags
+            As for `fit`.
+        classes : array, optional
+            All classes, in the first call without `bags` that does not show them all.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
         """
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
         given = self._read_bags(X, y, bags, classes, first=first)
-        rates = check_parameters(self, given)
+        rates = self._rates(given)
         if first:
             rng = generator(self.random_state)
             self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
@@ -175,7 +355,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         else:
             seen = self._rows_seen + given.n_bagged
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
-            self._training.prior, self._rows_seen = self.prior_, seen
+            self._training.objective.prior, self._rows_seen = self.prior_, seen
         self.n_epochs_ += 1
         self._train_once(self._tensors(X, given), stage="partial_fit", epoch=self.n_epochs_)
         self._keep()
@@ -245,13 +425,10 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         optimizer = self.optimizer or torch.optim.Adam
         return Training(
             body,
-            loss=self.loss,
-            means=own_means(self.means),
-            prior=p,
+            Objective(self.loss, self.means, p),
             make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
-            means_name=self.means if isinstance(self.means, str) else None,
         )
 
     def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
@@ -331,6 +508,6 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         try:
             return torch.device("cpu" if self.device is None else self.device)
         except (RuntimeError, TypeError) as error:
-            raise ValueError(
-                f"device must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
+            raise ParameterError(
+                "device", f"must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
             ) from error

@@ -22,6 +22,24 @@ def mlp(
     Large batches go through in pieces of about 2¹⁷ numbers a layer: what one layer has made, the next finds in the
     processor's cache.
 
+    Parameters
+    ----------
+    features : int
+        Columns of the input.
+    hidden : sequence of int, default (32,)
+        Widths of the hidden layers.
+    outputs : int, default 1
+        Logits per row: 1 for two classes, one per class for more.
+    random_state : int, numpy.random.Generator or None
+        For the weights.
+
+    Returns
+    -------
+    torch.nn.Sequential
+        From (n, features) to logits (n, outputs).
+
+    Examples
+    --------
     >>> mlp(108, (32,), random_state=0)(torch.zeros(5, 108)).shape
     torch.Size([5, 1])
     """
@@ -41,6 +59,24 @@ def cnn(
     The largest of four is taken before max(0, ·), not after: the same numbers from a quarter of the work. Weights keep
     the channels last in memory, and so does what is computed with them; this takes half the time on a processor.
 
+    Parameters
+    ----------
+    channels, side : int, default 1 and 28
+        Channels of an image, and points of a side.
+    outputs : int, default 1
+        Logits per image.
+    dropout : float, default 0.5
+        Share of the numbers before the last layer that are dropped in training.
+    random_state : int, numpy.random.Generator or None
+        For the weights.
+
+    Returns
+    -------
+    torch.nn.Sequential
+        From (n, channels, side, side) to logits (n, outputs).
+
+    Examples
+    --------
     >>> cnn(random_state=0)(torch.zeros(5, 1, 28, 28)).shape
     torch.Size([5, 1])
     """

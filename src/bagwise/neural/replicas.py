@@ -19,28 +19,41 @@ from torch import Tensor, nn
 from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.means import Means, prior
-from bagwise.neural.batches import BagTensors, check_rows
+from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import mlp
+from bagwise.neural.objective import Objective
 from bagwise.neural.stack import Member, Stack, stacks_of
-from bagwise.neural.training import Training, as_rows, own_means
+from bagwise.neural.training import Training, as_rows
 from bagwise.risk import held_out_risk
+from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers
+
+_CONSTRAINTS = {"batch_rows": whole(1), "epochs": whole(1)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replica:
     """One network to train.
 
-    bags: the bags of the shared table's rows.
-    loss: a name of `bagwise.losses.LOSSES`.  means: a name of `bagwise.means.MEANS` or a strategy, copied for the run.
-    learning_rate, weight_decay: for Adam.
-    seed: of initial weights and order of bags; replicas with the same bags and seed see the same batches, which makes
+    Parameters
+    ----------
+    bags : Bags
+        The bags of the shared table's rows.
+    loss : str, default "debiased_square"
+        A name of `bagwise.losses.LOSSES`.
+    means : str or callable, default "running"
+        A name of `bagwise.means.MEANS` or a strategy, copied for the run.
+    learning_rate, weight_decay : float, default 0.001 and 0
+        For Adam.
+    seed : int, default 0
+        Of initial weights and order of bags; replicas with the same bags and seed see the same batches, which makes
         them comparable, and fast.
-    fold: train on some of the bags and measure the label-free risk on others; None trains on all.
+    fold : Fold, optional
+        Train on some of the bags and measure the label-free risk on others; None trains on all.
     """
 
     bags: Bags
-    loss: str = "ours"
+    loss: str = "debiased_square"
     means: str | Means = "running"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
@@ -52,10 +65,22 @@ class Replica:
 class Trained:
     """What came of a replica.
 
-    network: the trained module, from features to logits.
-    loss: mean loss of a training bag in each epoch, NaN from where training diverged.
-    Of each epoch that was measured, None where nothing was given to measure it on: risk: label-free risk of the
-    held-out bags.  accuracy, brier: on the test rows.  test_predictions: (measured, n) h of the test rows.
+    The last four are of each epoch that was measured, None where nothing was given to measure them on.
+
+    Attributes
+    ----------
+    replica : Replica
+        What was to be trained.
+    network : torch.nn.Module
+        The trained module, from features to logits.
+    loss : array of shape (epochs,)
+        Mean loss of a training bag in each epoch, NaN from where training diverged.
+    risk : array of shape (measured,) or None
+        Label-free risk of the held-out bags.
+    accuracy, brier : array of shape (measured,) or None
+        On the test rows.
+    test_predictions : array of shape (measured, n) or None
+        h of the test rows.
     """
 
     replica: Replica
@@ -126,27 +151,51 @@ def train_replicas(
 ) -> list[Trained]:
     """Train fully connected networks for two classes at once; results in the order of `replicas`.
 
-    X: (n, features) the table that all bags are about, scaled as the networks shall see it.
-    epochs: passes over the bags.  hidden: widths of the hidden layers.  batch_rows, average: as `BagNeuralClassifier`.
-    X_test, y_test: rows with labels 0 and 1 to measure the accuracy on.
-    keep_predictions: keep h of the test rows, too.
-    measure_at: epochs, counted from 1, after which to measure; None: after every one.
-    callback: called with the number of epochs that a stack of networks has just trained, times its networks.
     A replica whose training diverges reports NaN and does not disturb the others.
 
+    Parameters
+    ----------
+    X : array of shape (n, features)
+        The table that all bags are about, scaled as the networks shall see it.
+    replicas : sequence of Replica
+        The networks to train.
+    epochs : int
+        Passes over the bags.
+    hidden : sequence of int, default (32,)
+        Widths of the hidden layers.
+    batch_rows, average
+        As for `BagNeuralClassifier`.
+    X_test, y_test : array, optional
+        Rows with labels 0 and 1 to measure the accuracy on.
+    keep_predictions : bool, default False
+        Whether to keep h of the test rows, too.
+    measure_at : collection of int, optional
+        Epochs, counted from 1, after which to measure; None: after every one.
+    dtype : torch.dtype, default torch.float32
+        Of the weights.
+    callback : callable, optional
+        Called with the number of epochs that a stack of networks has just trained, times its networks.
+
+    Returns
+    -------
+    list of Trained
+        What came of each replica.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(640, 2))
     >>> y = (X[:, 0] > 0).astype(int)
     >>> ids = bw.random_bags(640, size=4, random_state=0)
     >>> bags = Bags.from_rows(bw.aggregate(y, ids), ids)
-    >>> runs = [Replica(bags=bags, loss=loss, learning_rate=rate) for loss in ("ours", "li") for rate in (1e-5, 0.1)]
+    >>> losses, rates = ("debiased_square", "li_square"), (1e-5, 0.1)
+    >>> runs = [Replica(bags=bags, loss=loss, learning_rate=rate) for loss in losses for rate in rates]
     >>> trained = train_replicas(X, runs, epochs=20, X_test=X, y_test=y)
     >>> [bool(result.accuracy[-1] > 0.9) for result in trained]
     [False, True, False, True]
     """
-    check_rows(batch_rows, "batch_rows")
-    check_rows(epochs, "epochs")
+    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
     table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
     members = [
         Member(
@@ -188,11 +237,23 @@ def train_modules(
 ) -> list[Trained]:
     """Train modules of any kind, one process each, as many at a time as `n_jobs` (as in joblib; None is one).
 
-    make_module: called with a seed, for example ``lambda seed: bagwise.neural.cnn(random_state=seed)``.
-    X: (n, …).  Other arguments and the result as for `train_replicas`.
+    Parameters
+    ----------
+    X : array of shape (n, …)
+        The table that all bags are about.
+    make_module : callable
+        Called with a seed, for example ``lambda seed: bagwise.neural.cnn(random_state=seed)``.
+    n_jobs : int, optional
+        How many processes.
+    replicas, epochs, batch_rows, average, X_test, y_test, keep_predictions, measure_at, dtype
+        As for `train_replicas`.
+
+    Returns
+    -------
+    list of Trained
+        What came of each replica.
     """
-    check_rows(batch_rows, "batch_rows")
-    check_rows(epochs, "epochs")
+    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
     table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
     threads = 1 if n_jobs not in (None, 1) else None
     options = {"epochs": epochs, "batch_rows": batch_rows, "average": average, "test": test, "dtype": dtype}
@@ -251,15 +312,12 @@ def start(
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
         module.to(dtype),
-        loss=replica.loss,
-        means=own_means(replica.means),
-        prior=prior(bags),
+        Objective(replica.loss, replica.means, prior(bags)),
         make_optimizer=lambda weights: torch.optim.Adam(
             weights, lr=replica.learning_rate, weight_decay=replica.weight_decay
         ),
         rng=np.random.default_rng(order),
         average=average,
-        means_name=replica.means if isinstance(replica.means, str) else None,
     )
 
 
@@ -277,9 +335,9 @@ def _measure(stack: Stack, logs: Sequence[_Log], table: Tensor, test: _Test) -> 
 
 def _test_rows(X: Any, y: Any, keep: bool, epochs: Collection[int] | None, dtype: torch.dtype) -> _Test:
     if X is None and (y is not None or keep):
-        raise ValueError("X_test is missing: give the test rows with y_test or keep_predictions.")
+        raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
     labels = None if y is None else np.asarray(y)
     if X is not None and labels is not None and len(labels) != len(X):
-        raise ValueError(f"X_test has {len(X)} rows but y_test has {len(labels)}.")
+        raise ParameterError("X_test", f"has {len(X)} rows but y_test has {len(labels)}.")
     at = None if epochs is None else frozenset(epochs)
     return _Test(None if X is None else as_rows(X, dtype), labels, keep, at)

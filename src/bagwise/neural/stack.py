@@ -7,7 +7,7 @@ are dealt once. A loss sees the bags of all its networks as one long list, in on
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from bagwise.bags import Bags
-from bagwise.losses import by_name
-from bagwise.means import Mean, Means
 from bagwise.neural.batches import cut, stretch
-from bagwise.neural.gradients import DebiasedSquare, covers
+from bagwise.neural.objective import Objective
 from bagwise.neural.training import Training
 from bagwise.neural.weights import Gathered, Shared, Weights
 from bagwise.utils.deadline import check_time
@@ -95,10 +93,9 @@ class Stack:
             self.gathered.deal(batches)
             mine = [batches[number] for number in self.batch_of]
             logits = self.weights.logits(self.gathered).requires_grad_()
-            each = torch.cat([group.losses(logits, mine) for group in self.groups])
-            (slope,) = torch.autograd.grad(each.sum(), [logits])
-            self.weights.step(self.weights.backward(slope))
-            losses.append(each.detach())
+            losses.append(torch.cat([group.backward(logits, mine) for group in self.groups]))
+            assert logits.grad is not None
+            self.weights.step(self.weights.backward(logits.grad))
             counts.append([len(bags) for bags in mine])
         return np.average(torch.stack(losses)[:, self._rank].cpu().numpy(), axis=0, weights=np.array(counts))
 
@@ -117,65 +114,38 @@ class Stack:
         """Members with the same loss and means, on batches of the same sizes, share a call."""
         groups: dict[Any, list[int]] = {}
         for place, member in enumerate(self.members):
-            training, equal = member.training, member.bags.equal_size
+            objective, equal = member.training.objective, member.bags.equal_size
             sizes = (equal, len(member.chosen)) if equal is not None else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
-            means = training.means_name if training.means_name is not None else place
-            groups.setdefault((training.loss, means, sizes), []).append(place)
-        trainings = [member.training for member in self.members]
-        return [_LossGroup(np.array(places), trainings) for places in groups.values()]
+            means = objective.means_name if objective.means_name is not None else place
+            groups.setdefault((objective.loss, means, sizes), []).append(place)
+        objectives = [member.training.objective for member in self.members]
+        return [_LossGroup(np.array(places), objectives, self.weights.flat) for places in groups.values()]
 
 
 class _LossGroup:
-    """Networks whose losses are one call; one means strategy serves them all, its state a vector."""
+    """Networks whose losses are one call."""
 
-    def __init__(self, places: Integers, trainings: Sequence[Training]) -> None:
-        first = trainings[places[0]]
-        self.places = places
-        self.whole = len(places) == len(trainings)
-        self.written_out = first.loss == "ours" and covers(first.means, first.prior)
-        self.function, self.means = by_name(first.loss), first.means
-        self.prior = torch.tensor([float(trainings[place].prior) for place in places]).double()
-        self.index = torch.from_numpy(places)
+    def __init__(self, places: Integers, objectives: Sequence[Objective], like: Tensor) -> None:
+        first = objectives[places[0]]
+        self.places, self.whole = places, len(places) == len(objectives)
+        prior = torch.tensor([float(objectives[place].prior) for place in places], dtype=torch.float64).to(like)
+        self.objective = Objective(first.loss, first.means, prior, networks=len(places))
+        self.index = torch.from_numpy(places).to(like.device)
 
-    def losses(self, logits: Tensor, batches: Sequence[Bags]) -> Tensor:
-        """(networks,) each network's mean loss of a bag.  batches: of all networks of the stack."""
+    def backward(self, logits: Tensor, batches: Sequence[Bags]) -> Tensor:
+        """(networks,) each network's mean loss of a bag, whose derivatives go to the logits.
+
+        batches: of all networks of the stack.
+        """
         mine = [batches[place] for place in self.places]
         one = mine[0]
-        values = logits if self.whole else logits.index_select(0, self.index.to(logits.device))
+        values = logits if self.whole else logits.index_select(0, self.index)
         values = values[:, : one.n_bagged]
-        if self.written_out and one.equal_size is not None:
+        if self.objective.reads_sums and one.equal_size is not None:
             proportion = torch.from_numpy(np.stack([bags.proportion for bags in mine])).to(values)
-            return DebiasedSquare.apply(values, proportion, one.equal_size, self.prior.to(values)[:, None], self.means)
-        values = values.reshape(-1)
-        if not self.function.takes_logits:
-            values = torch.sigmoid(values)
-        options: dict[str, Any] = {"logits": True} if self.function.takes_logits else {}
-        loss = self.function(
-            values,
-            _one_list(mine).like(values),
-            prior=self.prior.to(values).repeat_interleave(len(one)),
-            means=None if self.means is None else _Each(self.means, one.like(values), len(mine)),
-            **options,
-        )
-        return loss.view(len(mine), -1).mean(1)
-
-
-class _Each:
-    """A means strategy applied to every network's rows: strategies treat columns one by one."""
-
-    def __init__(self, strategy: Means, bags: Bags, networks: int) -> None:
-        self.strategy, self.bags, self.networks = strategy, bags, networks
-
-    def __call__(self, values: Tensor, bags: Bags) -> Mean:
-        """The estimates of all networks, in the order of their bags."""
-        estimate = self.strategy(values.view(self.networks, -1).T, self.bags)
-        return Mean(self._listed(estimate.value), self._listed(estimate.variance))
-
-    def _listed(self, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return value.broadcast_to(len(self.bags), self.networks).T.reshape(-1)
+            return torch.as_tensor(self.objective.backward(values, replace(one, proportion=proportion)))
+        return torch.as_tensor(self.objective.backward(values, _one_list(mine).like(values)))
 
 
 def _one_list(batches: Sequence[Bags]) -> Bags:

@@ -45,7 +45,7 @@ def _verdict(data: BagTable, found: Diagnosis) -> tuple[str, str, list[str]]:
         standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
     else:
         standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
-    wrong = [problem for problem in data.summary.problems if not problem.expected]
+    wrong = [mismatch for mismatch in data.summary.mismatches if not mismatch.expected]
     left_out = data.summary.rows - data.summary.used_rows
     remarks = [] if found.random else [_advice(found)]
     if left_out:

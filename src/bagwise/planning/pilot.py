@@ -10,8 +10,9 @@ import pandas as pd
 from scipy import stats
 
 from bagwise.bags import random_bags
-from bagwise.tables import connect, fit, join, publish, read
+from bagwise.tables import connect, fit, join, read
 from bagwise.tables.engine import fetch
+from bagwise.tables.publish import classes_of
 from bagwise.utils.parameters import LEVEL, check_parameters, whole
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import Integers
@@ -93,7 +94,7 @@ def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFra
     table = read(source, connection, what="the pilot")
     if label not in table.columns:
         raise ValueError(f"the pilot has no column {label!r}: it has {', '.join(table.columns)}.")
-    classes, values = publish.classes_of(table, label, positive, None, connection, noised=False)
+    classes, values = classes_of(table, label, positive, None, connection, noised=False)
     if classes is not None:
         raise ValueError(f"column {label!r} has {len(classes)} values: a pilot needs two, or one named as positive.")
     rows = table.mutate(**{label: table[label].cast("string").isin(values).cast("int64")})

@@ -54,7 +54,19 @@ class Question:
                 self.setting(k, epsilon)  # refuses what it does not cover
 
     def setting(self, size: int, epsilon: float | None) -> Setting:
-        """The question at one size and one ε."""
+        """The question at one size and one ε.
+
+        Parameters
+        ----------
+        size : int
+            Rows per bag k.
+        epsilon : float or None
+            Of the noise on counts.
+
+        Returns
+        -------
+        Setting
+        """
         return Setting(
             size=size,
             epsilon=epsilon,
@@ -77,7 +89,6 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     Parameters
     ----------
     question : Question
-        What is asked.
     progress : callable, optional
         Called with steps done, steps in all and what is going on.
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isfinite, sqrt
-from numbers import Real
+from math import ceil, sqrt
 from threading import Lock
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.theory import laplace_variance
-from bagwise.utils.parameters import ParameterError, check_whole
+from bagwise.utils.parameters import LEVEL, NONE, check_parameters, number, whole
 
 LAPLACE, GAUSSIAN = "discrete Laplace", "discrete Gaussian"
+_BUDGET = {"epsilon": number(above=0), "delta": LEVEL | NONE}  # without a delta noise is Laplace
 
 # Beyond that a sum of noise and count may leave the whole numbers that double precision holds.
 _LARGEST_SCALE = 2.0**40
@@ -33,14 +33,23 @@ _one_at_a_time = Lock()  # what is agreed to with OpenDP holds for the whole pro
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a release spends, and what noise that buys.
+    r"""What a release spends, and what noise that buys.
 
-    epsilon, delta: the guarantee, for all bags together; delta is None where it is 0.
-    mechanism: "discrete Laplace" or "discrete Gaussian".  scale: b of probabilities in proportion to
-        :math:`e^{-|x|/b}`, or σ of :math:`e^{-x^2/2\\sigma^2}`, over the whole numbers x.
-    sensitivity: by how much one label moves the vector of counts, in L1 for Laplace and in L2 for Gaussian noise.
-    noise_variance: exact variance of the noise on every count.
-    neighbours: between which data sets the guarantee holds, in words.
+    Attributes
+    ----------
+    epsilon, delta : float
+        The guarantee, for all bags together; delta is None where it is 0.
+    mechanism : str
+        "discrete Laplace" or "discrete Gaussian".
+    scale : float
+        b of probabilities in proportion to :math:`e^{-|x|/b}`, or σ of :math:`e^{-x^2/2\sigma^2}`, over the whole
+        numbers x.
+    sensitivity : float
+        By how much one label moves the vector of counts, in L1 for Laplace and in L2 for Gaussian noise.
+    noise_variance : float
+        Exact variance of the noise on every count.
+    neighbours : str
+        Between which data sets the guarantee holds, in words.
     """
 
     epsilon: float
@@ -70,13 +79,24 @@ def noise_variance(epsilon: float, *, delta: float | None = None, counts: int = 
     a little less than the :math:`2b^2` of continuous noise. With a delta it is that of the discrete Gaussian whose
     scale OpenDP finds; only that needs OpenDP.
 
-    counts: counts that a bag reports: 1 for labels 0 and 1, otherwise the number of classes.
+    Parameters
+    ----------
+    epsilon, delta : float
+        As in `release`.
+    counts : int
+        Counts that a bag reports: 1 for labels 0 and 1, otherwise the number of classes.
 
+    Returns
+    -------
+    float
+        The exact variance.
+
+    Examples
+    --------
     >>> round(noise_variance(1.0), 4), round(noise_variance(1.0, counts=3), 4)
     (1.8413, 7.8354)
     """
-    check_budget(epsilon, delta)
-    check_whole(counts, "counts", least=1)
+    check_parameters({"epsilon": epsilon, "delta": delta, "counts": counts}, {**_BUDGET, "counts": whole(1)})
     if delta is not None:
         return budget_for(epsilon, delta, classes=counts > 1).noise_variance
     scale = _sensitivity(None, counts > 1) / epsilon
@@ -84,20 +104,12 @@ def noise_variance(epsilon: float, *, delta: float | None = None, counts: int = 
     return laplace_variance(1 / scale)
 
 
-def check_budget(epsilon: Any, delta: Any) -> None:
-    """Raise unless ε is a positive number and δ, if there is one, lies between 0 and 1."""
-    if not _is_number(epsilon) or epsilon <= 0:
-        raise ParameterError("epsilon", f"must be a finite number above 0, got {epsilon!r}.")
-    if delta is not None and not (_is_number(delta) and 0 < delta < 1):
-        raise ParameterError("delta", f"must lie between 0 and 1, or be left out for Laplace noise, got {delta!r}.")
-
-
 def budget_for(epsilon: float, delta: float | None, *, classes: bool) -> Budget:
     """The least noise that OpenDP's own accounting allows for ε and δ; classes: whether a bag reports several counts.
 
     With a delta: the discrete Gaussian satisfies zero-concentrated differential privacy, which OpenDP converts.
     """
-    check_budget(epsilon, delta)
+    check_parameters({"epsilon": epsilon, "delta": delta}, _BUDGET)
     return _calibrated(float(epsilon), None if delta is None else float(delta), classes)
 
 
@@ -191,7 +203,3 @@ def _opendp() -> Iterator[Any]:
         finally:
             if not agreed:
                 mod.disable_features("contrib")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)

@@ -61,12 +61,20 @@ def save(
 
     The folder appears whole or not at all.
 
-    model: a fitted estimator of bagwise, or of a class that was registered; or a `bagwise.tables.TableModel`.
-    folder: where to; it must not exist.
-    force: replace the folder if it is itself a saved model, and holds nothing else.
-    about: facts to keep beside the model, such as its columns, how it was trained and how good it is: finite numbers,
+    Parameters
+    ----------
+    model : estimator or TableModel
+        A fitted estimator of bagwise, or of a class that was registered; or a `bagwise.tables.TableModel`.
+    folder : path
+        Where to; it must not exist.
+    force : bool
+        Replace the folder if it is itself a saved model, and holds nothing else.
+    about : dict, optional
+        Facts to keep beside the model, such as its columns, how it was trained and how good it is: finite numbers,
         strings, True, False, None, and lists and dicts of them. `inspect` returns them.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> import bagwise as bw
@@ -90,17 +98,38 @@ def save(
 
 
 def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise where `save` would, since something is in the way: before a long training, not after it."""
+    """Raise where `save` would, since something is in the way: before a long training, not after it.
+
+    Parameters
+    ----------
+    folder, force
+        As in `save`.
+    """
     _folder.check_target(Path(folder), force=force)
 
 
 def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
-    """The model that `save` wrote to `folder`. Runs no code but that of the installed classes.
+    """Read the model that `save` wrote. Runs no code but that of the installed classes.
 
-    module: the torch module of a network of your own, which no file can hold: a new one of the same shape, whose
-        weights are then those that were saved.
+    Parameters
+    ----------
+    folder : path
+        As given to `save`.
+    module : torch.nn.Module, optional
+        The torch module of a network of your own, which no file can hold: a new one of the same shape, whose weights
+        are then those that were saved.
 
-    An OSError is raised where there is nothing to read, a ValueError where the folder is not a sound model.
+    Returns
+    -------
+    estimator or TableModel
+        The model; its predictions are equal bit for bit.
+
+    Raises
+    ------
+    OSError
+        Where there is nothing to read.
+    ValueError
+        Where the folder is not a sound model.
     """
     with _telling(folder) as place:
         document, files = _folder.read(place)
@@ -115,8 +144,18 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
 class Saved:
     """What a saved model tells about itself.
 
-    kind: the name of its class.  format: the version of the folder's format.  versions: of the libraries that saved
-    it, by name.  about: the facts that were given to `save`.  files: how many bytes each file has, by name.
+    Attributes
+    ----------
+    kind : str
+        The name of its class.
+    format : int
+        The version of the folder's format.
+    versions : dict
+        Of the libraries that saved it, by name.
+    about : dict
+        The facts that were given to `save`.
+    files : dict
+        How many bytes each file has, by name.
     """
 
     kind: str
@@ -127,10 +166,22 @@ class Saved:
 
 
 def inspect(folder: str | os.PathLike[str]) -> Saved:
-    """What `folder` holds, checked for damage as `load` does, without building the model or importing its libraries.
+    """Tell what a folder holds, checked for damage as `load` does, without building the model.
 
     The kind may be one that only its own program knows (see `register`): whether it can be built, `load` finds out.
 
+    Parameters
+    ----------
+    folder : path
+        As given to `save`.
+
+    Returns
+    -------
+    Saved
+        Kind, versions, facts and files.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> import bagwise as bw

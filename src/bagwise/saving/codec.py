@@ -2,45 +2,68 @@
 
 In JSON, None, bool, int, finite floats, str and lists stand for themselves. Everything else is an object whose
 ``kind`` says what it is: a word of this module in lower case, or the name of a known class.
+
+Arrays and tensors make one safetensors file: the same bits, type, shape and order of the axes in memory. safetensors
+holds plain numbers as they are. What it does not know (text, dates, complex and long numbers, numbers in the other byte
+order) lies in it as bytes, with the length of an item as the last axis, and the JSON names the type. Tensors of
+bfloat16, which NumPy does not have, lie in it as int16.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from sklearn.base import BaseEstimator
 
-from bagwise.saving import arrays, trees
+from bagwise.saving import trees
 from bagwise.saving.kinds import find, has_state, is_known, is_model, short
 
+ARRAYS = "arrays.safetensors"
 _DEEPEST = 40
 _MOST_ALIKE = 20  # keys of a dict with the same hash: more are chosen to make it slow
 _RANDOM = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence)
-_SCALARS = {
+_PLAIN = {  # numbers that safetensors knows
     np.dtype(code).name: np.dtype(code).type
     for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
+_KINDS = "biufcUSmM"  # of arrays that can be saved: none of objects and of records
+_TYPE = re.compile(
+    r"[<>|]([iu][1248]|f[248]|c8|c16|[US][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,9}\])?|[fc][0-9]{2}:[0-9]{1,3})"
+)
+_TENSORS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16")
 _NOT_STATE = {"_metadata_request"}  # what scikit-learn keeps in an instance beside parameters and fitted attributes
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
 
 
 class Encoder:
     """Takes objects apart. Arrays and trees gather in `files`, the rest is returned as JSON."""
 
     def __init__(self) -> None:
-        self._arrays = arrays.Gathered()
+        self._arrays: dict[str, NDArray[Any]] = {}
         self._trees: list[str] = []
         self._depth = 0
 
     def files(self) -> dict[str, bytes]:
         """The files that hold what is not in the JSON."""
-        texts = {f"trees-{number}.txt": text.encode() for number, text in enumerate(self._trees)}
-        return {**self._arrays.files(), **texts}
+        files = {f"trees-{number}.txt": text.encode() for number, text in enumerate(self._trees)}
+        if not self._arrays:
+            return files
+        try:
+            return {ARRAYS: safetensors.numpy.save(self._arrays), **files}
+        except SafetensorError as error:  # a table of contents beyond what safetensors reads
+            raise ValueError(f"the model holds {len(self._arrays)} arrays, which cannot be saved ({error}).") from None
 
     def encode_object(self, value: Any) -> dict[str, Any]:
         """An object of a known class."""
@@ -59,9 +82,10 @@ class Encoder:
         }
 
     def _items(self, values: dict[str, Any], where: str) -> dict[str, Any]:
-        return {key: self._encode(value, where.format(repr(key))) for key, value in values.items()}
+        return {key: self.encode(value, where.format(repr(key))) for key, value in values.items()}
 
-    def _encode(self, value: Any, where: str) -> Any:
+    def encode(self, value: Any, where: str) -> Any:
+        """A value as JSON.  where: its place, for messages."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError(f"{where} is nested too deeply to be saved.")
@@ -76,9 +100,9 @@ class Encoder:
         if kind is float:
             return {"kind": "float", "value": str(value)}
         if kind is list:
-            return [self._encode(item, where) for item in value]
+            return [self.encode(item, where) for item in value]
         if kind is tuple:
-            return {"kind": "tuple", "items": [self._encode(item, where) for item in value]}
+            return {"kind": "tuple", "items": [self.encode(item, where) for item in value]}
         if isinstance(value, _RANDOM):
             return None
         if is_known(value):
@@ -87,23 +111,26 @@ class Encoder:
             if all(type(key) is str for key in value):
                 inside = "{} in " + where.replace("{", "{{").replace("}", "}}")  # `_items` fills in the key
                 return {"kind": "dict", "items": self._items(value, inside)}
-            return {"kind": "pairs", "items": [[self._encode(part, where) for part in pair] for pair in value.items()]}
+            return {"kind": "pairs", "items": [[self.encode(part, where) for part in pair] for pair in value.items()]}
         return self._encode_array(value, where)
 
     def _encode_array(self, value: Any, where: str) -> dict[str, Any]:
         if isinstance(value, np.str_):
             return {"kind": "scalar", "type": "str", "value": str(value)}
-        if isinstance(value, np.generic) and value.dtype.name in _SCALARS:
-            return {"kind": "scalar", "type": value.dtype.name, "value": self._encode(value.item(), where)}
+        if isinstance(value, np.generic) and value.dtype.name in _PLAIN:
+            return {"kind": "scalar", "type": value.dtype.name, "value": self.encode(value.item(), where)}
         if type(value) in (np.ndarray, np.memmap):
             if value.dtype == object:
-                items = [self._encode(item, where) for item in value.ravel().tolist()]
+                items = [self.encode(item, where) for item in value.ravel().tolist()]
                 return {"kind": "objects", "shape": list(value.shape), "items": items}
-            if arrays.can_hold(value):
-                return {"kind": "array", **self._arrays.add(value)}
-        tensor_type = arrays.tensor_type(value)
+            if value.dtype.kind in _KINDS:
+                return {"kind": "array", **self._keep(value)}
+        tensor_type = _tensor_type(value)
         if tensor_type is not None:
-            return {"kind": "tensor", "type": tensor_type, **self._arrays.add_tensor(value)}
+            plain = value.detach().cpu().resolve_neg().contiguous()
+            if tensor_type == "bfloat16":
+                plain = plain.view(sys.modules["torch"].int16)
+            return {"kind": "tensor", "type": tensor_type, **self._keep(plain.numpy())}
         lightgbm = sys.modules.get("lightgbm")
         if lightgbm is not None and isinstance(value, lightgbm.Booster):
             self._trees.append(trees.to_text(value))
@@ -113,13 +140,41 @@ class Encoder:
             "such as numbers, strings, lists or arrays."
         )
 
+    def _keep(self, array: NDArray[Any]) -> dict[str, Any]:
+        """Keep an array. Returns what the JSON must say for it to be found."""
+        entry: dict[str, Any] = {"name": f"a{len(self._arrays)}"}
+        if array.flags.f_contiguous and not array.flags.c_contiguous:  # products depend on it in their last bit
+            array, entry["transposed"] = array.T, True
+        array = np.asarray(array, order="C")  # safetensors reads the memory as it lies
+        if array.dtype.name not in _PLAIN or not array.dtype.isnative:
+            entry["type"] = _type_name(array.dtype)
+            array = np.ndarray((*array.shape, array.dtype.itemsize), np.uint8, array.tobytes())
+        self._arrays[entry["name"]] = array
+        return entry
+
+
+def _tensor_type(value: Any) -> str | None:
+    """The name of a tensor's type; None for what is no tensor, or none that can be saved."""
+    if not is_torch_array(value) or str(value.layout) != "torch.strided" or value.is_meta:
+        return None
+    name = str(value.dtype).removeprefix("torch.")
+    return name if name in _TENSORS else None
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    """A type as NumPy writes it. How long the longest numbers are depends on the machine, so that is written too."""
+    return f"{dtype.str}:{np.finfo(dtype).nmant}" if dtype.char in "gG" else dtype.str
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
 
 class Decoder:
     """Puts objects together again, and trusts nothing it reads."""
 
     def __init__(self, files: dict[str, bytes], module: Any = None) -> None:
         self._files = files
-        self._arrays = arrays.unpack(files[arrays.NAME]) if arrays.NAME in files else {}
+        self._arrays = _unpack(files[ARRAYS]) if ARRAYS in files else {}
         self._taken: set[int] = set()
         self._module = module
         self._depth = 0
@@ -166,9 +221,10 @@ class Decoder:
         values = document.get(part)
         if not isinstance(values, dict):
             raise ValueError(f"the {part} of a {cls.__name__} are missing")
-        return {name: self._decode(value) for name, value in values.items()}
+        return {name: self.decode(value) for name, value in values.items()}
 
-    def _decode(self, value: Any) -> Any:
+    def decode(self, value: Any) -> Any:
+        """The value that `encode` made JSON of."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError("it is nested too deeply")
@@ -178,26 +234,26 @@ class Decoder:
 
     def _decode_plain(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._decode(item) for item in value]
+            return [self.decode(item) for item in value]
         if not isinstance(value, dict):
             return value
         kind = value.get("kind")
         if kind == "float" and value.get("value") in ("nan", "inf", "-inf"):
             return float(value["value"])
         if kind == "tuple" and isinstance(value.get("items"), list):
-            return tuple(self._decode(item) for item in value["items"])
+            return tuple(self.decode(item) for item in value["items"])
         if kind == "dict" and isinstance(value.get("items"), dict):
-            return {name: self._decode(item) for name, item in value["items"].items()}
+            return {name: self.decode(item) for name, item in value["items"].items()}
         if kind == "pairs" and isinstance(value.get("items"), list):
             return self._pairs(value["items"])
         if kind == "scalar":
-            return self._scalar(value.get("type"), self._decode(value.get("value")))
+            return self._scalar(value.get("type"), self.decode(value.get("value")))
         if kind == "array":
-            return arrays.find(self._arrays, value)
+            return self._array(value)
         if kind == "objects":
-            return self._objects(value.get("shape"), self._decode(value.get("items")))
+            return self._objects(value.get("shape"), self.decode(value.get("items")))
         if kind == "tensor":
-            return arrays.find_tensor(self._arrays, value)
+            return self._tensor(value)
         if kind == "trees":
             return self._trees(value.get("number"))
         return self._object(find(kind), value)
@@ -205,7 +261,7 @@ class Decoder:
     def _pairs(self, items: list[Any]) -> dict[Any, Any]:
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in items):
             raise ValueError("a dict does not consist of pairs")
-        pairs = [(self._decode(key), self._decode(item)) for key, item in items]
+        pairs = [(self.decode(key), self.decode(item)) for key, item in items]
         if max(Counter(hash(key) for key, _ in pairs).values(), default=0) > _MOST_ALIKE:
             raise ValueError("the keys of a dict are too much alike")
         return dict(pairs)
@@ -213,10 +269,29 @@ class Decoder:
     def _scalar(self, name: Any, value: Any) -> Any:
         if name == "str" and isinstance(value, str):
             return np.str_(value)
-        if not (isinstance(name, str) and name in _SCALARS and isinstance(value, (bool, int, float))):
+        if not (isinstance(name, str) and name in _PLAIN and isinstance(value, (bool, int, float))):
             raise ValueError(f"{short(value)} is no number of type {short(name)}")
         with np.errstate(all="ignore"):
-            return _SCALARS[name](value)
+            return _PLAIN[name](value)
+
+    def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
+        """The array of an entry that `Encoder._keep` made."""
+        name, type_name = entry.get("name"), entry.get("type")
+        if not (isinstance(name, str) and name in self._arrays):
+            raise ValueError(f"the array {short(name)} is missing")
+        array = self._arrays[name] if type_name is None else _typed(self._arrays[name], type_name)
+        return array.T if entry.get("transposed") is True else array
+
+    def _tensor(self, entry: dict[str, Any]) -> Any:
+        try:
+            import torch
+        except ImportError:
+            raise ValueError("it holds torch tensors: pip install 'bagwise[neural]'") from None
+        array, name = self._array({"name": entry.get("name")}), entry.get("type")
+        if name not in _TENSORS or array.dtype.name != ("int16" if name == "bfloat16" else name):
+            raise ValueError(f"a tensor of type {short(name)} cannot be made of numbers of type {array.dtype.name}")
+        tensor = torch.from_numpy(array)
+        return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
 
     def _objects(self, shape: Any, items: Any) -> NDArray[Any]:
         sound = isinstance(shape, list) and all(type(length) is int and length >= 0 for length in shape)
@@ -235,3 +310,31 @@ class Decoder:
             raise ValueError(f"{name} is used twice")
         self._taken.add(number)
         return trees.from_text(self._files[name], name)
+
+
+def _unpack(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file by name. safetensors takes no array that the file does not hold in full."""
+    try:
+        arrays = safetensors.numpy.load(data)
+    except Exception:  # of safetensors, and of NumPy where it knows no such type or shape
+        raise ValueError(f"{ARRAYS} is damaged") from None
+    for array in arrays.values():
+        if array.dtype == bool and array.view(np.uint8).max(initial=0) > 1:
+            raise ValueError(f"{ARRAYS} is damaged: it holds truth values that are neither true nor false")
+    return arrays
+
+
+def _typed(raw: NDArray[Any], name: Any) -> NDArray[Any]:
+    """Bytes as numbers, text or dates of a type that NumPy names."""
+    if not (isinstance(name, str) and _TYPE.fullmatch(name)):
+        raise ValueError(f"an array has the type {short(name)}, which is none of numbers, text or dates")
+    dtype = np.dtype(name.partition(":")[0])
+    if _type_name(dtype) != name:
+        raise ValueError(f"an array has the type {short(name)}, which this machine does not have")
+    if raw.dtype != np.uint8 or raw.shape[-1:] != (dtype.itemsize,):
+        raise ValueError(f"an array of type {short(name)} does not consist of items of {dtype.itemsize} bytes")
+    if dtype.kind == "U" and raw.size:
+        letters = np.ndarray((raw.size // 4,), np.dtype(np.uint32).newbyteorder(dtype.byteorder), raw)
+        if letters.max() > 0x10FFFF:
+            raise ValueError("an array of text holds numbers that stand for no letter")
+    return np.ndarray(raw.shape[:-1], dtype, raw)

@@ -7,18 +7,15 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 import sys
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from bagwise.saving.about import facts
 from bagwise.saving.kinds import short
+from bagwise.utils.files import new_folder
 
 FORMAT = 3
 _MODEL = "model.json"
@@ -60,27 +57,9 @@ def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, fo
     text = json.dumps(document, indent=1, allow_nan=False).encode()
     if len(text) > _LARGEST:
         raise ValueError(f"the model holds {len(text)} bytes of text, more than the {_LARGEST} that can be saved.")
-    with _aside(folder, force=force) as new:
+    with new_folder(folder, replace=force) as new:
         for name, data in {**files, _MODEL: text}.items():
             (new / name).write_bytes(data)
-
-
-@contextmanager
-def _aside(folder: Path, *, force: bool) -> Iterator[Path]:
-    """A new folder beside `folder` that takes its place if the block succeeds and vanishes if not."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    new, old = (folder.with_name(f".{folder.name}-{uuid.uuid4().hex}.{what}") for what in ("new", "old"))
-    new.mkdir()
-    try:
-        yield new
-        if force and folder.exists():
-            os.rename(folder, old)
-        os.rename(new, folder)
-    finally:
-        if old.exists() and not folder.exists():  # an error or a signal came between the two
-            os.rename(old, folder)
-        for leftover in (new, old):
-            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _versions() -> dict[str, str]:

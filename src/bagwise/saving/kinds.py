@@ -9,23 +9,15 @@ from typing import Any, TypeVar
 
 from sklearn.base import BaseEstimator
 
-_ROOM_OF = {
-    "BagAutoClassifier": "bagwise.auto",
-    "BagBoostingClassifier": "bagwise.boosting",
-    "BagBoostingRegressor": "bagwise.boosting",
-    "BagMeanMapClassifier": "bagwise.linear",
-    "BagNeuralClassifier": "bagwise.neural",
-    "BagRidgeClassifier": "bagwise.linear",
-    "BagRidgeRegressor": "bagwise.linear",
-    "BagSGDClassifier": "bagwise.linear",
-    "BagSGDRegressor": "bagwise.linear",
+from bagwise.estimators import ESTIMATORS
+
+_MODULE_OF = ESTIMATORS | {
     "Boosted": "bagwise.boosting.trees",
     "Column": "bagwise.tables.columns",
     "Encoding": "bagwise.data.features",
     "FeatureCodes": "bagwise.data.features",
-    "Features": "bagwise.tables.features",
-    "GroupPriorClassifier": "bagwise.baselines",
-    "Problem": "bagwise.tables.bag_table",
+    "Features": "bagwise.tables.columns",
+    "Mismatch": "bagwise.tables.bag_table",
     "Recipe": "bagwise.tables.model",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
@@ -53,7 +45,7 @@ def register(cls: Class) -> Class:
         raise ValueError(f"{name} is no estimator and no dataclass: give it _to_state and _from_state first.")
     known = _REGISTERED.get(name)
     same = known is None or (known.__module__, known.__qualname__) == (cls.__module__, cls.__qualname__)
-    if name in _ROOM_OF or not same:
+    if name in _MODULE_OF or not same:
         raise ValueError(f"a class named {name} is known already: choose another name.")
     _REGISTERED[name] = cls
     return cls
@@ -68,13 +60,13 @@ def find(name: Any) -> type:
     """The class of that name, if it is one that may be built."""
     if isinstance(name, str) and name in _REGISTERED:
         return _REGISTERED[name]
-    if not isinstance(name, str) or name not in _ROOM_OF:
+    if not isinstance(name, str) or name not in _MODULE_OF:
         raise ValueError(
             f"it names the kind {short(name)}, which this bagwise does not know: install the version that saved it, "
             "or register the class with bagwise.saving.register"
         )
     try:
-        return getattr(import_module(_ROOM_OF[name]), name)
+        return getattr(import_module(_MODULE_OF[name]), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"it holds a {name}, which cannot be imported here ({error})") from None
 
@@ -82,7 +74,7 @@ def find(name: Any) -> type:
 def is_known(value: Any) -> bool:
     """Whether the value's own class, not one it only shares its name with, is in the table."""
     cls, name = type(value), type(value).__name__
-    ours = name in _ROOM_OF and cls.__module__.startswith("bagwise.")
+    ours = name in _MODULE_OF and cls.__module__.startswith("bagwise.")
     return _REGISTERED.get(name) is cls or (ours and find(name) is cls)
 
 

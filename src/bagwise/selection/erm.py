@@ -14,25 +14,36 @@ from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
+from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
 from bagwise.risk import bag_losses
-from bagwise.selection.hypotheses import Hypothesis, check_bags, check_finite_predictions, predictions
-from bagwise.utils.parameters import check_level
+from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats, Integers
 
 _BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
+_CONSTRAINTS = {"regret": number(above=0, most=1), "prior": number(least=0, most=1) | NONE, "level": LEVEL}
 
 
 @dataclass(frozen=True, eq=False)
 class ClippedERM:
     """The hypothesis chosen, and what all of them scored.
 
-    choice: number of the hypothesis with the least clipped risk.
-    risks: (H,) mean clipped loss of each, which estimates E[(y − h)²]; the effect of declared noise is subtracted.
-    standard_errors, low, high: (H,) of the risks, one by one.
-    n_clipped: (H,) bags whose residual was beyond the threshold.
-    prior, means: p and E[h] (H,), as given or estimated.
-    n_bags: bags the risks were measured on (half of them if p or E[h] had to be estimated).
+    Attributes
+    ----------
+    choice : int
+        Number of the hypothesis with the least clipped risk.
+    risks : array of shape (H,)
+        Mean clipped loss of each, which estimates E[(y − h)²]; the effect of declared noise is subtracted.
+    standard_errors, low, high : array of shape (H,)
+        Of the risks, one by one.
+    n_clipped : array of shape (H,)
+        Bags whose residual was beyond the threshold.
+    prior : float
+        p, as given or estimated.
+    means : array of shape (H,)
+        E[h], as given or estimated.
+    n_bags : int
+        Bags the risks were measured on (half of them if p or E[h] had to be estimated).
     """
 
     choice: int
@@ -59,16 +70,31 @@ def clipped_erm(
 ) -> ClippedERM:
     r"""Choose the hypothesis with the least clipped debiased square loss.
 
-    hypotheses: a list of functions or fitted models applied to `X`, or an array (n_rows, H) of predictions in table
-        order (a memory map will do). They are read piece by piece: thousands of hypotheses over millions of rows need
-        little memory.
-    bags: at least 2 of them, at least 4 where p or E[h] is estimated.
-    regret: target β; the clipping threshold follows from :math:`\theta = \beta/16k^2` (see `losses.clip_threshold`).
-    prior, means: p and E[h] of each hypothesis (H,). What is not given is estimated on a random half of the bags
-        (rows in no bag help with E[h]) and the risk is measured on the other half, as in the paper's appendix.
-    level: of the intervals.
-    random_state: for the split.
+    Parameters
+    ----------
+    hypotheses : sequence of functions or fitted models, or array of shape (n_rows, H)
+        Applied to `X`, or predictions in table order (a memory map will do). They are read piece by piece: thousands of
+        hypotheses over millions of rows need little memory.
+    bags : Bags
+        At least 2 of them, at least 4 where p or E[h] is estimated.
+    X : array or table, optional
+        The rows that functions or models predict.
+    regret : float
+        Target β; the clipping threshold follows from :math:`\theta = \beta/16k^2` (see `losses.clip_threshold`).
+    prior, means : float and array of shape (H,), optional
+        p, and E[h] of each hypothesis. What is not given is estimated on a random half of the bags (rows in no bag help
+        with E[h]) and the risk is measured on the other half, as in the paper's appendix.
+    level : float
+        Of the intervals.
+    random_state : int, Generator or None
+        For the split.
 
+    Returns
+    -------
+    ClippedERM
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> x = rng.uniform(size=6400)
     >>> from bagwise import aggregate, random_bags
@@ -78,22 +104,16 @@ def clipped_erm(
     >>> clipped_erm(powers, bags, X=x, random_state=0).choice
     2
     """
-    check_bags(bags)
-    if not isinstance(hypotheses, (list, tuple)):
-        hypotheses = _as_matrix(hypotheses, bags)
-    n_hypotheses = len(hypotheses) if isinstance(hypotheses, (list, tuple)) else hypotheses.shape[1]
-    if n_hypotheses == 0:
-        raise ValueError("there are no hypotheses to choose from.")
-    check_level(level)
+    given = as_hypotheses(hypotheses, bags)
+    count = given.shape[1] if isinstance(given, np.ndarray) else len(given)
+    check_parameters({"regret": regret, "prior": prior, "level": level}, _CONSTRAINTS)
     known = prior is not None and means is not None
     if len(bags) < (2 if known else 4):
         raise ValueError(f"there are {len(bags)} bags only: 2 are needed at least, or 4 if p or E[h] is estimated.")
-    if prior is not None and not 0 <= prior <= 1:
-        raise ValueError(f"prior must lie in [0, 1], got {prior}.")
     if means is not None:
         means = np.asarray(means, dtype=float)
-        if means.shape != (n_hypotheses,) or not np.isfinite(means).all():
-            raise ValueError(f"means must hold one finite number per hypothesis ({n_hypotheses}), got {means}.")
+        if means.shape != (count,) or not np.isfinite(means).all():
+            raise ParameterError("means", f"must hold one finite number per hypothesis ({count}), got {means}.")
 
     split = generator(random_state).permutation(len(bags))
     half = 0 if known else len(bags) // 2
@@ -103,7 +123,7 @@ def clipped_erm(
     clip = clip_threshold(size, regret=regret, estimated=not known, noise_variance=noise * size)
 
     parts: list[tuple[Floats, ...]] = []
-    for start, sums in _bag_sums(hypotheses, bags, X):
+    for start, sums in _bag_sums(given, count, bags, X):
         if means is None:  # rows in no bag, whose sum comes last, help with E[h]
             rows = bags.size[aside].sum() + bags.n_rows - bags.n_bagged
             mean = (sums[aside].sum(axis=0) + sums[-1]) / rows
@@ -134,30 +154,21 @@ def clipped_erm(
     )
 
 
-def _as_matrix(hypotheses: Any, bags: Bags) -> NDArray[Any]:
-    matrix = hypotheses if isinstance(hypotheses, np.ndarray) else np.asarray(hypotheses)
-    if matrix.ndim != 2 or matrix.shape[0] != bags.n_rows:
-        raise ValueError(
-            "hypotheses must be a list of functions or models, or an array of shape "
-            f"({bags.n_rows}, number of hypotheses), got shape {matrix.shape}."
-        )
-    return matrix
-
-
-def _bag_sums(hypotheses: Any, bags: Bags, X: Any) -> Iterator[tuple[int, Floats]]:
+def _bag_sums(
+    hypotheses: Sequence[Hypothesis] | NDArray[Any], count: int, bags: Bags, X: Any
+) -> Iterator[tuple[int, Floats]]:
     """(m + 1, b) sums over each bag, and over the rows in no bag, of a few hypotheses at a time; with the first's
     number. An array is read in stretches of rows, as many columns at a time as their sums leave room for."""
     outside = np.where(bags.code < 0, len(bags), bags.code)
-    if isinstance(hypotheses, np.ndarray):
-        count, width = hypotheses.shape[1], max(1, _BLOCK_BYTES // (8 * (len(bags) + 1)))
-    else:
-        count, width = len(hypotheses), max(1, _BLOCK_BYTES // (8 * bags.n_rows))
+    rows = len(bags) + 1 if isinstance(hypotheses, np.ndarray) else bags.n_rows
+    width = max(1, _BLOCK_BYTES // (8 * rows))
     for start in range(0, count, width):
         if isinstance(hypotheses, np.ndarray):
             block = hypotheses[:, start : start + width]
         else:
-            block = np.stack([predictions(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
+            block = np.stack([hypothesis_values(h, bags, X) for h in hypotheses[start : start + width]], axis=1)
         sums = segment.sum_table(block, outside, len(bags) + 1)
         if not np.isfinite(sums).all():
-            check_finite_predictions(np.asarray(block, dtype=float), first=start)
+            for row, column in np.argwhere(~np.isfinite(np.asarray(block, dtype=float))):
+                raise ValueError(f"the prediction of row {row} of hypothesis {start + column} is NaN or infinite.")
         yield start, sums

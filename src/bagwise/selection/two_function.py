@@ -10,18 +10,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags import Bags
-from bagwise.selection.hypotheses import Hypothesis, check_bags, predictions
+from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
+from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Floats
+
+_CONSTRAINTS = {"delta": number(least=-1, most=1), "beta": number(least=0, most=1)}
 
 
 @dataclass(frozen=True)
 class TwoFunctionTest:
     """What the test decided and on which statistic.
 
-    choice: 0 or 1, the model chosen.
-    branch: "totals" where the models' means differ enough to count positives, otherwise "bags".
-    statistic: \\|A₁\\| − \\|A₂\\| on totals, Q on bags; negative chooses model 0.
-    delta: bias Δ = E[h₀ − h₁].  beta: separation β = E[(h₀ − h₁)²].
+    Attributes
+    ----------
+    choice : int
+        0 or 1, the model chosen.
+    branch : {"totals", "bags"}
+        "totals" where the models' means differ enough to count positives, otherwise "bags".
+    statistic : float
+        \\|A₁\\| − \\|A₂\\| on totals, Q on bags; negative chooses model 0.
+    delta, beta : float
+        Bias Δ = E[h₀ − h₁] and separation β = E[(h₀ − h₁)²].
     """
 
     choice: int
@@ -42,17 +51,31 @@ def two_function_test(
 ) -> TwoFunctionTest:
     """Choose between two models, one of which is the true conditional probability (Algorithm 1).
 
-    h0, h1: (n_rows,) predictions in table order, or functions or fitted models applied to `X`.
-    delta, beta: E[h₀ − h₁] and E[(h₀ − h₁)²]; where not given they are estimated on all rows, which needs no label.
     Bags of unequal size are allowed; the rule that picks the statistic then uses their mean size.
 
+    Parameters
+    ----------
+    h0, h1 : array of shape (n_rows,), function or fitted model
+        Predictions in table order, or what is applied to `X`.
+    bags : Bags
+        Random bags of the rows.
+    X : array or table, optional
+        The rows that functions or models predict.
+    delta, beta : float, optional
+        E[h₀ − h₁] and E[(h₀ − h₁)²]; where not given they are estimated on all rows, which needs no label.
+
+    Returns
+    -------
+    TwoFunctionTest
+
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
     >>> good, bad = np.array([0.1, 0.2, 0.9, 0.8]), np.array([0.9, 0.8, 0.1, 0.2])
     >>> two_function_test(good, bad, bags).choice
     0
     """
-    check_bags(bags)
-    first, second = predictions(h0, bags, X), predictions(h1, bags, X)
+    first, second = (hypothesis_values(h, bags, X) for h in as_hypotheses([h0, h1], bags))
     return _decide(first, second, bags.sum_table(first), bags.sum_table(second), bags, delta, beta)
 
 
@@ -62,10 +85,7 @@ def _decide(
     gap = first - second
     delta = float(gap.mean()) if delta is None else delta
     beta = float((gap**2).mean()) if beta is None else beta
-    if not 0 <= beta <= 1:
-        raise ValueError(f"beta must lie in [0, 1], got {beta}.")
-    if not -1 <= delta <= 1:
-        raise ValueError(f"delta must lie in [-1, 1], got {delta}.")
+    check_parameters({"delta": delta, "beta": beta}, _CONSTRAINTS)
     totals = counts_decide(delta=delta, beta=beta, size=bags.n_bagged / len(bags))
     statistic = float(two_function_statistic(sums0, sums1, bags.size * bags.proportion, totals=totals))
     return TwoFunctionTest(
@@ -91,9 +111,12 @@ def two_function_statistic(sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike
     -2.0
     """
     e0, e1, count = (np.asarray(a, dtype=float) for a in (sums0, sums1, counts))
+    statistic: Floats
     if totals:
-        return abs((count - e0).sum(axis=-1)) - abs((count - e1).sum(axis=-1))
-    return (np.where(e0 <= e1, 1.0, -1.0) * (count - (e0 + e1) / 2)).sum(axis=-1)
+        statistic = abs((count - e0).sum(axis=-1)) - abs((count - e1).sum(axis=-1))
+    else:
+        statistic = (np.where(e0 <= e1, 1.0, -1.0) * (count - (e0 + e1) / 2)).sum(axis=-1)
+    return statistic
 
 
 def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X: Any = None) -> int:
@@ -102,21 +125,32 @@ def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X
     The champion so far meets each hypothesis in turn, so that two columns of predictions are held at a time.
     As the paper says, the guarantee is for classes that contain the truth.
 
-    hypotheses: functions or fitted models applied to `X`, or an array (n_rows, H) of predictions in table order.
+    Parameters
+    ----------
+    hypotheses : sequence of functions or fitted models, or array of shape (n_rows, H)
+        Applied to `X`, or predictions in table order.
+    bags : Bags
+        Random bags of the rows.
+    X : array or table, optional
+        The rows that functions or models predict.
 
+    Returns
+    -------
+    int
+
+    Examples
+    --------
     >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
     >>> tournament(np.array([[0.5, 0.9, 0.1], [0.5, 0.8, 0.2], [0.5, 0.1, 0.9], [0.5, 0.2, 0.8]]), bags)
     2
     """
-    check_bags(bags)
-    columns: Sequence[Any] = list(hypotheses.T) if isinstance(hypotheses, np.ndarray) else hypotheses
-    if len(columns) == 0:
-        raise ValueError("there are no hypotheses to choose from.")
-    best, champion = 0, predictions(columns[0], bags, X)
+    given = as_hypotheses(hypotheses, bags)
+    columns: Sequence[Any] = list(given.T) if isinstance(given, np.ndarray) else given
+    best, champion = 0, hypothesis_values(columns[0], bags, X)
     sums = bags.sum_table(champion)
-    for number in range(1, len(columns)):
-        challenger = predictions(columns[number], bags, X)
+    for place in range(1, len(columns)):
+        challenger = hypothesis_values(columns[place], bags, X)
         challenging = bags.sum_table(challenger)
         if _decide(champion, challenger, sums, challenging, bags, None, None).choice == 1:
-            best, champion, sums = number, challenger, challenging
+            best, champion, sums = place, challenger, challenging
     return best

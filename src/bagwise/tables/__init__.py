@@ -6,25 +6,25 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 """
 
 from bagwise.data.shards import Shards
-from bagwise.tables import moments, publish
-from bagwise.tables.bag_table import BagTable, Problem, Summary
+from bagwise.estimators import MODELS
+from bagwise.tables.bag_table import BagTable, Mismatch, Summary
 from bagwise.tables.engine import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity, split
 from bagwise.tables.gather import write_shards
 from bagwise.tables.join import join
 from bagwise.tables.metadata import About, about, read_about
-from bagwise.tables.model import MODELS, Recipe, TableModel, features_of, fit
-from bagwise.tables.publish import put_in_bags
+from bagwise.tables.model import Recipe, TableModel, features_of, fit
+from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.scoring import write_scores
 from bagwise.tables.sources import read
-from bagwise.tables.streaming import fit_network
 
 __all__ = [
     "MODELS",
     "About",
     "BagTable",
     "Measurement",
-    "Problem",
+    "Mismatch",
+    "Published",
     "Recipe",
     "Shards",
     "Summary",
@@ -35,11 +35,8 @@ __all__ = [
     "evaluate",
     "features_of",
     "fit",
-    "fit_network",
     "join",
     "measure",
-    "moments",
-    "publish",
     "put_in_bags",
     "read",
     "read_about",

@@ -1,25 +1,117 @@
 """Where tables live and expressions run: DuckDB inside this process, unless the user's tables are elsewhere.
 
-Everything is said in Ibis, so any of its engines will do. What we leave in an engine (kept results, views of files and
-of tables in memory) is removed when nobody holds it any more.
+This is the one module that imports Ibis and DuckDB: connections, results, views of files and of tables in memory, and
+the words of expressions that engines differ in. What we leave in an engine (kept results, views) is removed when nobody
+holds it any more.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache, partial, reduce
+from operator import and_, or_
 from pathlib import Path
-from typing import Any
+from sys import float_info
+from typing import Any, TypeAlias, TypeGuard
 
 import duckdb
 import ibis
 import pyarrow as pa
 
 from bagwise.utils.files import TemporaryFolder
-from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError
+from bagwise.utils.parameters import NONE, NamesParameters, Parameter, ParameterError, check_parameters, whole
+
+Connection: TypeAlias = ibis.BaseBackend
+"""An engine; DuckDB's own connection is its `con`."""
+Table: TypeAlias = ibis.Table
+"""A table of an engine, or a query that makes one."""
+Expression: TypeAlias = ibis.Value
+"""A column of a table, or what is computed from some."""
+DataType: TypeAlias = ibis.DataType
+Duck: TypeAlias = duckdb.DuckDBPyConnection
+
+_SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+def connect(
+    *, memory: str | None = None, threads: int | None = None, folder: str | None = None, ordered: bool = False
+) -> Connection:
+    """Open a DuckDB of our own, in memory, which moves to disk what does not fit.
+
+    Parameters
+    ----------
+    memory : str, optional
+        Most memory to use, such as "2GB"; by default DuckDB decides (most of what the machine has).
+    threads : int, optional
+        All cores by default; fewer need less memory.
+    folder : str, optional
+        For what does not fit into memory; by default the system's temporary folder.
+    ordered : bool
+        Hand rows out in the order of their file. Without that large results pass without being held.
+
+    Returns
+    -------
+    ibis.BaseBackend
+        The connection, to be passed as ``connection=``; its temporary files go when it does.
+    """
+    check_parameters({"threads": threads}, {"threads": whole(1) | NONE})
+    wrong_memory = ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
+    if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
+        raise wrong_memory
+    try:
+        place = TemporaryFolder(folder)
+    except OSError as error:
+        raise ParameterError(
+            "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
+        ) from error
+    settings: dict[str, Any] = {"temp_directory": str(place.path / "spilled")}
+    if memory is not None:
+        settings["memory_limit"] = memory
+    if threads is not None:
+        settings["threads"] = threads
+    try:
+        connection = ibis.duckdb.connect(**settings)
+    except duckdb.Error as error:
+        place.cleanup()
+        raise wrong_memory from error
+    connection.con.execute(f"SET preserve_insertion_order = {ordered}; SET enable_progress_bar = false")
+    weakref.finalize(connection, place.cleanup)
+    return connection
+
+
+def is_duckdb(connection: Connection) -> bool:
+    """Whether an engine is DuckDB."""
+    return bool(connection.name == "duckdb")
+
+
+def is_table(source: object) -> TypeGuard[Table]:
+    """Whether something is a table of an engine."""
+    return isinstance(source, ibis.Table)
+
+
+def connection_of(*tables: Table) -> Connection | None:
+    """The engine that holds the tables, or None where they are in this process's memory and any engine will do."""
+    found: dict[int, Connection] = {}  # by identity: Ibis takes two DuckDB in memory for equal
+    for table in tables:
+        backends, _ = table._find_backends()
+        found |= {id(backend): backend for backend in backends}
+    if len(found) > 1:
+        names = " and ".join(sorted(backend.name for backend in found.values()))
+        raise ValueError(
+            f"events and reports live in different connections ({names}): bring them into one of them first."
+        )
+    return next(iter(found.values()), None)
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 class _Stream:
@@ -36,102 +128,47 @@ class _Stream:
 _streams: dict[int, _Stream] = {}  # by engine
 
 
-def connect(
-    *, memory: str | None = None, threads: int | None = None, folder: str | None = None, ordered: bool = False
-) -> Any:
-    """A DuckDB of our own, in memory, which moves to disk what does not fit.
-
-    memory: most memory to use, such as "2GB"; None leaves it to DuckDB (most of what the machine has).
-    threads: None for all cores; fewer need less memory.
-    folder: for what does not fit into memory; None for the system's temporary folder.
-    ordered: hand rows out in the order of their file. Without that large results pass without being held.
-    """
-    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        raise ParameterError("threads", f"must be a whole number of at least 1, got {threads!r}.")
-    if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
-        raise ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
-    try:
-        place = TemporaryFolder(folder)
-    except OSError as error:
-        raise ParameterError(
-            "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
-        ) from error
-    settings: dict[str, Any] = {"temp_directory": str(place.path / "spilled")}
-    if memory is not None:
-        settings["memory_limit"] = memory
-    if threads is not None:
-        settings["threads"] = threads
-    try:
-        connection = ibis.duckdb.connect(**settings)
-    except duckdb.Error as error:
-        place.cleanup()
-        raise ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.") from error
-    connection.con.execute(f"SET preserve_insertion_order = {ordered}; SET enable_progress_bar = false")
-    weakref.finalize(connection, place.cleanup)
-    return connection
-
-
-def is_duckdb(connection: Any) -> bool:
-    """Whether an Ibis backend is DuckDB."""
-    return connection.name == "duckdb"
-
-
-def connection_of(*tables: Any) -> Any:
-    """The engine that holds the tables, or None where they are in this process's memory and any engine will do."""
-    found: dict[int, Any] = {}  # by identity: Ibis takes two DuckDB in memory for equal
-    for table in tables:
-        backends, _ = table._find_backends()
-        found |= {id(backend): backend for backend in backends}
-    if len(found) > 1:
-        names = " and ".join(sorted(backend.name for backend in found.values()))
-        raise ValueError(
-            f"events and reports live in different connections ({names}): bring them into one of them first."
-        )
-    return next(iter(found.values()), None)
-
-
-def fetch(expression: Any, connection: Any) -> pa.Table:
+def fetch(expression: Table, connection: Connection) -> pa.Table:
     """The whole result, in memory."""
     _end_stream(connection)
-    with _plainly(), _stopping(connection):
+    with plainly(), _stopping(connection):
         return connection.to_pyarrow(expression)
 
 
-def execute(expression: Any, connection: Any) -> dict[str, Any]:
+def execute(expression: Table, connection: Connection) -> dict[str, Any]:
     """The only line of a result, by column."""
-    lines = fetch(expression, connection).to_pylist()
-    assert len(lines) == 1
-    return lines[0]
+    (line,) = fetch(expression, connection).to_pylist()
+    return dict(line)
 
 
-def keep(expression: Any, connection: Any) -> Any:
+def is_empty(table: Table, connection: Connection) -> bool:
+    """Whether a table has no line."""
+    first = table.limit(1)
+    return not execute(first.agg(n=first.count()), connection)["n"]
+
+
+def keep(expression: Table, connection: Connection) -> Table:
     """The result as a table of the engine's own, which vanishes when nobody holds it any more."""
     if not is_duckdb(connection):
         return expression.cache()
     # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
     _end_stream(connection)
-    name = new_name()
 
-    def drop(duck: Any) -> None:
-        duck.execute(f'DROP TABLE IF EXISTS temp."{name}"')
+    def make(name: str) -> Table:
+        with plainly(), _stopping(connection):
+            return connection.create_table(name, expression, temp=True)
 
-    try:
-        with _plainly(), _stopping(connection):
-            table = connection.create_table(name, expression, temp=True)
-    except BaseException:
-        _remove(weakref.ref(connection), drop)  # it is made before its rows come
-        raise
-    return released(table, connection, drop)
+    return _held(connection, make, lambda duck, name: duck.execute(f'DROP TABLE IF EXISTS temp."{name}"'))
 
 
-def write_parquet(expression: Any, path: Path, connection: Any) -> None:
+def write_parquet(expression: Table, path: Path, connection: Connection) -> None:
     """The result as a file."""
     _end_stream(connection)
     with _stopping(connection):
         connection.to_parquet(expression, str(path))
 
 
-def batches(expression: Any, connection: Any, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+def batches(expression: Table, connection: Connection, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
     """The result piece by piece, never whole in memory; to be read to its end before the engine is asked again."""
     if not is_duckdb(connection):
         yield from connection.to_pyarrow_batches(expression, chunk_size=rows)
@@ -139,7 +176,7 @@ def batches(expression: Any, connection: Any, rows: int = 65_536) -> Iterator[pa
     _end_stream(connection)
     stream = _streams[id(connection)] = _Stream()
     try:
-        with _plainly(), _stopping(connection):
+        with plainly(), _stopping(connection):
             connection._run_pre_execute_hooks(expression)
             query = connection.con.execute(connection.compile(expression))
             # Ibis calls this by a name that DuckDB gives up.
@@ -153,38 +190,7 @@ def batches(expression: Any, connection: Any, rows: int = 65_536) -> Iterator[pa
             _end_stream(connection)
 
 
-def new_name() -> str:
-    """A name for something of ours in an engine."""
-    return f"bagwise_{uuid.uuid4().hex}"
-
-
-def released(table: Any, connection: Any, remove: Callable[[Any], object]) -> Any:
-    """The table; once no expression holds it, `remove` is called with DuckDB's connection."""
-    finalizer = weakref.finalize(table.op(), _remove, weakref.ref(connection), remove)
-    finalizer.atexit = False
-    return table
-
-
-def _remove(connection: weakref.ref[Any], remove: Callable[[Any], object]) -> None:
-    alive = connection()
-    if alive is None:
-        return
-    if id(alive) in _streams:
-        _streams[id(alive)].late.append(lambda: _remove(connection, remove))
-        return
-    # A connection that the user closed has forgotten everything by itself.
-    with suppress(duckdb.ConnectionException):
-        remove(alive.con)
-
-
-def one_line(error: Exception) -> str:
-    """What an engine's error says, as one sentence."""
-    said = str(error).strip().split("\n\n")[0].split("\nLINE ")[0].split("\nPossible ")[0]
-    lines = [line.strip().rstrip(".!") for line in said.splitlines() if line.strip()]
-    return "; ".join(lines[:3] or [type(error).__name__]) + "."
-
-
-def _end_stream(connection: Any) -> None:
+def _end_stream(connection: Connection) -> None:
     stream = _streams.pop(id(connection), None)
     if stream is not None:
         stream.ended = True
@@ -192,23 +198,29 @@ def _end_stream(connection: Any) -> None:
             remove()
 
 
+class OutOfMemoryError(NamesParameters, MemoryError):
+    """DuckDB needs more memory than it may have."""
+
+
 @contextmanager
-def _plainly() -> Iterator[None]:
-    """Errors of DuckDB as one sentence."""
+def plainly(what: str = "the tables") -> Iterator[None]:
+    """Errors of DuckDB as one sentence, which says that `what` cannot be read."""
     try:
         yield
-    except OSError as error:  # DuckDB's error on its way through Arrow
-        if "Out of Memory" not in str(error):
+    except (duckdb.Error, OSError) as error:
+        if "Out of Memory" in str(error):  # as an OSError where it comes through Arrow
+            used = re.search(r"\(([^()]*) used\)", str(error))
+            said = f"DuckDB has used up its memory{f' ({used[1]})' if used else ''}: give it more, such as "
+            raise OutOfMemoryError(said, Parameter("memory"), "='4GB'.") from error
+        if isinstance(error, OSError):
             raise
-        raise _out_of_memory(error) from error
-    except duckdb.OutOfMemoryException as error:
-        raise _out_of_memory(error) from error
-    except duckdb.Error as error:
-        raise ValueError(f"the tables cannot be read: {one_line(error)}") from error
+        said = str(error).strip().split("\n\n")[0].split("\nLINE ")[0].split("\nPossible ")[0]
+        lines = [line.strip().rstrip(".!") for line in said.splitlines() if line.strip()]
+        raise ValueError(f"{what} cannot be read: {'; '.join(lines[:3] or [type(error).__name__])}.") from error
 
 
 @contextmanager
-def _stopping(connection: Any) -> Iterator[None]:
+def _stopping(connection: Connection) -> Iterator[None]:
     """On Ctrl-C and its like end the query in DuckDB, too: it would go on, and whoever asks next would wait for it."""
     try:
         yield
@@ -221,18 +233,81 @@ def _stopping(connection: Any) -> Iterator[None]:
         raise stop from None
 
 
-class OutOfMemoryError(NamesParameters, MemoryError):
-    """DuckDB needs more memory than it may have."""
+# -- views ------------------------------------------------------------------------------------------------------------
 
 
-def _out_of_memory(error: Exception) -> OutOfMemoryError:
-    used = re.search(r"\(([^()]*) used\)", str(error))
-    limit = f" ({used[1]})" if used else ""
-    said = f"DuckDB has used up its memory{limit}: give it more, such as "
-    return OutOfMemoryError(said, Parameter("memory"), "='4GB'.")
+def view_of_memory(table: pa.Table, connection: Connection) -> Table:
+    """A table in this process's memory as one of the engine; it is not copied."""
+    if not is_duckdb(connection):
+        return ibis.memtable(table)
+
+    def make(name: str) -> Table:
+        connection.con.register(name, table)
+        return connection.table(name)
+
+    return _held(connection, make, lambda duck, name: duck.unregister(name))
 
 
-def kind_of(type_: Any) -> str:
+def view_of_files(files: Sequence[Path], connection: Connection, *, parquet: bool) -> Table:
+    """Parquet or CSV files as one table of DuckDB, whose columns are matched by name."""
+    paths = [re.sub(r"([*?[])", r"[\1]", str(file)) for file in files]  # DuckDB takes names for patterns, too
+
+    def make(name: str) -> Table:
+        if parquet:
+            return connection.read_parquet(paths, table_name=name, union_by_name=True)
+        return connection.read_csv(paths, table_name=name, union_by_name=True, header=True, sample_size=_SNIFFED)
+
+    return _held(connection, make, lambda duck, name: duck.execute(f'DROP VIEW IF EXISTS temp."{name}"'))
+
+
+def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], Table]]:
+    """What opens each table of a DuckDB file, by name; it is open for reading as long as the connection lives."""
+    place, duck, catalog = os.path.realpath(path), connection.con, None
+    for name, file in duck.execute("SELECT database_name, path FROM duckdb_databases()").fetchall():
+        if file is not None and os.path.realpath(file) == place:
+            catalog = name
+    if catalog is None:
+        catalog = _new_name()
+        duck.execute(f"ATTACH '{place.replace(chr(39), chr(39) * 2)}' AS {catalog} (READ_ONLY, TYPE duckdb)")
+    query = "SELECT table_name FROM information_schema.tables WHERE table_catalog = ? AND table_schema = 'main'"
+    names = sorted(name for (name,) in duck.execute(query, [catalog]).fetchall())
+    return {name: partial(connection.table, name, database=(catalog, "main")) for name in names}
+
+
+def _new_name() -> str:
+    """A name for something of ours in an engine."""
+    return f"bagwise_{uuid.uuid4().hex}"
+
+
+def _held(connection: Connection, make: Callable[[str], Table], remove: Callable[[Duck, str], object]) -> Table:
+    """What `make` makes in DuckDB under a new name; removed where that fails, and once no expression holds it."""
+    name = _new_name()
+    forget = partial(_remove, weakref.ref(connection), name, remove)
+    try:
+        table = make(name)
+    except BaseException:
+        forget()  # a table is there before its rows come
+        raise
+    weakref.finalize(table.op(), forget).atexit = False
+    return table
+
+
+def _remove(connection: weakref.ref[Connection], name: str, remove: Callable[[Duck, str], object]) -> None:
+    alive = connection()
+    if alive is None:
+        return
+    if id(alive) in _streams:
+        _streams[id(alive)].late.append(partial(_remove, connection, name, remove))
+        return
+    # A connection that the user closed has forgotten everything by itself.
+    with suppress(duckdb.ConnectionException):
+        remove(alive.con, name)
+
+
+# -- expressions ------------------------------------------------------------------------------------------------------
+
+
+def kind_of(type_: DataType) -> str:
     """What a column holds, in words; keys of different kinds never match."""
     if type_.is_numeric():
         return "numbers"
@@ -243,3 +318,83 @@ def kind_of(type_: Any) -> str:
     if type_.is_timestamp() or type_.is_date():
         return "dates"
     return str(type_).lower()
+
+
+literal = ibis.literal
+"""The same value in every row."""
+
+
+def missing(type_: str = "float64") -> Expression:
+    """Null in every row."""
+    return ibis.null(type_)
+
+
+def row_number(*order_by: Expression | str, group_by: Sequence[str] = ()) -> Expression:
+    """Rows counted from 0, in the engine's own order if none is given."""
+    number = ibis.row_number()
+    return number.over(group_by=list(group_by) or None, order_by=list(order_by)) if order_by else number
+
+
+def without_nan(column: Expression) -> Expression:
+    """The column with null for NaN."""
+    return column.nullif(float("nan")) if column.type().is_floating() else column
+
+
+def as_number(column: Expression) -> Expression:
+    """The column in double precision; NaN, which some files have for what is missing, as null."""
+    return without_nan(column.cast("float64"))
+
+
+def as_whole(number: Expression) -> Expression:
+    """The whole number next to a number, as far as double precision tells whole numbers apart."""
+    return number.clip(-(2**53), 2**53).cast("int64")
+
+
+def as_seconds(moment: Expression) -> Expression:
+    """Seconds since 1970 of a time; DuckDB has fractions of them, though Ibis expects whole numbers."""
+    return moment.epoch_seconds().cast("float64")
+
+
+def is_finite(number: Expression) -> Expression:
+    """Whether a number is not infinite; null for null."""
+    return number.abs() <= float_info.max
+
+
+def any_of(conditions: Iterable[Expression]) -> Expression:
+    """Whether one of several conditions holds."""
+    return reduce(or_, conditions, literal(False))
+
+
+def all_of(conditions: Iterable[Expression]) -> Expression:
+    """Whether all of several conditions hold."""
+    return reduce(and_, conditions)
+
+
+@cache
+def _builtin(name: str, takes: type, returns: type) -> Callable[[Expression], Expression]:
+    """A function that engines have by themselves."""
+
+    def function(value: Any) -> Any: ...
+
+    function.__annotations__ = {"value": takes, "return": returns}
+    return ibis.udf.scalar.builtin(name=name)(function)  # type: ignore[no-any-return]
+
+
+def md5(text: Expression, engine: str | None = None) -> Expression:
+    """The 32 digits of the MD5 sum of a column of texts in UTF-8; Ibis knows those of few engines only.
+
+    engine: Ibis's name of the engine; None for the one that holds the column.
+    """
+    if engine is None:
+        backends, _ = text._find_backends()
+        engine = backends[0].name if backends else "duckdb"
+    if engine == "bigquery":
+        return _builtin("to_hex", bytes, str)(_builtin("md5", str, bytes)(text)).lower()
+    if engine == "trino":
+        bytes_ = _builtin("to_utf8", str, bytes)(text)
+        return _builtin("to_hex", bytes, str)(_builtin("md5", bytes, bytes)(bytes_)).lower()
+    if engine == "clickhouse":  # where case counts
+        return _builtin("hex", bytes, str)(_builtin("MD5", str, bytes)(text)).lower()
+    if engine in ("exasol", "mssql"):
+        return text.hexdigest("md5")
+    return _builtin("md5", str, str)(text)  # DuckDB, Spark, Databricks, Snowflake, PostgreSQL, MySQL

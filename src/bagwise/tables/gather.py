@@ -1,7 +1,7 @@
-"""Bags gathered into shards: the engine sorts the events by bag, moving to disk what it cannot hold; what comes out is
-cut into blocks of whole bags as it passes.
+"""Bags gathered from an engine: it sorts the events by bag, moving to disk what it cannot hold; what comes out is cut
+into blocks of whole bags as it passes, into memory or into shards on disk.
 
-Rows of a bag are put in an order that their numbers alone determine, so the same tables give the same shards, whatever
+Rows of a bag are put in an order that their numbers alone determine, so the same tables give the same rows, whatever
 the engine, its threads and the order of the events.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,45 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bagwise.data.shards import REPORTS, File, Shards, Stored, write_index
+from bagwise.data.rows import InMemory, bags_in_order
+from bagwise.data.shard_writer import Kept, ShardWriter, as_kept, cuts
+from bagwise.data.shards import Shards, matrix_of, precision_of, read_reports
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
-from bagwise.tables.columns import Made
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch
-from bagwise.tables.features import Features
 from bagwise.utils.files import new_folder
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Integers
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
-_DIGITS = 2**10  # by how many times its range a column may be away from 0 to be kept in single precision
+
+
+def gather(data: BagTable, features: Features) -> InMemory:
+    """The events of usable bags in memory: what `write_shards` would write, in the same blocks.
+
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports.
+    features : Features
+        The columns to read.
+
+    Returns
+    -------
+    InMemory
+        Numbers, codes of categories and NaN, bag after bag.
+    """
+    gathering = _Gathering.of(data, features, _block_rows(data, features))
+    classes = None if data.classes is None else len(data.classes)
+    size, proportion, noise = read_reports(gathering.reports, classes=classes, noised=data.summary.noised)
+    X = np.empty((int(size.sum()), len(gathering.kept)), dtype=precision_of(how.type for how in gathering.kept))
+    place = 0
+    for columns, _ in gathering.blocks():
+        matrix_of(columns, into=X[place : place + len(columns[0])])
+        place += len(columns[0])
+    return InMemory(X, bags_in_order(size, proportion, noise), features.categorical, gathering.starts)
 
 
 def write_shards(
@@ -46,143 +72,89 @@ def write_shards(
     The memory it takes is what the engine may use (see `connect`), and that of a few blocks. Numbers are kept in single
     precision, unless their range is small compared to their size.
 
-    shard_rows, group_rows: about how many rows a file and a block hold, in whole bags, of which each has one at least.
-        By default a block holds about two million numbers.
-    least_blocks: make blocks smaller, if group_rows is not given, until there are about so many or one for each bag.
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports.
+    features : Features
+        The columns to read.
+    folder : str or Path
+        It must not be there yet.
+    shard_rows, group_rows : int
+        About how many rows a file and a block hold, in whole bags, of which each has one at least. By default a block
+        holds about two million numbers.
+    least_blocks : int
+        Make blocks smaller, if group_rows is not given, until there are about so many or one for each bag.
+
+    Returns
+    -------
+    Shards
+        The folder, opened.
     """
-    check_whole(shard_rows, "shard_rows", least=1)
-    check_whole(least_blocks, "least_blocks", least=1)
-    rows = group_rows
-    if rows is None:
-        rows = max(1, min(_NUMBERS // len(features.made), data.summary.used_rows // least_blocks))
-    check_whole(rows, "group_rows", least=1)
+    check_parameters(
+        {"shard_rows": shard_rows, "group_rows": group_rows, "least_blocks": least_blocks},
+        {"shard_rows": whole(1), "group_rows": whole(1) | NONE, "least_blocks": whole(1)},
+    )
     data.check_two_classes()
     place = Path(folder)
     if place.exists():
         raise FileExistsError(f"{place} exists already: name a new folder, or remove it first.")
     with new_folder(place) as new:
-        types = _types(data, features)
-        reports = _reports(data)
-        pq.write_table(reports, new / REPORTS, write_page_checksum=True)
-        size = reports.column(SIZE).to_numpy()
-        blocks = cuts(size, rows)
-        rows_of_block = np.add.reduceat(size, blocks[:-1])
-        begins_file = set(cuts(rows_of_block, shard_rows)[:-1].tolist())
-        stream: Any = batches(_in_order(data, features, types), data.connection, min(max(rows, 1024), 65_536))
-        with closing(stream), _Writing(new, features, types) as writing:
-            pieces = _pieces(stream, rows_of_block)
-            for number, (piece, (first, last)) in enumerate(zip(pieces, pairwise(blocks), strict=True)):
-                if number in begins_file:
-                    writing.begin_file()
-                writing.block(piece, np.repeat(np.arange(first, last), size[first:last]), int(last - first))
-        classes = None if data.classes is None else len(data.classes)
-        write_index(
-            new, writing.columns(), writing.files, n_rows=int(size.sum()), classes=classes, noised=data.summary.noised
-        )
+        gathering = _Gathering.of(data, features, group_rows or _block_rows(data, features, least_blocks))
+        begins_file = set(cuts(gathering.rows_of_block, shard_rows)[:-1].tolist())
+        with (
+            ShardWriter(new, features.names, gathering.kept, gathering.reports) as writer,
+            closing(gathering.blocks()) as blocks,
+        ):
+            for number, (columns, bags) in enumerate(blocks):
+                writer.block(columns, bags, new_file=number in begins_file)
+        writer.finish(classes=None if data.classes is None else len(data.classes), noised=data.summary.noised)
     return Shards.open(place)
 
 
-def cuts(size: Integers, rows: int) -> NDArray[np.int64]:
-    """Where to cut bags into even parts of about `rows` rows: part i holds bags cuts[i] to cuts[i + 1], at least one.
+def _block_rows(data: BagTable, features: Features, least_blocks: int = 1) -> int:
+    """About how many rows a block holds."""
+    return max(1, min(_NUMBERS // len(features.made), data.summary.used_rows // least_blocks))
 
-    No part has `rows` rows more than its last bag has.
 
-    >>> cuts(np.array([2, 2, 2, 2, 9, 2]), 4)
-    array([0, 2, 4, 5, 6])
+@dataclass(frozen=True, eq=False)
+class _Gathering:
+    """Rows to be gathered.
+
+    kept: how each column is.  reports: what each bag reported, in the order of the bags' numbers.
+    starts: the bag that each block begins with, and the number of bags.  rows: about how many a block holds.
     """
-    ends = np.cumsum(size)
-    parts = -(-int(ends[-1]) // rows)
-    wanted = np.searchsorted(ends, np.arange(1, parts) * (int(ends[-1]) / parts)) + 1
-    return np.unique(np.concatenate([[0], wanted, [len(size)]])).astype(np.int64)
 
+    data: BagTable
+    features: Features
+    kept: list[Kept]
+    reports: pa.Table
+    starts: NDArray[np.int64]
+    rows: int
 
-class _Writing:
-    """Files of shards while they are written, and what their columns are like."""
-
-    def __init__(self, folder: Path, features: Features, types: Sequence[str]) -> None:
-        self.folder, self.features, self.types = folder, features, types
-        self.statistics = [_Statistics(made, type_) for made, type_ in zip(features.made, types, strict=True)]
-        self.schema = pa.schema(
-            [(name, pa.type_for_alias(type_)) for name, type_ in zip(features.names, types, strict=True)]
-        )
-        self.files: list[File] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._bags: list[int] = []
-
-    def __enter__(self) -> _Writing:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end_file()
-
-    def begin_file(self) -> None:
-        """The next block goes to a new file."""
-        self._end_file()
-        codes = [self.features.names[i] for i in self.features.categorical]
-        self._writer = pq.ParquetWriter(
-            self.folder / self._name,
-            self.schema,
-            compression="lz4",
-            use_dictionary=codes,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
-
-    def block(self, piece: pa.Table, expected: Integers, bags: int) -> None:
-        """Write the rows of some bags.  expected: the bag of each."""
-        if not np.array_equal(piece.column(NUMBER).to_numpy(), expected):
-            raise ValueError(_CHANGED)
-        matrix = self.features.matrix(piece)
-        columns = [_stored(matrix[:, i], made, self.types[i]) for i, made in enumerate(self.features.made)]
-        order = np.lexsort((_fingerprint(columns), expected))
-        columns = [column[order] for column in columns]
-        for statistics, column in zip(self.statistics, columns, strict=True):
-            statistics.add(column)
-        assert self._writer is not None
-        self._writer.write_table(pa.table(columns, schema=self.schema), row_group_size=len(order))
-        self._bags.append(bags)
-
-    def columns(self) -> list[Stored]:
-        """The columns of what was written."""
-        return [statistics.stored() for statistics in self.statistics]
+    @classmethod
+    def of(cls, data: BagTable, features: Features, rows: int) -> _Gathering:
+        """Ask the engine for the bags and the range of each column, and cut the bags into blocks."""
+        kept, reports = _kept(data, features), _reports(data)
+        return cls(data, features, kept, reports, cuts(reports.column(SIZE).to_numpy(), rows), rows)
 
     @property
-    def _name(self) -> str:
-        return f"shard-{len(self.files):05d}.parquet"
+    def rows_of_block(self) -> Integers:
+        """Rows of each block."""
+        return np.add.reduceat(self.reports.column(SIZE).to_numpy(), self.starts[:-1])
 
-    def _end_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            path = self.folder / self._name
-            self.files.append(File(path.name, path.stat().st_size, tuple(self._bags)))
-            self._writer, self._bags = None, []
-
-
-class _Statistics:
-    """What all rows of a column are like."""
-
-    def __init__(self, made: Made, type_: str) -> None:
-        self.made, self.type = made, type_
-        self.known, self.total, self.low, self.high = 0, 0.0, np.inf, -np.inf
-        self.occurs = np.zeros(len(made.levels or ()), dtype=bool)
-
-    def add(self, column: NDArray[Any]) -> None:
-        """Some more rows."""
-        if self.made.levels is not None:
-            known = column[column >= 0]
-            self.occurs[known] = True
-        else:
-            known = column[~np.isnan(column)]
-            self.total += float(known.sum(dtype=float))
-        self.known += len(known)
-        if len(known):
-            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
-
-    def stored(self) -> Stored:
-        """The description of the column."""
-        low, high = (self.low, self.high) if self.known else (0.0, 0.0)
-        levels = None if self.made.levels is None else tuple(np.flatnonzero(self.occurs).tolist())
-        return Stored(self.made.name, self.type, self.known, low, high, self.total / max(self.known, 1), levels)
+    def blocks(self) -> Iterator[tuple[list[NDArray[Any]], int]]:
+        """The columns of each block as they are kept, and how many bags it holds."""
+        size, connection = self.reports.column(SIZE).to_numpy(), self.data.connection
+        query = _in_order(self.data, self.features, self.kept)
+        stream: Any = batches(query, connection, min(max(self.rows, 1024), 65_536))
+        with closing(stream):
+            pieces = _pieces(stream, self.rows_of_block)
+            for piece, (first, last) in zip(pieces, pairwise(self.starts), strict=True):
+                bag = np.repeat(np.arange(first, last), size[first:last])
+                if not np.array_equal(piece.column(NUMBER).to_numpy(), bag):
+                    raise ValueError(_CHANGED)
+                yield as_kept(self.features.matrix(piece), bag, self.kept), int(last - first)
 
 
 _CHANGED = "the events are not those that were joined with the reports: join them again."
@@ -204,10 +176,10 @@ def _pieces(stream: Iterator[pa.RecordBatch], counts: Integers) -> Iterator[pa.T
         raise ValueError(_CHANGED)
 
 
-def _in_order(data: BagTable, features: Features, types: Sequence[str]) -> Any:
+def _in_order(data: BagTable, features: Features, kept: Sequence[Kept]) -> Any:
     """The rows by bag; narrow ones, since an engine sorts them by many thousands at once."""
     made = features.select(data.rows(), NUMBER)
-    single = [name for name, type_ in zip(features.names, types, strict=True) if type_ == "float32"]
+    single = [name for name, how in zip(features.names, kept, strict=True) if how.type == "float32"]
     return made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
 
 
@@ -221,37 +193,16 @@ def _reports(data: BagTable) -> pa.Table:
     return table.set_column(table.schema.get_field_index(NOISE), NOISE, noise).drop_columns(NUMBER)
 
 
-def _types(data: BagTable, features: Features) -> list[str]:
-    """How each column is kept: codes as small whole numbers, numbers in single precision where its digits suffice."""
+def _kept(data: BagTable, features: Features) -> list[Kept]:
+    """How each column is kept, told by its least and greatest number."""
     rows = features.select(data.events)
     numbers = [name for name, made in zip(features.names, features.made, strict=True) if made.levels is None]
     known = {name: ibis.ifelse(rows[name].isnan(), None, rows[name]) for name in numbers}
     ends = {f"{end}_{name}": getattr(known[name], end)() for name in numbers for end in ("min", "max")}
     found = execute(rows.agg(**ends), data.connection) if ends else {}
-
-    def type_of(name: str, made: Made) -> str:
-        if made.levels is not None:
-            return str(np.min_scalar_type(-len(made.levels)))
-        low, high = (float(found[f"{end}_{name}"] or 0) for end in ("min", "max"))
-        largest = max(abs(low), abs(high))
-        if largest > float(np.finfo(np.float32).max):
-            return "float64"
-        return "float32" if largest <= _DIGITS * (high - low) or np.float32(low) == low == high else "float64"
-
-    return [type_of(name, made) for name, made in zip(features.names, features.made, strict=True)]
-
-
-def _stored(column: NDArray[np.float64], made: Made, type_: str) -> NDArray[Any]:
-    """The column as it is kept; missing codes are −1, and there is one kind of NaN and of 0."""
-    gap = np.isnan(column)
-    return np.where(gap, np.nan if made.levels is None else -1, column + 0.0).astype(type_)
-
-
-def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    """(n,) a number for each row that only equal rows share, but for chance."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
-    for column in columns:
-        mixed ^= column.view(f"u{column.itemsize}").astype(np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+    return [
+        Kept.number(made.name, *(float(found[f"{end}_{name}"] or 0) for end in ("min", "max")))
+        if made.levels is None
+        else Kept.code(made.name, len(made.levels))
+        for name, made in zip(features.names, features.made, strict=True)
+    ]

@@ -1,26 +1,33 @@
-"""Events and reports joined: which bags can be used, and what is wrong with the others. All of it in the engine."""
+"""Events and reports joined: which bags can be used, and what is wrong with the others. All of it in the engine.
+
+First comes one line per bag: `key_0`, …; `bag_size`, the proportions and `bag_noise_variance`; `reports`, how many
+lines of reports it has; `keyed`, `usable`, `used`, and one truth value per kind of mismatch (see `MISMATCHES`). What
+these lines add up to is the summary, or the error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Literal
 
-import ibis
+from bagwise.data.shards import NOISE, SIZE, proportion_columns
+from bagwise.tables import engine
+from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
+from bagwise.tables.engine import Connection, Expression, Table
+from bagwise.tables.reports import Keys, ReportColumns, choose_keys
+from bagwise.tables.sources import Source, read
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
+from bagwise.utils.text import number_of
 
-from bagwise.tables.bag_lines import aligned, joined
-from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable, is_reserved, proportion_columns
-from bagwise.tables.checksums import md5
-from bagwise.tables.engine import connect, connection_of, keep
-from bagwise.tables.keys import Keys, chosen
-from bagwise.tables.reports import ReportColumns
-from bagwise.tables.sources import read
-from bagwise.tables.summary import check_not_empty, summarise
-from bagwise.utils.parameters import ParameterError
+_ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
+_EMPTY = "the {} are empty: there must be one line at least."
 
 
 def join(
-    events: Any,
-    reports: Any = None,
+    events: Source,
+    reports: Source | None = None,
     *,
     keys: Sequence[str] | str | None = None,
     count: str | Sequence[str] | None = None,
@@ -30,30 +37,55 @@ def join(
     noise_scale: str | float | None = None,
     epsilon: str | float | None = None,
     suppressed: str | None = None,
-    ignore: Sequence[str] = (),
-    on_mismatch: str = "error",
-    connection: Any = None,
+    ignore: Sequence[str] | str = (),
+    on_mismatch: Literal["error", "drop"] = "error",
+    connection: Connection | None = None,
 ) -> BagTable:
     """Join events with the reports of their bags, and check both.
 
-    events, reports: anything that `read` takes. Without reports, `proportion` names columns of the events that are
-        constant in a bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
-    keys: columns that say which bag a row is in; by default those that both tables have. A row whose key is null is in
-        no bag.
-    count, proportion, size, noise_variance, noise_scale, epsilon, suppressed: columns of the reports, see
-        `ReportColumns`; by default, those of these names (without reports, a column called `size` or `count` is a
-        feature unless it is named here).
-    ignore: columns of the events that are no features.
-    on_mismatch: "error", or "drop" to leave out the bags that do not fit.
-    connection: an Ibis DuckDB connection for files and tables in memory; one of our own by default.
+    Columns of the reports that are not named are those of the parameters' names (without reports, a column called
+    `size` or `count` is a feature unless it is named).
 
+    Parameters
+    ----------
+    events, reports : path, table or dict
+        Anything that `read` takes. Without reports, `proportion` names columns of the events that are constant in a
+        bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
+    keys : str or sequence of str, optional
+        Columns that say which bag a row is in; by default those that both tables have. A row whose key is null is in no
+        bag.
+    count, proportion : str or sequence of str, optional
+        Columns of the number or the share of positives; one of the two. Several names, one per class, make a problem of
+        classes.
+    size : str, optional
+        Column of the rows of the bag, to be compared with the events.
+    noise_variance, noise_scale, epsilon : str or float, optional
+        Noise of mean zero on the count, or on each class's: its variance, or for Laplace noise its scale b (variance
+        2b²) or ε (b = 1/ε). One of the three, a column or one number for all bags; a bag where the column is null, or
+        the variance 0, has no noise.
+    suppressed : str, optional
+        Column that is true where the bag's report is withheld; such bags are left out. Truth values, numbers (0 is
+        false) or words such as yes and no.
+    ignore : str or sequence of str
+        Columns of the events that are no features.
+    on_mismatch : {"error", "drop"}
+        Whether bags that do not fit raise, or are left out.
+    connection : ibis.BaseBackend, optional
+        For files and tables in memory; by default a DuckDB of our own (see `connect`).
+
+    Returns
+    -------
+    BagTable
+        The bags that can be used, their rows, and the summary of what was left out.
+
+    Examples
+    --------
     >>> events = {"bag": ["a", "a", "b"], "age": [31, 42, 53]}
     >>> joined = join(events, {"bag": ["b", "a"], "count": [1, 1]})
     >>> print(joined.summary)
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
-    if on_mismatch not in ("error", "drop"):
-        raise ParameterError("on_mismatch", f"must be 'error' or 'drop', got {on_mismatch!r}.")
+    check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
     given = {
         "count": _listed(count),
         "proportion": _listed(proportion),
@@ -67,9 +99,9 @@ def join(
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
-    engine = connection_of(rows, source) or own
+    home = engine.connection_of(rows, source) or own
     try:
-        names = chosen(keys, rows, lines, given)
+        names = choose_keys(keys, rows, lines, given)
         columns = ReportColumns.guessed(source.columns, given, never=() if lines is not None else ("count", "size"))
         if lines is None and columns.proportion is None:
             raise ParameterError(
@@ -78,30 +110,30 @@ def join(
         columns.check(source, list(dict.fromkeys(names)))
         joint = Keys.of(names, rows, source)
     except ValueError:
-        check_not_empty(engine, events=rows, reports=source)
+        for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
+            if engine.is_empty(table, home):
+                raise ValueError(_EMPTY.format(what)) from None
         raise
     features = _features(rows, names, ignore, columns.names if lines is None else ())
     found = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    found = keep(found, engine)
-    summary = summarise(found, joint, columns, engine, aligned=lines is None, drop=on_mismatch == "drop")
-    bags = keep(_bags(found, joint, columns), engine)
+    found = engine.keep(found, home)
+    summary = _summary(found, joint, columns, home, drop=on_mismatch == "drop")
+    bags = engine.keep(numbered(found, joint, columns), home)
     keyed = [column.name(name) for name, column in zip(names, joint.columns(rows), strict=True)]
     kept = rows.select(*keyed, *features)
-    return BagTable(kept, bags, joint.names, features, columns.classes, summary, engine)
+    return BagTable(kept, bags, joint.names, features, columns.classes, summary, home)
 
 
-def _bags(lines: Any, keys: Keys, columns: ReportColumns) -> Any:
-    """One line per usable bag, under the names of the user's keys."""
-    usable = lines.filter(lines.used)
-    text = keys.text(usable)
-    # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
-    order = [md5(text), *(usable[key] for key in keys.ours)]
-    number = ibis.row_number().over(order_by=order)
-    named = [usable[key].name(name) for name, key in zip(keys.names, keys.ours, strict=True)]
-    return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
+def _engine(events: Source, reports: Source | None, connection: Connection | None) -> Connection:
+    """The engine of the tables among the sources that have one, or the one given, or a DuckDB of our own."""
+    tables = [source for source in (events, reports) if engine.is_table(source)]
+    found = engine.connection_of(*tables) if tables else None
+    if found is None:
+        found = connection
+    return engine.connect() if found is None else found
 
 
-def _features(rows: Any, keys: Sequence[str], ignore: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
+def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
     """The columns to learn from."""
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
     unknown = [name for name in ignored if name not in rows.columns]
@@ -116,14 +148,197 @@ def _features(rows: Any, keys: Sequence[str], ignore: Sequence[str], taken: Sequ
     return features
 
 
-def _engine(events: Any, reports: Any, connection: Any) -> Any:
-    """The engine of the Ibis tables among the sources, or the one given, or a DuckDB of our own."""
-    tables = [source for source in (events, reports) if isinstance(source, ibis.Table)]
-    found = connection_of(*tables) if tables else None
-    if found is None:
-        found = connection
-    return connect() if found is None else found
-
-
 def _listed(value: str | Sequence[str] | None) -> Any:
     return tuple(value) if isinstance(value, (list, tuple)) else value
+
+
+# -- lines of bags ----------------------------------------------------------------------------------------------------
+
+
+def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
+    """The lines of a table of events and one of reports."""
+    ours = list(keys.ours)
+    rows = events.select(**_by_name(keys, events))
+    rows = rows.group_by(ours).agg(**{SIZE: rows.count()})
+    said = columns.said(reports)
+    told = reports.select(**_by_name(keys, reports), **said)
+    # A bag has one line; where it has more it is not used, and which one is taken does not matter.
+    figures = {name: _largest(told[name]) for name in said}
+    told = told.group_by(ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
+    both = rows.outer_join(told, ours)  # a key that is null matches nothing
+    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in ours})
+    return _flagged(both, keys, columns, differing="repeated")
+
+
+def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
+    """The lines of events that carry their bag's report on every row."""
+    ours = list(keys.ours)
+    said = columns.said(events)
+    rows = events.select(**_by_name(keys, events), **said)
+    figures = {name: _largest(rows[name]) for name in said}
+    figures |= {f"{name}_least": rows[name].all() if _is_truth(rows[name]) else rows[name].min() for name in said}
+    figures |= {f"{name}_known": rows[name].count() for name in said}
+    lines = rows.group_by(ours).agg(**{SIZE: rows.count()}, **figures)
+    differs = []
+    for name in said:
+        most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]
+        spread = most != least if _is_truth(most) else most - least > 1e-12 + 1e-9 * least.abs()
+        differs.append(spread.fill_null(False) | ((known > 0) & (known < lines[SIZE])))
+    lines = lines.mutate(differs=engine.any_of(differs), reports=_keyed(lines, keys).ifelse(1, 0))
+    return _flagged(lines, keys, columns, differing="differing")
+
+
+def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str) -> Table:
+    """The lines with a truth value for everything that may be wrong.  differing: what several reports of a bag are."""
+    names = proportion_columns(columns.classes)
+    values = {name: both[f"value_{number}"] for number, name in enumerate(names)}
+    if columns.count is not None:
+        values = {name: value / both[SIZE] for name, value in values.items()}
+    both = both.mutate(keyed=_keyed(both, keys), reports=both.reports.fill_null(0), **values)
+    has_rows, has_report = both.keyed & both[SIZE].notnull(), both.keyed & (both.reports > 0)
+    differs = has_report & both.differs.fill_null(False)
+    withheld = has_report & ~differs & both.withheld.fill_null(False)
+    usable = has_rows & has_report & ~differs & ~withheld
+    proportions = [both[name] for name in names]
+    finite = engine.all_of(engine.is_finite(value) for value in proportions).fill_null(False)
+    exact = usable & finite & both.noise.isnull()
+    outside = engine.any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+    flags = {
+        "unreported": has_rows & ~has_report,
+        "eventless": has_report & ~has_rows & ~differs & ~withheld,
+        differing: differs,
+        "withheld": withheld,
+        "unclear": usable & both.unclear,
+        "no_value": usable & ~finite,
+        "outside" if columns.count is None else "impossible": exact & outside,
+        "other_size": usable & (both.reported_size != both[SIZE]),
+        "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & engine.literal(len(names) > 1),
+        "wrong_noise": usable & both.wrong_noise,
+    }
+    lines = both.select(
+        *keys.ours, SIZE, *names, both.noise.name(NOISE), "reports", "keyed",
+        usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
+    )  # fmt: skip
+    return lines.mutate(used=lines.usable & ~engine.any_of(lines[name] for name in flags))
+
+
+def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
+    """One line per usable bag, under the names of the user's keys."""
+    usable = lines.filter(lines.used)
+    # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
+    number = engine.row_number(engine.md5(keys.text(usable)), *(usable[key] for key in keys.ours))
+    named = [usable[key].name(name) for name, key in zip(keys.names, keys.ours, strict=True)]
+    return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
+
+
+def _by_name(keys: Keys, table: Table) -> dict[str, Expression]:
+    return dict(zip(keys.ours, keys.columns(table), strict=True))
+
+
+def _keyed(table: Table, keys: Keys) -> Expression:
+    return engine.all_of(table[key].notnull() for key in keys.ours)
+
+
+def _is_truth(column: Expression) -> bool:
+    return bool(column.type().is_boolean())
+
+
+def _largest(column: Expression) -> Expression:
+    return column.any() if _is_truth(column) else column.max()
+
+
+# -- what they add up to ----------------------------------------------------------------------------------------------
+
+
+def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Expression]:
+    """All figures of the summary, for one query over the bags."""
+    size, used, key = lines[SIZE], lines.used, keys.text(lines)
+    names = proportion_columns(columns.classes)
+    figures = {
+        "events": size.sum().fill_null(0),
+        "reports": lines.reports.sum().fill_null(0),
+        "keyless_events": size.sum(where=~lines.keyed).fill_null(0),
+        "keyless_reports": lines.reports.sum(where=~lines.keyed).fill_null(0),
+        "bags": used.sum().fill_null(0),
+        "matched": (lines.keyed & size.notnull() & (lines.reports > 0)).sum().fill_null(0),
+        "used_rows": size.sum(where=used).fill_null(0),
+        "smallest": size.min(where=used),
+        "largest": size.max(where=used),
+        "noised": lines[NOISE].notnull().any(where=used),
+        "usable": lines.usable.sum().fill_null(0),
+        "least": lines[names[0]].min(where=lines.usable),
+        "greatest": lines[names[0]].max(where=lines.usable),
+        "no_counts": engine.any_of(
+            (lines[name] != engine.as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
+        ).any(where=lines.usable),
+    }
+    for number, name in enumerate(names):
+        figures[f"prior_{number}"] = (lines[name] * size).sum(where=used) / size.sum(where=used)
+    for kind in _kinds(lines):
+        figures[f"{kind}_bags"] = lines[kind].sum().fill_null(0)
+        figures[f"{kind}_rows"] = size.sum(where=lines[kind]).fill_null(0)
+        figures[f"{kind}_key"] = key.min(where=lines[kind])
+    return figures
+
+
+def _kinds(lines: Table) -> list[str]:
+    return [kind for kind in MISMATCHES if kind in lines.columns]
+
+
+def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Connection, *, drop: bool) -> Summary:
+    """The summary of lines of bags; an error where they cannot be used as they are."""
+    found = engine.execute(lines.agg(**figures_of(lines, keys, columns)), connection)
+    for what in ("events", "reports"):
+        if not found[what]:
+            raise ValueError(_EMPTY.format(what))
+    mismatches = _mismatches(found)
+    wrong = [mismatch for mismatch in mismatches if not mismatch.expected]
+    hint = _hint(found, columns)
+    if wrong and not found["matched"]:
+        raise ValueError(
+            f"no bag of the events has a report ({wrong[0]}): check that the key columns of both tables "
+            f"({', '.join(keys.names)}) hold the same values."
+        )
+    if wrong and not drop:
+        more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
+        way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
+        raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
+    if found["bags"] < 2:
+        said = f" ({mismatches[0]})" if mismatches else ""
+        what = "one bag" if found["bags"] else "no bag"
+        raise AdviceError(f"{what} can be used{said}: at least 2 are needed", *(["; ", *hint] if hint else []), ".")
+    return Summary(
+        rows=int(found["events"]),
+        reports=int(found["reports"]),
+        bags=int(found["bags"]),
+        used_rows=int(found["used_rows"]),
+        smallest=int(found["smallest"]),
+        largest=int(found["largest"]),
+        prior=tuple(found[f"prior_{number}"] for number in range(len(columns.values))),
+        noised=bool(found["noised"]),
+        mismatches=mismatches,
+    )
+
+
+def _mismatches(found: Mapping[str, Any]) -> tuple[Mismatch, ...]:
+    """What is wrong, in the order of `MISMATCHES`."""
+    mismatches = []
+    for kind in MISMATCHES:
+        if found.get(kind):  # rows without a key
+            mismatches.append(Mismatch(kind, 0, int(found[kind])))
+        elif found.get(f"{kind}_bags"):
+            mismatches.append(
+                Mismatch(kind, int(found[f"{kind}_bags"]), int(found[f"{kind}_rows"]), found[f"{kind}_key"])
+            )
+    return tuple(mismatches)
+
+
+def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
+    """What proportions far outside [0, 1] may be."""
+    if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
+        return []
+    if not found["no_counts"]:
+        return ["if these are counts, name the column as such (", Parameter("count"), ")"]
+    if found["least"] >= 0 and found["greatest"] <= 100:
+        return ["if these are percentages, divide them by 100"]
+    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,23 +11,19 @@ import pyarrow as pa
 from sklearn.base import clone
 
 from bagwise.base import BagClassifier
-from bagwise.boosting import BagBoostingClassifier
 from bagwise.data.features import Encoding
-from bagwise.linear import BagRidgeClassifier, BagSGDClassifier
+from bagwise.data.reading import fit_codes
+from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
-from bagwise.tables.columns import MAX_LEVELS
+from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import batches
-from bagwise.tables.features import Features
-from bagwise.tables.gather import write_shards
-from bagwise.tables.moments import WIDEST, fit_ridge, width
+from bagwise.tables.gather import gather, write_shards
+from bagwise.tables.moments import WIDEST, fit_in_engine, width
 from bagwise.tables.progress import Tell, telling
-from bagwise.tables.streaming import fit_boosting, fit_network
 from bagwise.utils.files import TemporaryFolder
-from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
-MODELS = ("auto", "boosting", "network", "ridge", "sgd")
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
 
 
@@ -122,15 +117,31 @@ def fit(
 ) -> TableModel:
     """Learn from events and reports.
 
-    model: one of "auto", "boosting", "network", "ridge", "sgd", or an estimator with settings of your own. Ridge is
-        fitted inside the engine; for the others, rows are gathered on disk, bag by bag (see `write_shards`), from where
-        boosting and networks also learn what does not fit into memory.
-    roles, max_levels: see `roles.infer`.
-    time_budget: seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
-    random_state: for everything that is drawn.  progress: called with steps done, steps in all and what comes now.
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports, joined.
+    model : str or BagClassifier
+        One of `MODELS` ("auto", "boosting", "network", "ridge", "sgd"), or an estimator with settings of your own.
+        Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
+        order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
+        as boosting and networks do (see `bagwise.data.reading.Reads`).
+    roles, max_levels : dict and int, optional
+        See `columns.infer`.
+    time_budget : float, optional
+        Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
+    random_state : int, Generator or None
+        For everything that is drawn.
+    progress : callable, optional
+        Called with steps done, steps in all and what comes now.
+
+    Returns
+    -------
+    TableModel
+        It scores rows of a table.
     """
     began = time.monotonic()
-    estimator = _estimator(model, random_state) if isinstance(model, str) else clone(model)
+    estimator: BagClassifier = make(model, random_state=random_state) if isinstance(model, str) else clone(model)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
     features = features_of(data, roles=roles, max_levels=max_levels)
@@ -139,8 +150,8 @@ def fit(
     encoding: Encoding | None = None
     with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
-        if isinstance(estimator, BagRidgeClassifier) and width(features) <= WIDEST:
-            encoding = fit_ridge(data, features, estimator)
+        if estimator.reads.moments and width(features) <= WIDEST:
+            encoding = fit_in_engine(data, features, estimator)
         else:
             encoding = _fit_rows(data, features, estimator, None if time_budget is None else began + time_budget)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
@@ -151,55 +162,20 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
     return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
 
 
-def _fit_rows(data: BagTable, features: Features, estimator: Any, end: float | None) -> Encoding | None:
-    """Fit to rows that are gathered on disk first; the encoding of their columns, None where codes are read.
+def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:
+    """Fit to rows that are gathered first, on disk if they are many; the encoding of their columns, None where codes
+    are read.
 
     end: when an estimator that minds the time should be done.
     """
+    many = data.summary.used_rows * len(features.made) > _IN_MEMORY
+    if many and not estimator.reads.blocks:
+        raise ValueError(
+            f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
+            f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
+        )
     with TemporaryFolder() as place:
-        shards = write_shards(data, features, place / "shards")
-        if isinstance(estimator, BagBoostingClassifier):
-            fit_boosting(shards, estimator)
-            return None
-        if _is_network(estimator):
-            return fit_network(shards, estimator)
-        numbers = shards.n_rows * len(features.made)
-        if numbers > _IN_MEMORY:
-            raise ValueError(
-                f"{shards.n_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
-                f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
-            )
-        some = shards.sample(shards.n_rows)
-        X, bags = some.X, some.bags
-    if end is not None and hasattr(estimator, "time_budget"):
-        estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
-    if hasattr(estimator, "categorical_features"):  # trees read codes
-        estimator.set_params(categorical_features=features.categorical).fit(X, bags=bags)
-        return None
-    encoding = Encoding.of(X, categorical=features.categorical)
-    estimator.fit(encoding(X), bags=bags)
-    return encoding
-
-
-def _is_network(estimator: Any) -> bool:
-    """Whether it is one, found out without loading torch: networks come from a room that is loaded."""
-    neural = sys.modules.get("bagwise.neural")
-    return neural is not None and isinstance(estimator, neural.BagNeuralClassifier)
-
-
-def _estimator(model: str, random_state: RandomState) -> BagClassifier:
-    if model not in MODELS:
-        raise ParameterError("model", f"must be one of {', '.join(MODELS)}, got {model!r}.")
-    if model == "ridge":
-        return BagRidgeClassifier(random_state=random_state)
-    if model == "sgd":
-        return BagSGDClassifier(random_state=random_state)
-    if model == "boosting":
-        return BagBoostingClassifier(random_state=random_state)
-    if model == "network":
-        from bagwise.neural import BagNeuralClassifier
-
-        return BagNeuralClassifier(random_state=random_state)
-    from bagwise.auto import BagAutoClassifier
-
-    return BagAutoClassifier(random_state=random_state)
+        rows = write_shards(data, features, place / "shards") if many else gather(data, features)
+        if end is not None and hasattr(estimator, "time_budget"):
+            estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
+        return fit_codes(estimator, rows)

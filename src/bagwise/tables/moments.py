@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from bagwise.data.features import Encoding
-from bagwise.linear import BagRidgeClassifier
 from bagwise.linear.moments import Moments
 from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.columns import Features
 from bagwise.tables.engine import execute, fetch, keep
-from bagwise.tables.features import Features
 from bagwise.utils.typing import Floats
 
 _OURS = "bagwise_sum_"
@@ -33,14 +32,12 @@ def width(features: Features) -> int:
     return sum(1 if made.levels is None else len(made.levels) for made in features.made)
 
 
-def fit_ridge(data: BagTable, features: Features, model: BagRidgeClassifier) -> Encoding:
-    """Fit the model in the engine; the encoding of its columns."""
+def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
+    """Fit a model that reads moments (see `data.reading.Reads`) in the engine; the encoding of its columns."""
     sums, totals = _bag_sums(data, features)
     encoding, origin, deviations = _encode(sums, totals, features)
-    parts, noise = _moments(sums, deviations, data, model._folds(data.summary.bags))
-    model.n_features_in_ = len(origin)
-    model.classes_ = np.arange(2 if data.classes is None else len(data.classes))
-    model._fit_moments(parts, origin, noise, classes=data.classes is not None)
+    parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
+    model.fit_moments(parts, origin, noise=noise)
     return encoding
 
 

@@ -7,32 +7,51 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
 
 from bagwise.privacy.mechanism import Budget, budget_for
-from bagwise.privacy.releasing import publish, record, warn_of_selection
+from bagwise.privacy.release import record, report_counts, warn_of_selection
+from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
-from bagwise.tables.checksums import md5
-from bagwise.tables.engine import connect, execute, fetch, is_duckdb, keep, write_parquet
-from bagwise.tables.sources import read
+from bagwise.tables.engine import Connection, Table
+from bagwise.tables.sources import Source, read
 from bagwise.utils.files import replacing
-from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_whole
-from bagwise.utils.text import number_of
+from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, whole
+from bagwise.utils.text import number_of, rows_of
 
 BAG = "bag"
 EVENTS, REPORTS = "events.parquet", "reports.parquet"
 _ORDER, _LINE = "bagwise_order", "bagwise_line"
 _SAID = ("size", "count", "suppressed")
 _SAID_OF_NOISE = ("noise_variance", "epsilon", "delta", "mechanism", "threshold")
+_CONSTRAINTS = {"size": whole(1) | NONE, "min_size": whole(1), "random_state": whole(0) | NONE}
 
 
 @dataclass(frozen=True)
-class Held:
-    """What was written.  withheld: bags without a report, and their rows.  budget: what noise cost, None without."""
+class Published:
+    """What `put_in_bags` wrote.
+
+    Attributes
+    ----------
+    events, reports : Path
+        The two files.
+    keys : tuple of str
+        The columns that say which bag a row is in.
+    rows, bags : int
+        All rows, and the bags that report.
+    smallest, largest : int
+        Sizes of these bags.
+    withheld, withheld_rows : int
+        Bags without a report, and their rows.
+    classes : tuple of str or None
+        Names of the classes, None for labels 0 and 1.
+    budget : Budget or None
+        What noise cost, None without.
+    threshold : float or None
+        Below which noised counts were withheld.
+    """
 
     events: Path
     reports: Path
@@ -51,17 +70,14 @@ class Held:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
         spent = "" if self.budget is None else f" Spent: {self.budget}"
-        sizes = f"{self.smallest:,} to {self.largest:,} rows"
-        if self.smallest == self.largest:
-            sizes = number_of(self.largest, "row")
         return (
-            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {sizes}; key: "
+            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}; key: "
             f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
         )
 
 
 def put_in_bags(
-    source: Any,
+    source: Source,
     folder: str | os.PathLike[str],
     *,
     label: str,
@@ -74,28 +90,47 @@ def put_in_bags(
     delta: float | None = None,
     threshold: float | None = None,
     random_state: int | None = None,
-    connection: Any = None,
-) -> Held:
-    """Write `events.parquet`, which has no labels, and `reports.parquet`, one line per bag, into `folder`.
+    connection: Connection | None = None,
+) -> Published:
+    """Write `events.parquet`, which has no labels, and `reports.parquet`, one line per bag, into a folder.
 
-    source: a table with individual labels, anything that `read` takes.  label: its column of labels, of two values (0
-        and 1, false and true, or any two with `positive` naming one) or more, which become classes.
-    size: rows per bag: every group, or the whole table, is dealt at random into bags of `size` rows or a few more.
-    by: columns to group by. Without `size`, a group is a bag.
-    min_size: bags with fewer rows get no report: their line says `suppressed` and has no count.
-    classes: the labels that may occur; by default those that do, which with noise must not show.
-    epsilon, delta, threshold: as in `bagwise.privacy.release`: counts with noise, and columns that say what was spent.
-        Exact counts are then in no file.
-    random_state: a number deals the same bags to the same file again, and lets anyone who tries numbers until the
-        result is the same undo the shuffling of the rows, which gives labels away where their order tells them; so none
-        goes with noise. None draws a secret one. Noise is always secret.
+    Parameters
+    ----------
+    source : path, table or dict
+        A table with individual labels, anything that `read` takes.
+    folder : path
+        Where to write.
+    label : str
+        Its column of labels, of two values (0 and 1, false and true, or any two with `positive` naming one) or more,
+        which become classes.
+    size : int, optional
+        Rows per bag: every group, or the whole table, is dealt at random into bags of `size` rows or a few more.
+    by : sequence of str
+        Columns to group by. Without `size`, a group is a bag.
+    min_size : int
+        Bags with fewer rows get no report: their line says `suppressed` and has no count.
+    positive : str, optional
+        The label that counts, where there are two that are not 0 and 1.
+    classes : sequence of str, optional
+        The labels that may occur; by default those that do, which with noise must not show.
+    epsilon, delta, threshold : float, optional
+        As in `bagwise.release`: counts with noise, and columns that say what was spent. Exact counts are then in no
+        file.
+    random_state : int, optional
+        A number deals the same bags to the same file again, and lets anyone who tries numbers until the result is the
+        same undo the shuffling of the rows, which gives labels away where their order tells them; so none goes with
+        noise. By default it is secret. Noise is always secret.
+    connection : ibis.BaseBackend, optional
+        A DuckDB; by default one of our own.
+
+    Returns
+    -------
+    Published
+        The files, and figures of what they hold.
     """
     if size is None and not by:
         raise AdviceError("say how bags are made: pass ", Parameter("size"), ", ", Parameter("by"), ", or both.")
-    if size is not None and size < 1:
-        raise ParameterError("size", f"must be at least 1, got {size}.")
-    if min_size < 1:
-        raise ParameterError("min_size", f"must be at least 1, got {min_size}.")
+    check_parameters({"size": size, "min_size": min_size, "random_state": random_state}, _CONSTRAINTS)
     if epsilon is None and (delta is not None or threshold is not None):
         given = "threshold" if delta is None else "delta"
         raise ParameterError(given, "belongs to noised counts: give ", Parameter("epsilon"), ", too.")
@@ -107,51 +142,49 @@ def put_in_bags(
             ": whoever tries numbers finds it, and with it the order of the rows, which may tell the labels that noise "
             "is to protect; leave it out.",
         )
-    if random_state is not None:
-        check_whole(random_state, "random_state", least=0)
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
         raise ParameterError(
             "classes", "must be two labels or more, each named once, and go without ", Parameter("positive"), "."
         )
     # Before the work: what is wrong with the budget, and that OpenDP is there.
     budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
-    own = connection if connection is not None else connect(ordered=True)
+    own = connection if connection is not None else engine.connect(ordered=True)
     table = read(source, own, what="the table with labels")
-    if not is_duckdb(own):
+    if not engine.is_duckdb(own):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
     _check_keys(by, _SAID if budget is None else _SAID + _SAID_OF_NOISE)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
-    rows = keep(_dealt(table, by, size, salt), own)
+    rows = engine.keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
     keys = (*by, *((BAG,) if size is not None else ()))
     _check_keys(by, _count_columns(names))
-    reports = keep(_reports(rows, keys, label, names, values, min_size), own)
+    reports = engine.keep(_reports(rows, keys, label, names, values, min_size), own)
     if budget is not None:
         reports = _noised(reports, names, budget, threshold, min_size, own)
-    folder = Path(folder)
-    with replacing(folder / EVENTS, folder / REPORTS) as (events_path, reports_path):
+    events_file, reports_file = Path(folder) / EVENTS, Path(folder) / REPORTS
+    with replacing(events_file, reports_file) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
-        write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
-        write_parquet(reports.order_by(list(keys)), reports_path, own)
-        found = execute(
+        engine.write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
+        engine.write_parquet(reports.order_by(list(keys)), reports_path, own)
+        sizes, hidden = reports["size"], reports.suppressed
+        found = engine.execute(
             reports.agg(
-                rows=ibis._["size"].sum(),
-                bags=(~ibis._.suppressed).sum(),
-                smallest=ibis._["size"].min(where=~ibis._.suppressed),
-                largest=ibis._["size"].max(where=~ibis._.suppressed),
-                withheld=ibis._.suppressed.sum(),
-                withheld_rows=ibis._["size"].sum(where=ibis._.suppressed).fill_null(0),
+                rows=sizes.sum(),
+                bags=(~hidden).sum(),
+                smallest=sizes.min(where=~hidden),
+                largest=sizes.max(where=~hidden),
+                withheld=hidden.sum(),
+                withheld_rows=sizes.sum(where=hidden).fill_null(0),
             ),
             own,
         )
         if not found["bags"]:
             raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
-    place = (folder / EVENTS, folder / REPORTS)
-    return Held(*place, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
+    return Published(events_file, reports_file, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
 
 
-def _check_columns(table: Any, label: str, by: Sequence[str], size: int | None) -> None:
+def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None) -> None:
     for name in (label, *by):
         if name not in table.columns:
             raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
@@ -172,32 +205,31 @@ def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
 
 
-def _dealt(table: Any, by: Sequence[str], size: int | None, salt: str) -> Any:
+def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Table:
     """The rows with the key of their bag, and a column to shuffle them by."""
-    numbered = table.mutate(bagwise_row=ibis.row_number())
-    drawn = md5(ibis.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
+    numbered = table.mutate(bagwise_row=engine.row_number())
+    drawn = engine.md5(engine.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
     rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
     if size is None:
         return rows
-    groups = list(by) or None
     dealt = rows.mutate(
-        bagwise_place=ibis.row_number().over(group_by=groups, order_by=_ORDER),
-        bagwise_rows=ibis._.count().over(group_by=groups),
+        bagwise_place=engine.row_number(rows[_ORDER], group_by=by),
+        bagwise_rows=rows.count().over(group_by=list(by) or None),
     )
-    bags = ibis.greatest(dealt.bagwise_rows // size, 1)
+    bags = (dealt.bagwise_rows // size).clip(lower=1)
     return dealt.mutate(**{BAG: dealt.bagwise_place % bags}).drop("bagwise_place", "bagwise_rows")
 
 
 def classes_of(
-    rows: Any, label: str, positive: str | None, given: Sequence[str] | None, connection: Any, *, noised: bool
+    rows: Table, label: str, positive: str | None, given: Sequence[str] | None, connection: Connection, *, noised: bool
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """Names of the classes, None for two; and the values to count, as text."""
     column = rows[label]
-    missing = execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
-    if missing:
-        raise ValueError(f"column {label!r} is empty in {number_of(missing, 'row')}: every row needs a label.")
+    empty = engine.execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
+    if empty:
+        raise ValueError(f"column {label!r} is empty in {number_of(empty, 'row')}: every row needs a label.")
     text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
-    values = fetch(text, connection).column("value").to_pylist()
+    values = engine.fetch(text, connection).column("value").to_pylist()
     if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
         raise AdviceError(
@@ -231,14 +263,14 @@ def classes_of(
 
 
 def _reports(
-    rows: Any, keys: Sequence[str], label: str, classes: tuple[str, ...] | None, values: list[str], min_size: int
-) -> Any:
+    rows: Table, keys: Sequence[str], label: str, classes: tuple[str, ...] | None, values: list[str], min_size: int
+) -> Table:
     text = rows[label].cast("string")
     names = _count_columns(classes)
     counts = {name: (text == value).sum() for name, value in zip(names, values, strict=True)}
-    reports = rows.group_by(list(keys)).agg(size=ibis._.count(), **counts)
+    reports = rows.group_by(list(keys)).agg(size=rows.count(), **counts)
     small = reports["size"] < min_size
-    shown = {name: small.ifelse(ibis.null("int64"), reports[name].cast("int64")) for name in names}
+    shown = {name: small.ifelse(engine.missing("int64"), reports[name].cast("int64")) for name in names}
     return reports.select(*keys, "size", **shown, suppressed=small)
 
 
@@ -247,26 +279,26 @@ def _count_columns(classes: tuple[str, ...] | None) -> list[str]:
 
 
 def _noised(
-    reports: Any,
+    reports: Table,
     classes: tuple[str, ...] | None,
     budget: Budget,
     threshold: float | None,
     min_size: int,
-    connection: Any,
-) -> Any:
+    connection: Connection,
+) -> Table:
     """The reports with noise on their counts. Sizes and counts alone come into memory: a few numbers per bag."""
     names = _count_columns(classes)
-    lines = keep(reports.mutate(**{_LINE: ibis.row_number()}), connection)
-    exact = fetch(lines.select(_LINE, "size", *names), connection)
+    lines = engine.keep(reports.mutate(**{_LINE: engine.row_number()}), connection)
+    exact = engine.fetch(lines.select(_LINE, "size", *names), connection)
     size = exact.column("size").to_numpy()
     counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
     counts = counts if classes is not None else counts[:, 0]
-    noised, shown = publish(counts, size, budget, min_size=min_size, threshold=threshold)
+    noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold)
     warn_of_selection(shown, size >= min_size, threshold, stacklevel=4)
     columns = noised.T if classes is not None else noised[None]
     drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, columns, strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
     told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
-    variance = told.suppressed.ifelse(ibis.null("float64"), ibis.literal(budget.noise_variance))
-    said = {name: ibis.literal(value) for name, value in record(budget, threshold).items()}
-    return keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)
+    variance = told.suppressed.ifelse(engine.missing(), engine.literal(budget.noise_variance))
+    said = {name: engine.literal(value) for name, value in record(budget, threshold).items()}
+    return engine.keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)

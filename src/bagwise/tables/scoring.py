@@ -3,36 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from bagwise.tables.engine import connect, connection_of, execute
+from bagwise.tables.engine import Connection, connect, connection_of, execute
 from bagwise.tables.model import TableModel
-from bagwise.tables.sources import read
+from bagwise.tables.sources import Source, read
 from bagwise.utils.files import replacing
-
-_EMPTY = "the table is empty: there is no row to score."
 
 
 def write_scores(
     model: TableModel,
-    source: Any,
+    source: Source,
     out: str | os.PathLike[str] | BinaryIO,
     *,
     keep: Sequence[str] | None = None,
-    connection: Any = None,
+    connection: Connection | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> int:
-    """Write the rows of a table with their predictions; memory does not grow with the table. Returns how many.
+    """Write the rows of a table with their predictions; memory does not grow with the table.
 
     Rows keep their order where the engine does (see `connect`).
 
-    source: anything that `read` takes.  out: a file that ends in .parquet or .csv, or an open stream, which gets CSV.
-    keep: columns to hand on; None for all.
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it.
+    source : path, table or dict
+        Anything that `read` takes.
+    out : path or file
+        A path that ends in .parquet or .csv, or an open stream, which gets CSV.
+    keep : sequence of str, optional
+        Columns to hand on; all by default.
+    connection : ibis.BaseBackend, optional
+        For files and tables in memory; by default a DuckDB of our own.
+    progress : callable, optional
+        Called with rows done, rows in all and a few words.
+
+    Returns
+    -------
+    int
+        How many rows were written.
     """
     own = connection if connection is not None else connect(ordered=True)
     table = read(source, own, what="the table")
@@ -45,7 +62,8 @@ def write_scores(
     first = table if progress is not None else table.limit(1)
     total = int(execute(first.agg(n=first.count()), own)["n"])
     if not total:
-        raise ValueError(_EMPTY)  # before its columns are looked at, which may be of any type
+        # Before its columns are looked at, which may be of any type.
+        raise ValueError("the table is empty: there is no row to score.")
     scored = model.score(table, own, keep=keep)
     if not isinstance(out, (str, os.PathLike)):
         return _write(scored, out, ".csv", total, progress)
@@ -56,20 +74,19 @@ def write_scores(
         return _write(scored, str(temporary), path.suffix.lower(), total, progress)
 
 
-def _write(scored: Any, out: Any, kind: str, total: int, progress: Callable[[int, int, str], None] | None) -> int:
-    writer, rows = None, 0
-    try:
-        for batch in scored:
-            if writer is None:
-                make = pq.ParquetWriter if kind == ".parquet" else pyarrow.csv.CSVWriter
-                writer = make(out, batch.schema)
-            writer.write_batch(batch) if kind == ".parquet" else writer.write(batch)
-            rows += batch.num_rows
+def _write(
+    scored: Iterator[pa.RecordBatch],
+    out: str | BinaryIO,
+    kind: str,
+    total: int,
+    progress: Callable[[int, int, str], None] | None,
+) -> int:
+    make = pq.ParquetWriter if kind == ".parquet" else pyarrow.csv.CSVWriter
+    batch, rows = next(scored), 0
+    with make(out, batch.schema) as writer:
+        for piece in chain([batch], scored):
+            writer.write(piece)
+            rows += piece.num_rows
             if progress is not None:
                 progress(rows, total, f"{rows:,} rows")
-    finally:
-        if writer is not None:
-            writer.close()
-    if writer is None:
-        raise ValueError(_EMPTY)
     return rows

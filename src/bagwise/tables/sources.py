@@ -1,64 +1,79 @@
-"""Tables from wherever they are: files, folders, DuckDB files, data frames, engines."""
+"""Tables from wherever they are: files, folders, DuckDB files, data frames, engines.
+
+Names of columns that would be mistaken for each other, and first lines of files that are no names, are refused.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-import duckdb
-import ibis
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from bagwise.tables.engine import is_duckdb, new_name, one_line, released
-from bagwise.tables.headers import check_names, check_same_columns
+from bagwise.tables import engine
+from bagwise.tables.engine import Connection, Table
+
+
+class ArrowTable(Protocol):
+    """A table of pandas, polars, Arrow or an engine."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable
+"""What `read` takes: a path, a table, or a dict of columns."""
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv"}
 _DATABASES = (".duckdb", ".db", ".ddb")
-_SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
+_DELIMITERS = ",;\t|"
 
 
-def read(source: Any, connection: Any, *, what: str = "the table") -> Any:
-    """An Ibis table of `source`; nothing is read yet but names and types of the columns.
+def read(source: Source, connection: Connection, *, what: str = "the table") -> Table:
+    """Open a table; nothing is read yet but names and types of the columns.
 
-    source: a path of a Parquet or CSV file, of a folder or a pattern (`*`) of such, whose columns are matched by name
-        and are null where a file lacks them (in a folder, names that begin with `.` or `_` are none of the data);
+    Parameters
+    ----------
+    source : path, table or dict
+        The path of a Parquet or CSV file, of a folder or a pattern (`*`) of such, whose columns are matched by name and
+        are null where a file lacks them (in a folder, names that begin with `.` or `_` are none of the data);
         ``file.duckdb::table``, opened for reading as long as the connection lives; a pandas, polars or Arrow table, or
         a dict of columns; or an Ibis table, which stays where it is.
-    connection: where files and tables in memory are read.  what: the source's name in messages.
+    connection : ibis.BaseBackend
+        Where files and tables in memory are read (see `connect`).
+    what : str
+        The source's name in messages.
 
+    Returns
+    -------
+    ibis.Table
+        The table in its engine.
+
+    Examples
+    --------
     >>> from bagwise.tables.engine import connect
     >>> read({"bag": [1, 2], "count": [3, 4]}, connect()).columns
     ('bag', 'count')
     """
-    if isinstance(source, ibis.Table):
+    if engine.is_table(source):
         table = source
     elif isinstance(source, (str, os.PathLike)):
         table = _read_path(os.fspath(source), connection, what)
     else:
-        table = _read_memory(source, connection, what)
-    check_names(table.columns, what)
+        arrow = _arrow(source, what)
+        _check_names(arrow.column_names, what)
+        with engine.plainly(what):
+            table = engine.view_of_memory(arrow, connection)
+    _check_names(table.columns, what)
     return table
 
 
-def _read_memory(source: Any, connection: Any, what: str) -> Any:
-    arrow = _arrow(source, what)
-    check_names(arrow.column_names, what)
-    if not is_duckdb(connection):
-        return ibis.memtable(arrow)
-    name = new_name()
-    try:
-        connection.con.register(name, arrow)
-        table = connection.table(name)
-    except duckdb.Error as error:
-        connection.con.unregister(name)
-        raise ValueError(f"{what} cannot be read: {one_line(error)}") from error
-    return released(table, connection, lambda duck: duck.unregister(name))
-
-
-def _arrow(source: Any, what: str) -> pa.Table:
+def _arrow(source: Source, what: str) -> pa.Table:
     if hasattr(source, "collect"):  # polars would be asked for everything each time
         raise ValueError(f"{what} is a lazy table: collect it first, or pass the path of its files.")
     try:
@@ -79,8 +94,8 @@ def _arrow(source: Any, what: str) -> pa.Table:
     return arrow
 
 
-def _read_path(path: str, connection: Any, what: str) -> Any:
-    if not is_duckdb(connection):
+def _read_path(path: str, connection: Connection, what: str) -> Table:
+    if not engine.is_duckdb(connection):
         raise ValueError(f"{what} is a file ({path}): {connection.name} cannot read it; pass a table of that engine.")
     if "://" in path:
         raise ValueError(f"{what} is an address ({path}): only files on this machine are read; download it first.")
@@ -95,20 +110,24 @@ def _read_path(path: str, connection: Any, what: str) -> Any:
     if odd is not None or len(kinds) > 1:
         hold = "files of different kinds" if odd is None else f"a file of unknown kind ({odd})"
         raise ValueError(f"{what} holds {hold}: pass Parquet files or CSV files (.parquet, .csv).")
-    # DuckDB takes names for patterns, too.
-    names = [re.sub(r"([*?[])", r"[\1]", str(file)) for file in files]
-    name = new_name()
-    try:
-        if kinds == {"parquet"}:
-            table = connection.read_parquet(names, table_name=name, union_by_name=True)
-        else:
-            options = {"header": True, "sample_size": _SNIFFED}
-            table = connection.read_csv(names, table_name=name, union_by_name=True, **options)
-    except duckdb.Error as error:
-        raise ValueError(f"{what} ({path}) cannot be read: {one_line(error)}") from error
-    table = released(table, connection, lambda duck: duck.execute(f'DROP VIEW IF EXISTS temp."{name}"'))
-    check_same_columns(files, table.columns, what)
-    return table
+    with engine.plainly(f"{what} ({path})"):
+        found = engine.view_of_files(files, connection, parquet=kinds == {"parquet"})
+    _check_same_columns(files, found.columns, what)
+    return found
+
+
+def _read_database(path: str, name: str | None, connection: Connection, what: str) -> Table:
+    """A table of a DuckDB file, the only one if it is not named."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{what}: there is no file {path}.")
+    with engine.plainly(f"{what}: the DuckDB file {path}"):
+        tables = engine.tables_of_file(path, connection)
+    listed = ", ".join(tables) or "none"
+    if name is None and len(tables) != 1:
+        raise ValueError(f"{what}: {path} holds {len(tables)} tables ({listed}): say which one with {path}::table.")
+    if name is not None and name not in tables:
+        raise ValueError(f"{what}: {path} has no table {name!r}: it has {listed}.")
+    return tables[name or listed]()
 
 
 def _files(path: str, what: str) -> Sequence[Path]:
@@ -141,29 +160,50 @@ def _kind(file: Path) -> str | None:
     return _FORMATS.get("".join(suffixes[-2:]) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:]))
 
 
-def _read_database(path: str, table: str | None, connection: Any, what: str) -> Any:
-    """A table of a DuckDB file, which is opened for reading only."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{what}: there is no file {path}.")
-    try:
-        catalog = _attach(os.path.realpath(path), connection.con)
-        query = "SELECT table_name FROM information_schema.tables WHERE table_catalog = ? AND table_schema = 'main'"
-        tables = sorted(name for (name,) in connection.con.execute(query, [catalog]).fetchall())
-    except duckdb.Error as error:
-        raise ValueError(f"{what}: {path} cannot be read as a DuckDB file: {one_line(error)}") from error
-    listed = ", ".join(tables) or "none"
-    if table is None and len(tables) != 1:
-        raise ValueError(f"{what}: {path} holds {len(tables)} tables ({listed}): say which one with {path}::table.")
-    if table is not None and table not in tables:
-        raise ValueError(f"{what}: {path} has no table {table!r}: it has {listed}.")
-    return connection.table(table or tables[0], database=(catalog, "main"))
+def _check_names(names: Sequence[str], what: str) -> None:
+    """Raise unless the names differ by more than case: to most engines, DuckDB among them, `x` and `X` are one column.
+
+    >>> _check_names(["x", "y", "X"], "events")
+    Traceback (most recent call last):
+    ValueError: events: columns 'x' and 'X' are the same to the engine: rename one of them.
+    """
+    if not names:
+        raise ValueError(f"{what}: the table has no columns.")
+    if not all(names):
+        raise ValueError(f"{what}: column {list(names).index('')} has no name: give it one.")
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other is not name or list(names).count(name) > 1:
+            raise ValueError(f"{what}: columns {other!r} and {name!r} are the same to the engine: rename one of them.")
 
 
-def _attach(path: str, duck: Any) -> str:
-    """The name by which DuckDB knows a file, opened if it is not yet."""
-    for name, file in duck.execute("SELECT database_name, path FROM duckdb_databases()").fetchall():
-        if file is not None and os.path.realpath(file) == path:
-            return name
-    name = new_name()
-    duck.execute(f"ATTACH '{path.replace(chr(39), chr(39) * 2)}' AS {name} (READ_ONLY, TYPE duckdb)")
-    return name
+def _check_same_columns(files: Sequence[Path], columns: Sequence[str], what: str) -> None:
+    """Raise unless the columns are those that the first file with content names.
+
+    DuckDB renames columns that it would mistake for each other, and guesses where the lines of a CSV file differ.
+    """
+    file = next((file for file in files if file.stat().st_size), files[0])
+    if file.name.lower().endswith((".parquet", ".pq")):
+        with suppress(pa.ArrowException):  # DuckDB reads what Arrow does not
+            _check_names(pq.read_schema(file).names, what)
+        return
+    first = _first_line(file)
+    if not first:
+        raise ValueError(f"{what}: the file {file} is empty: its first line must name the columns.")
+    headers = [next(csv.reader([first], delimiter=delimiter)) for delimiter in _DELIMITERS]
+    split = [[name.strip() for name in header] for header in headers if len(header) > 1]
+    if len(columns) == 1 and not split:
+        return
+    known = {name.lower() for name in columns}
+    fitting = [names for names in split if all(name.lower() in known for name in names if name)]
+    if not fitting:
+        raise ValueError(f"{what}: the lines of {file} do not all have as many fields as the first line has names.")
+    _check_names([name for name in fitting[0] if name], what)
+
+
+def _first_line(file: Path) -> str:
+    """The first line of a text file that is neither empty nor a comment."""
+    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
+    with gzip.open(file, **options) if file.suffix.lower() == ".gz" else open(file, **options) as lines:
+        return next((line.strip("\r\n") for line in lines if line.strip() and not line.startswith("#")), "")

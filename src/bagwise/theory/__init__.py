@@ -1,6 +1,6 @@
 """What theory says in numbers: descriptions go in, values with their theorem and assumptions come out."""
 
-from bagwise.theory.complexity import SAMPLE_COMPLEXITY, sample_complexity
+from bagwise.theory.complexity import sample_complexity
 from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret
 from bagwise.theory.guarantee import Guarantee
 from bagwise.theory.information import (
@@ -25,7 +25,6 @@ from bagwise.theory.sgd import LinearProblem, SGDConstants, sgd_bound, sgd_const
 from bagwise.theory.two_function import TwoFunctions, two_function_bound, two_function_error
 
 __all__ = [
-    "SAMPLE_COMPLEXITY",
     "Answer",
     "Guarantee",
     "HypothesisClass",

@@ -5,17 +5,13 @@ from __future__ import annotations
 from bagwise.theory.guarantee import REGRET, SIZE
 from bagwise.utils.parameters import check_parameters
 
-SAMPLE_COMPLEXITY = {
-    "ours, the truth in the class": "k/β rows (theorem 'erm_square')",
-    "ours": "k/β² rows (theorem 'erm_square')",
-    "EasyLLP": "k²/β² rows (Busa-Fekete et al., 2023)",
-    "Li et al., the truth in the class": "k³/β rows (Li et al., 2024; labels without noise)",
-}
-"""Orders of growth by method, without constants and logarithms."""
-
 
 def sample_complexity(size: int, regret: float) -> dict[str, float]:
-    """Bags by order of growth alone: rows as in `SAMPLE_COMPLEXITY`, over k.
+    """Bags that methods need, by order of growth alone, without constants and logarithms.
+
+    In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
+    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
+    noise.
 
     Parameters
     ----------
@@ -35,5 +31,9 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     8.0
     """
     check_parameters({"size": size, "regret": regret}, {"size": SIZE, "regret": REGRET})
-    values = (1 / regret, 1 / regret**2, size / regret**2, size**2 / regret)
-    return dict(zip(SAMPLE_COMPLEXITY, values, strict=True))
+    return {
+        "ours, the truth in the class": 1 / regret,
+        "ours": 1 / regret**2,
+        "EasyLLP": size / regret**2,
+        "Li et al., the truth in the class": size**2 / regret,
+    }

@@ -100,7 +100,6 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
     Parameters
     ----------
     problem : HypothesisClass
-        The class, the bags and what is asked.
 
     Returns
     -------
@@ -137,7 +136,6 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
     Parameters
     ----------
     bags : float
-        Their number.
     hypotheses, size : int
         As in `HypothesisClass`.
     **options

@@ -85,7 +85,6 @@ def information_bound(problem: SymmetricPair) -> InformationBound:
     Parameters
     ----------
     problem : SymmetricPair
-        The pair, the bags and what is asked.
 
     Returns
     -------
@@ -132,7 +131,6 @@ def limiting_information(regret: float) -> float:
     Returns
     -------
     float
-        Bits.
 
     Examples
     --------
@@ -154,7 +152,6 @@ def binary_entropy(probability: float) -> float:
     Returns
     -------
     float
-        Bits.
 
     Examples
     --------
@@ -170,7 +167,6 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
     Parameters
     ----------
     bags : float
-        Their number.
     size : int
         Rows per bag k.
     error, epsilon : float

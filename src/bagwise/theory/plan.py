@@ -98,14 +98,12 @@ def expected_bags(setting: Setting, regret: float) -> float:
     Parameters
     ----------
     setting : Setting
-        Bags and candidates.
     regret : float
         Target β.
 
     Returns
     -------
     float
-        Bags.
 
     Examples
     --------
@@ -124,9 +122,7 @@ def expected_regret(setting: Setting, bags: float) -> float:
     Parameters
     ----------
     setting : Setting
-        Bags and candidates.
     bags : float
-        Number of bags.
 
     Returns
     -------
@@ -152,14 +148,11 @@ def regrets(setting: Setting, bags: float) -> Answer:
     Parameters
     ----------
     setting : Setting
-        Bags and candidates.
     bags : float
-        Number of bags.
 
     Returns
     -------
     Answer
-        Three regrets.
 
     Examples
     --------
@@ -180,14 +173,12 @@ def bags_needed(setting: Setting, regret: float) -> Answer:
     Parameters
     ----------
     setting : Setting
-        Bags and candidates.
     regret : float
         Target β.
 
     Returns
     -------
     Answer
-        Three numbers of bags.
 
     Examples
     --------

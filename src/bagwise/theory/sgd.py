@@ -99,7 +99,17 @@ class LinearProblem:
         return self.risk + laplace_variance(self.epsilon) / self.size
 
     def constants(self, bags: float) -> SGDConstants:
-        """θ, ζ and η for so many bags; with noise the step is that for L* + s²/k."""
+        """θ, ζ and η for so many bags; with noise the step is that for L* + s²/k.
+
+        Parameters
+        ----------
+        bags : float
+
+        Returns
+        -------
+        SGDConstants
+            With one θ, for bags of one size.
+        """
         return _constants(np.array([self.size]), bags, self.rho_w, self.rho_x, self.rho_y, self.bag_risk)
 
 
@@ -119,14 +129,11 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     Parameters
     ----------
     problem : LinearProblem
-        The predictors and the bags.
     bags : float
-        Their number.
 
     Returns
     -------
     float
-        The bound.
 
     Examples
     --------
@@ -146,14 +153,11 @@ def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
     Parameters
     ----------
     problem : LinearProblem
-        The predictors and the bags.
     regret : float
-        Target.
 
     Returns
     -------
     Guarantee
-        The bags.
 
     Examples
     --------

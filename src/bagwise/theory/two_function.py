@@ -92,12 +92,10 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     Parameters
     ----------
     problem : TwoFunctions
-        The pair, the bags and what is asked.
 
     Returns
     -------
     Guarantee
-        The bags.
 
     Examples
     --------
@@ -127,12 +125,10 @@ def two_function_error(problem: TwoFunctions, bags: int) -> float:
     problem : TwoFunctions
         The pair and the bags; its `error` is not used.
     bags : int
-        Their number.
 
     Returns
     -------
     float
-        A probability.
     """
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 

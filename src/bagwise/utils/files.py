@@ -48,15 +48,23 @@ def replacing(*paths: str | os.PathLike[str]) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def new_folder(place: Path) -> Iterator[Path]:
-    """A folder beside `place` that takes its place if the block succeeds and vanishes if not."""
-    new = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
+def new_folder(place: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A folder beside `place` that takes its place if the block succeeds and vanishes if not.
+
+    replace: a folder that is there goes, unless the block fails; without it, `place` must be free.
+    """
+    new, old = (place.with_name(f".{place.name}-{uuid.uuid4().hex}.{what}") for what in ("new", "old"))
     new.mkdir(parents=True)
     try:
         yield new
+        if replace and place.exists():
+            os.rename(place, old)
         os.rename(new, place)
     finally:
-        shutil.rmtree(new, ignore_errors=True)
+        if old.exists() and not place.exists():  # an error or a signal came between the two
+            os.rename(old, place)
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 class TemporaryFolder:

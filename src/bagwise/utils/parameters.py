@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 
 class Parameter(str):
@@ -40,7 +39,17 @@ class NamesParameters(Exception):  # noqa: N818  (of warnings, too)
         self.parts = parts
 
     def shown(self, name_of: Callable[[str], str]) -> str:
-        """The message, with parameters named as `name_of` says."""
+        """The message.
+
+        Parameters
+        ----------
+        name_of : callable
+            What a parameter is called where the message is shown.
+
+        Returns
+        -------
+        str
+        """
         return "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
 
     def __str__(self) -> str:
@@ -80,7 +89,8 @@ class Constraint:
 
 
 NONE = Constraint("None", lambda value: value is None)
-BOOLEAN = Constraint("True or False", lambda value: isinstance(value, (bool, np.bool_)))
+# Python's and NumPy's, by name: whoever asks the command line for help waits for no NumPy.
+BOOLEAN = Constraint("True or False", lambda value: type(value).__name__ in ("bool", "bool_"))
 
 
 def whole(least: int) -> Constraint:
@@ -108,7 +118,7 @@ def number(
     finite = "" if most is not None or below is not None else "finite "
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool) or not np.isfinite(float(value)):
+        if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(float(value)):
             return False
         x = float(value)
         return (
@@ -128,8 +138,8 @@ def several(one: Constraint, words: str) -> Constraint:
     """One or more of them in a sequence, or one alone."""
 
     def holds(value: Any) -> bool:
-        if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
-            return len(value) > 0 and np.ndim(value) == 1 and all(one.holds(each) for each in value)
+        if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
+            return len(value) > 0 and all(one.holds(each) for each in value)
         return one.holds(value)
 
     return Constraint(words, holds)

@@ -5,11 +5,10 @@
 []
 """
 
-from bagwise.experiments.bench.config import FULL, QUICK, BenchConfig
 from bagwise.experiments.bench.methods import METHODS, Method
-from bagwise.experiments.bench.problems import DATASETS, Prediction, Problem
-from bagwise.experiments.bench.runs import run
+from bagwise.experiments.bench.runs import FULL, QUICK, BenchConfig, BenchRun, plan, run, store_of
 from bagwise.experiments.bench.tables import markdown, summary
+from bagwise.experiments.bench.tasks import DATASETS, Prediction, Task
 
 __all__ = [
     "DATASETS",
@@ -17,10 +16,13 @@ __all__ = [
     "METHODS",
     "QUICK",
     "BenchConfig",
+    "BenchRun",
     "Method",
     "Prediction",
-    "Problem",
+    "Task",
     "markdown",
+    "plan",
     "run",
+    "store_of",
     "summary",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pooch  # type: ignore[import-untyped]
 
-from bagwise.experiments.bench.problems import Prediction, Problem
+from bagwise.experiments.bench.tasks import Prediction, Task
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.typing import Floats
 
@@ -23,24 +23,22 @@ REQUIREMENTS = ("llp-learn==1.6", "tqdm==4.67.1")
 _SCRIPT = Path(__file__).with_name("llp_learn_script.py")
 
 
-def run_dllp(problem: Problem, *, epochs: int, outside_rates: tuple[float, ...], timeout: int) -> Iterator[Prediction]:
+def run_dllp(task: Task, *, epochs: int, outside_rates: tuple[float, ...], timeout: int) -> Iterator[Prediction]:
     """DLLP with one hidden layer of 32, once for each learning rate, on the bags that are not held out."""
     python = environment()
     for rate in outside_rates:
         try:
-            h, seconds = _predict(
-                python, problem, timeout, model="dllp", held_out=True, learning_rate=rate, epochs=epochs
-            )
+            h, seconds = _predict(python, task, timeout, model="dllp", held_out=True, learning_rate=rate, epochs=epochs)
         except RuntimeError as error:
             yield Prediction(learning_rate=rate, error=str(error))
             continue
-        n = len(problem.X_test)
-        yield Prediction(h[:n], learning_rate=rate, risk=problem.held_out_risk(h[n:]), seconds=seconds)
+        n = len(task.X_test)
+        yield Prediction(h[:n], learning_rate=rate, risk=task.held_out_risk(h[n:]), seconds=seconds)
 
 
-def run_em(problem: Problem, *, timeout: int) -> Iterator[Prediction]:
+def run_em(task: Task, *, timeout: int) -> Iterator[Prediction]:
     """EM around scikit-learn's logistic regression, on all bags."""
-    h, seconds = _predict(environment(), problem, timeout, model="em", held_out=False)
+    h, seconds = _predict(environment(), task, timeout, model="em", held_out=False)
     yield Prediction(h, seconds=seconds)
 
 
@@ -64,7 +62,7 @@ def environment(cache: Path | None = None) -> Path:
 
 def _predict(
     python: Path,
-    problem: Problem,
+    task: Task,
     timeout: int,
     *,
     model: str,
@@ -73,21 +71,21 @@ def _predict(
     epochs: int = 0,
 ) -> tuple[Floats, float]:
     """h of the test rows, followed where bags are held out by h of the training rows, and the seconds it took."""
-    bags = problem.parts[0] if held_out else problem.bags
+    bags = task.training_bags if held_out else task.bags
     with TemporaryFolder() as folder:
-        task, result = folder / "task.npz", folder / "result.npz"
+        given, result = folder / "given.npz", folder / "result.npz"
         np.savez(
-            task,
+            given,
             model=model,
-            X=problem.X[bags.order],
+            X=task.X[bags.order],
             bags=np.repeat(np.arange(len(bags)), bags.size),
             proportions=bags.proportion.astype(np.float32),
-            X_new=np.concatenate([problem.X_test, problem.X]) if held_out else problem.X_test,
+            X_new=np.concatenate([task.X_test, task.X]) if held_out else task.X_test,
             learning_rate=learning_rate,
             epochs=epochs,
-            seed=problem.random_state,
+            seed=task.random_state,
         )
-        _call([python, "-P", _SCRIPT, task, result], timeout, "failed")  # -P: modules beside the script stay unseen
+        _call([python, "-P", _SCRIPT, given, result], timeout, "failed")  # -P: modules beside the script stay unseen
         with np.load(result) as found:
             return found["h"], float(found["seconds"])
 

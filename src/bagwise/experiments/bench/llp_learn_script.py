@@ -1,6 +1,6 @@
 """Fits a model of llp-learn; a program of its own, run by the Python that has that package.
 
-Arguments: the file with the task, the file for the result. See `bench.outside`, which calls it.
+Arguments: the file with the task, the file for the result. See `bench.llp_learn`, which calls it.
 """
 
 import sys

@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import FeatureCodes, is_table
 from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
-from bagwise.experiments.bench.problems import Prediction, Problem
+from bagwise.experiments.bench.tasks import Prediction, Task
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.typing import Integers
 
@@ -31,7 +30,7 @@ class Method:
     """A method and what it needs.
 
     label: its name for readers.
-    run: called with the problem and, by keyword, the settings it reads.
+    run: called with the task and, by keyword, the settings it reads.
     features: "table" with categories as they are, or "encoded" as numbers.
     individual: it learns from individual labels, whatever the bags: a ceiling.
     settings: fields of the config that it reads.
@@ -46,40 +45,35 @@ class Method:
     needs: str = "bagwise"
 
 
-def _ours(problem: Problem, *, room: str, name: str) -> Iterator[Prediction]:
-    """An estimator of this package as it is."""
-    model = getattr(import_module(room), name)(random_state=problem.random_state)
-    yield _fit_predict(model, problem)
+def _ours(task: Task, *, room: str, name: str, **parameters: Any) -> Iterator[Prediction]:
+    """An estimator of this package, as it is but for parameters given."""
+    yield _fit_predict(getattr(import_module(room), name)(random_state=task.random_state, **parameters), task)
 
 
-def _fit_predict(model: Any, problem: Problem) -> Prediction:
-    model.fit(problem.X, bags=problem.bags)
-    return Prediction(model.predict_proba(problem.X_test)[:, 1])
+def _fit_predict(model: Any, task: Task) -> Prediction:
+    model.fit(task.X, bags=task.bags)
+    return Prediction(model.predict_proba(task.X_test)[:, 1])
 
 
-def _auto(problem: Problem, *, auto_seconds: float) -> Iterator[Prediction]:
-    from bagwise.auto import BagAutoClassifier
-
-    yield _fit_predict(BagAutoClassifier(time_budget=auto_seconds, random_state=problem.random_state), problem)
+def _auto(task: Task, *, auto_seconds: float) -> Iterator[Prediction]:
+    return _ours(task, room="bagwise.auto", name="BagAutoClassifier", time_budget=auto_seconds)
 
 
-def _network(problem: Problem, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
+def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
     """The paper's network and training, all learning rates at once, on the bags that are not held out."""
     import torch
 
     from bagwise.neural import Replica, train_replicas
     from bagwise.neural.training import as_rows, predict
 
-    train, start = problem.parts[0], time.perf_counter()
+    train, start = task.training_bags, time.perf_counter()
     replicas = [
-        Replica(
-            bags=train, loss=library_loss(loss), means="leave_one_out", learning_rate=rate, seed=problem.random_state
-        )
+        Replica(bags=train, loss=library_loss(loss), means="leave_one_out", learning_rate=rate, seed=task.random_state)
         for rate in learning_rates
     ]
-    trained = train_replicas(problem.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)
+    trained = train_replicas(task.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)
     share = (time.perf_counter() - start) / len(replicas)
-    X, X_test = (as_rows(table, torch.float32) for table in (problem.X, problem.X_test))
+    X, X_test = (as_rows(table, torch.float32) for table in (task.X, task.X_test))
     for result in trained:
         rate, start = result.replica.learning_rate, time.perf_counter()
         if not np.isfinite(result.loss).all():
@@ -87,56 +81,53 @@ def _network(problem: Problem, *, loss: str, epochs: int, learning_rates: tuple[
             continue
         h, h_test = predict(result.network, X, 4096), predict(result.network, X_test, 4096)
         seconds = share + time.perf_counter() - start
-        yield Prediction(h_test, learning_rate=rate, risk=problem.held_out_risk(h), seconds=seconds)
+        yield Prediction(h_test, learning_rate=rate, risk=task.held_out_risk(h), seconds=seconds)
 
 
-def _mean_map(problem: Problem) -> Iterator[Prediction]:
+def _mean_map(task: Task) -> Iterator[Prediction]:
     """The penalty of least held-out risk, then a fit to all bags."""
     risks = []
     for alpha in _PENALTIES:
-        model = BagMeanMapClassifier(alpha=alpha).fit(problem.X, bags=problem.parts[0])
-        risks.append(problem.held_out_risk(model.predict_proba(problem.X)[:, 1]))
-    yield _fit_predict(BagMeanMapClassifier(alpha=_PENALTIES[int(np.argmin(risks))]), problem)
+        model = BagMeanMapClassifier(alpha=alpha).fit(task.X, bags=task.training_bags)
+        risks.append(task.held_out_risk(model.predict_proba(task.X)[:, 1]))
+    yield _fit_predict(BagMeanMapClassifier(alpha=_PENALTIES[int(np.argmin(risks))]), task)
 
 
-def _class_prior(problem: Problem) -> Iterator[Prediction]:
+def _class_prior(task: Task) -> Iterator[Prediction]:
     from sklearn.dummy import DummyClassifier
 
-    p = float(problem.bags.size @ problem.bags.proportion / problem.bags.n_bagged)
+    p = float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)
     model = DummyClassifier(strategy="prior").fit([[0], [0]], [0, 1], sample_weight=[1 - p, p])
-    yield Prediction(model.predict_proba(np.zeros((len(problem.X_test), 1)))[:, 1])
+    yield Prediction(model.predict_proba(np.zeros((len(task.X_test), 1)))[:, 1])
 
 
-def _group_prior(problem: Problem) -> Iterator[Prediction]:
-    yield _fit_predict(GroupPriorClassifier(random_state=problem.random_state), problem)
-
-
-def _lightgbm(problem: Problem) -> Iterator[Prediction]:
+def _lightgbm(task: Task) -> Iterator[Prediction]:
     """LightGBM with its defaults, on individual labels."""
     import lightgbm as lgb
 
-    codes = FeatureCodes.of(problem.X) if is_table(problem.X) else None
-    X, X_test = (codes.matrix(X) if codes else X for X in (problem.X, problem.X_test))
-    model = lgb.LGBMClassifier(random_state=problem.random_state, n_jobs=0, verbosity=-1)
-    model.fit(X, _labels(problem), categorical_feature=codes.categorical if codes else "auto")
+    codes = FeatureCodes.of(task.X) if is_table(task.X) else None
+    X, X_test = (codes.matrix(X) if codes else X for X in (task.X, task.X_test))
+    model = lgb.LGBMClassifier(random_state=task.random_state, n_jobs=0, verbosity=-1)
+    model.fit(X, _labels(task), categorical_feature=codes.categorical if codes else "auto")
     yield Prediction(model.booster_.predict(X_test))
 
 
-def _logistic_regression(problem: Problem) -> Iterator[Prediction]:
+def _logistic_regression(task: Task) -> Iterator[Prediction]:
     """scikit-learn's, with its defaults but for the iterations, on individual labels."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=5000).fit(problem.X, _labels(problem))
-    yield Prediction(model.predict_proba(problem.X_test)[:, 1])
+    model = LogisticRegression(max_iter=5000).fit(task.X, _labels(task))
+    yield Prediction(model.predict_proba(task.X_test)[:, 1])
 
 
-def _labels(problem: Problem) -> Integers:
-    return problem.bags.proportion.astype(int)  # single rows, in table order
+def _labels(task: Task) -> Integers:
+    return np.asarray(task.bags.proportion, dtype=int)  # single rows, in table order
 
 
-def _estimator(room: str, name: str, features: Literal["table", "encoded"]) -> Method:
+def _estimator(room: str, name: str, features: Literal["table", "encoded"], label: str = "") -> Method:
     room = f"bagwise.{room}"
-    return Method(label=f"`{name}`", run=partial(_ours, room=room, name=name), features=features, needs=room)
+    run = partial(_ours, room=room, name=name)
+    return Method(label=label or f"`{name}`", run=run, features=features, needs=room)
 
 
 def _loss(label: str, loss: str) -> Method:
@@ -164,13 +155,11 @@ METHODS: dict[str, Method] = {
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),
     "llp_learn_dllp": Method(
-        label="llp-learn 1.6, DLLP",
-        run=llp_learn.run_dllp,
-        settings=("epochs", "outside_rates", "timeout"),
+        label="llp-learn 1.6, DLLP", run=llp_learn.run_dllp, settings=("epochs", "outside_rates", "timeout")
     ),
     "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
-    "group_prior": Method(label="group prior", run=_group_prior, features="table"),
+    "group_prior": _estimator("baselines", "GroupPriorClassifier", "table", "group prior"),
     "supervised_lightgbm": Method(
         label="LightGBM on individual labels", run=_lightgbm, features="table", individual=True
     ),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.problems import HELD_OUT, TITLES
+from bagwise.experiments.bench.tasks import HELD_OUT, TITLES
 from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"
@@ -92,7 +92,7 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
         f"Each method learns from {number_of(partitions, 'random partition')} of the training rows into "
         "bags of k rows, of which only the proportions are handed to it, and is measured on the individual labels of "
         f"the test rows{spread} Accuracy is that of the threshold ½. Seconds are "
-        f"those of fit and prediction, choices included, one method at a time on {cores} cores.",
+        f"those of fit and prediction, choices included, one method at a time on {cores} cores."
     ]
     if "auto_seconds" in settings:
         lines.append(f"`BagAutoClassifier` has a time budget of {settings['auto_seconds']} s.")

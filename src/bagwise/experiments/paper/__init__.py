@@ -4,9 +4,7 @@ A frozen config names what to compute, every finished run is a row of Parquet, a
 only.
 """
 
-from bagwise.experiments.paper.config import PRESETS, PaperConfig
-from bagwise.experiments.paper.folder import Folder
-from bagwise.experiments.paper.plan import Run, plan
+from bagwise.experiments.paper.plan import PRESETS, PaperConfig, PaperRun, plan, store_of
 from bagwise.experiments.paper.training import run
 
-__all__ = ["PRESETS", "Folder", "PaperConfig", "Run", "plan", "run"]
+__all__ = ["PRESETS", "PaperConfig", "PaperRun", "plan", "run", "store_of"]

@@ -1,4 +1,4 @@
-"""The paper's claims about accuracy, checked against finished runs."""
+"""The paper's claims about accuracy and variance, checked against finished runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, curves
-from bagwise.experiments.paper.methods import METHODS, PAPER
+from bagwise.experiments.paper.plan import METHODS, PAPER, PaperConfig
+from bagwise.experiments.variance import MODELS, lookup
 from bagwise.utils.text import number_of
 
 _FAR = 0.02  # in accuracy
@@ -138,6 +138,30 @@ def _above_at_64(one: Measured, level: float) -> Claim:
         measured=f"{number_of(longest, 'epoch')}: {listed}",
         verdict=AGREES if above == len(PAPER) else IN_PART if above else DIFFERS,
     )
+
+
+def variance_claims(frame: pd.DataFrame) -> list[Claim]:
+    """The paper's claims about variance, which speak of bags of 2 and of 256 rows."""
+    at, small, large = lookup(frame), 2, 256
+    ours = [at("variance", "h = x", "ours", "leave_one_out", k) for k in (small, large)]
+    bias = at("excess", "h = x", "ours", "leave_one_out", large) / at("mean", "h = x", "ours", "exact", large)
+    easy = {model: [at("variance", model, "easyllp_square", "none", k) for k in (small, large)] for model in MODELS}
+    near = abs(ours[0] - 0.034) < 0.002 and abs(ours[1] - 0.055) < 0.003
+    return [
+        Claim(
+            says="The variance of ours is 0.034, and 0.055 at k = 256 (h = x, E[h] from the other bags of a batch).",
+            measured=f"{ours[0]:.4f} at k = {small}, {ours[1]:.4f} at k = {large}; what the paper does not say: the "
+            f"squared estimate of E[h] makes the mean of the loss {bias:+.1%} too large there",
+            verdict=AGREES if near else IN_PART,
+        ),
+        Claim(
+            says="The variance of EasyLLP grows linearly with k.",
+            measured=f"for the paper's h = x it is {easy['h = x'][0]:.3f} at k = {small} and {easy['h = x'][1]:.3f} at "
+            f"k = {large}, since E[d] = 0 there by symmetry; for h = x² it is {easy['h = x²'][0]:.3f} and "
+            f"{easy['h = x²'][1]:.3f}",
+            verdict=IN_PART if easy["h = x"][1] < 2 * easy["h = x"][0] else AGREES,
+        ),
+    ]
 
 
 def _signed(value: float) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bagwise.experiments.paper.config import PaperConfig
-from bagwise.experiments.paper.methods import METHODS
+from bagwise.experiments.paper.plan import METHODS, PaperConfig
 
 BY_TEST, LABEL_FREE = "test accuracy", "label-free risk"
 RULES = (BY_TEST, LABEL_FREE)

@@ -1,24 +1,204 @@
-"""The runs of a config, and which of them are computed together."""
+"""What is computed for each data set: methods, the paper's grid and smaller ones, and the runs of a grid."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from bagwise.experiments.config import names_of
+from bagwise.experiments.harness import Run
+from bagwise.experiments.store import Store
+from bagwise.utils.parameters import (
+    Constraint,
+    Parameter,
+    ParameterError,
+    check_parameters,
+    number,
+    one_of,
+    several,
+    whole,
+)
 
-from bagwise.experiments.config import fingerprint
-from bagwise.experiments.paper.config import PaperConfig
-from bagwise.experiments.paper.methods import METHODS, PAPER
+NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
+"""For readers."""
+DATASETS = tuple(NAMES)
+RATES = (1e-6, 5e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
+SIZES = tuple(2**i for i in range(10))
+_NETWORKS = ("ours_running", "centred_log", "count_likelihood", "label_generation")
+_TABLES = ("ridge", "boosting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to learn from bags.
+
+    label: its name for readers.
+    loss: of a network, a name of `aliases.PAPER_LOSSES`; None for an estimator that is no network.
+    means: how a network estimates means, a name of `bagwise.means.MEANS`.
+    """
+
+    label: str
+    loss: str | None = None
+    means: str = "leave_one_out"
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is trained by epochs, with a learning rate."""
+        return self.loss is not None
+
+
+METHODS: dict[str, Method] = {
+    "ours": Method(label="Ours", loss="ours"),
+    "li": Method(label="Li et al.", loss="li"),
+    "vanilla_sq": Method(label="VanillaSQ", loss="vanilla_sq"),
+    "vanilla_ce": Method(label="VanillaCE", loss="vanilla_ce"),
+    "easyllp": Method(label="EasyLLP", loss="easyllp"),
+    "ours_running": Method(label="ours, running mean", loss="ours", means="running"),
+    "centred_log": Method(label="centred log loss", loss="centred_log", means="running"),
+    "count_likelihood": Method(label="count likelihood", loss="count_likelihood"),
+    "label_generation": Method(label="label generation", loss="label_generation"),
+    "ridge": Method(label="ridge, closed form"),
+    "boosting": Method(label="boosting"),
+}
+"""Every method by name; the first five are the paper's."""
+
+PAPER = ("ours", "li", "vanilla_sq", "vanilla_ce", "easyllp")
+
+
+def _different(what: str) -> Constraint:
+    """Different whole numbers of at least 1, one or more."""
+    several_of_them = several(whole(1), "")
+    return Constraint(
+        f"one or more different {what} of at least 1",
+        lambda given: several_of_them.holds(given) and len(set(given)) == len(given),
+    )
+
+
+_CONSTRAINTS = {
+    "dataset": one_of(*DATASETS),
+    "methods": names_of(METHODS),
+    "extras": names_of(METHODS),
+    "sizes": _different("bag sizes"),
+    "epochs": _different("numbers of epochs"),
+    "learning_rates": several(number(above=0), "one or more numbers above 0"),
+    "repetitions": whole(1),
+    "extra_repetitions": whole(0),
+    "held_out_repetitions": whole(0),
+    "rows": whole(0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperConfig:
+    """What is computed for one data set. Defaults are the paper's."""
+
+    dataset: str = "adult"
+    """Name of the data set."""
+    rows: int = 0
+    """Training rows, the first so many; 0 for all there are."""
+    scaled: bool = True
+    """Images scaled to [0, 1]; if false, the numbers 0 to 255 as published. Without effect on tables."""
+    sizes: tuple[int, ...] = SIZES
+    """Bag sizes k."""
+    methods: tuple[str, ...] = PAPER
+    """Methods with all repetitions."""
+    extras: tuple[str, ...] = ()
+    """Methods beyond the paper's, with `extra_repetitions`."""
+    learning_rates: tuple[float, ...] = RATES
+    """Of Adam, tried for every network."""
+    epochs: tuple[int, ...] = (20, 200)
+    """Durations reported. A network is trained once, for the longest; the others are stages of that training."""
+    repetitions: int = 10
+    """Repetitions, each with a new partition and new initial weights."""
+    extra_repetitions: int = 10
+    """Repetitions of the extras."""
+    held_out_repetitions: int = 10
+    """Repetitions in which networks are trained once more, without a fifth of the bags, whose label-free risk then
+    chooses the learning rate."""
+    batch_rows: int = 1024
+    """Rows of a batch of whole bags."""
+    random_state: int = 0
+    """Seed; every repetition and size has draws of its own, whatever else is computed."""
+    n_jobs: int = 2
+    """Processes; the results do not depend on it."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self, _CONSTRAINTS)
+        twice = sorted(set(self.methods) & set(self.extras))
+        if twice:
+            raise ParameterError(
+                "extras", "and ", Parameter("methods"), f" both name {', '.join(twice)}: name it once."
+            )
+        if max(self.sizes) * 2 > self.batch_rows:
+            raise ParameterError(
+                "sizes",
+                "must be at most half of ",
+                Parameter("batch_rows"),
+                f" ({self.batch_rows}): E[h] needs another bag.",
+            )
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """Epochs after which networks are measured: the durations, and enough others for a learning curve."""
+        stages = {1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200}
+        longest = max(self.epochs)
+        return tuple(sorted({*self.epochs, *(stage for stage in stages if stage <= longest)}))
+
+
+_ADULT = PaperConfig(dataset="adult", extras=(*_NETWORKS, *_TABLES))
+_MNIST = PaperConfig(dataset="mnist", extras=_NETWORKS)
+_CIFAR10 = PaperConfig(dataset="cifar10", extras=_NETWORKS)
+_HIGGS = PaperConfig(dataset="higgs", extras=(*_NETWORKS, *_TABLES), epochs=(5, 50))
+
+_HERE: dict[str, Any] = {"repetitions": 3, "extra_repetitions": 1, "held_out_repetitions": 1}
+_SHORT: dict[str, Any] = {"repetitions": 2, "extra_repetitions": 1, "held_out_repetitions": 1}
+_SMALL: dict[str, Any] = {
+    **_SHORT, "extras": ("ours_running",), "rows": 2000, "sizes": (1, 64), "learning_rates": (1e-3,), "epochs": (2, 5),
+}  # fmt: skip
+
+PRESETS: dict[str, dict[str, PaperConfig]] = {
+    "paper": {"adult": _ADULT, "mnist": _MNIST, "cifar10": _CIFAR10, "higgs": _HIGGS},
+    "machine": {
+        "adult": replace(_ADULT, extra_repetitions=1, held_out_repetitions=2),
+        "mnist": replace(
+            _MNIST, **_HERE, sizes=(1, 8, 64, 256, 512), extras=(), learning_rates=(5e-4, 5e-3), epochs=(1, 3)
+        ),
+        "cifar10": replace(
+            _CIFAR10, **_HERE, rows=10_000, sizes=(1, 8, 64, 256), extras=(), learning_rates=(1e-3, 5e-3), epochs=(2, 8)
+        ),
+        "higgs": replace(
+            _HIGGS,
+            **_HERE,
+            sizes=(1, 8, 64, 256),
+            extras=("ours_running", *_TABLES),
+            learning_rates=(5e-4, 1e-3),
+            epochs=(2, 10),
+        ),
+    },
+    "quick": {
+        "adult": replace(
+            _ADULT,
+            **_SHORT,
+            extras=("ours_running", *_TABLES),
+            sizes=(1, 16, 64, 256),
+            learning_rates=(1e-3, 5e-3, 1e-2),
+            epochs=(5, 20),
+        ),
+        "mnist": replace(_MNIST, **_SMALL),
+        "cifar10": replace(_CIFAR10, **_SMALL),
+        "higgs": replace(_HIGGS, **{**_SMALL, "rows": 10_000}),
+    },
+}
+"""Configs by scale and data set: quick, minutes; machine, hours on two cores; paper, everything."""
 
 STACKED = ("adult", "higgs")
 """Data sets whose networks are fully connected and trained many at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class PaperRun(Run):
     """One training: all that its result depends on.
 
     learning_rate: 0 where there is none.  held_out: without a fifth of the bags, to measure the label-free risk on.
@@ -37,43 +217,41 @@ class Run:
     batch_rows: int
     random_state: int
 
-    @cached_property
-    def key(self) -> str:
-        """Hash of all fields."""
-        return fingerprint(self)
-
-    def seed(self, number: int) -> int:
-        """Seeds that do not depend on the method: 0 for the partition, 1 for what the method draws, 2 for the fold."""
-        key = (self.repetition, self.size, number)
-        return int(np.random.SeedSequence(self.random_state, spawn_key=key).generate_state(1)[0] >> 1)
+    @property
+    def draw(self) -> int:
+        """Every repetition has a partition of its own."""
+        return self.repetition
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
+    def stack(self) -> Hashable:
+        """What it is computed together with.
+
+        Networks of a stack share a partition and the order of bags; the paper's losses, which are fast, form stacks of
+        their own. Everything else is computed one by one.
+        """
+        if self.dataset in STACKED and METHODS[self.method].is_network:
+            return self.size, self.repetition, self.held_out, self.method in PAPER
+        return self.key
 
 
-def plan(config: PaperConfig) -> list[Run]:
+def plan(config: PaperConfig) -> list[PaperRun]:
     """All runs of a config. Repetitions are the outer loop: stopping early leaves whole tables."""
-    runs = []
-    most = max(config.repetitions, config.extra_repetitions)
-    for repetition in range(most):
-        for size in config.sizes:
-            for methods, repetitions in (
-                (config.methods, config.repetitions),
-                (config.extras, config.extra_repetitions),
-            ):
-                if repetition < repetitions:
-                    runs += [run for name in methods for run in _runs(config, name, size, repetition)]
-    return runs
+    return [
+        run
+        for repetition in range(max(config.repetitions, config.extra_repetitions))
+        for size in config.sizes
+        for methods, repetitions in ((config.methods, config.repetitions), (config.extras, config.extra_repetitions))
+        if repetition < repetitions
+        for name in methods
+        for run in _runs(config, name, size, repetition)
+    ]
 
 
-def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Run]:
+def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[PaperRun]:
     network = METHODS[name].is_network
     holds_out = network and repetition < config.held_out_repetitions
-    measured = config.measured if network else ()
     return [
-        Run(
+        PaperRun(
             dataset=config.dataset,
             rows=config.rows,
             scaled=config.scaled,
@@ -82,7 +260,7 @@ def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Ru
             learning_rate=rate,
             repetition=repetition,
             held_out=held_out,
-            measured=measured,
+            measured=config.measured if network else (),
             batch_rows=config.batch_rows,
             random_state=config.random_state,
         )
@@ -91,17 +269,6 @@ def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[Ru
     ]
 
 
-def units(runs: Sequence[Run], done: Collection[str] = ()) -> list[list[Run]]:
-    """The runs that are not done, in groups to be computed together, in order.
-
-    Networks of a stack share a partition and the order of bags; the paper's losses, which are fast, form stacks of
-    their own. Everything else is computed one by one.
-    """
-    groups: dict[Any, list[Run]] = {}
-    for run in runs:
-        if run.key in done:
-            continue
-        together = run.dataset in STACKED and METHODS[run.method].is_network
-        own = (run.size, run.repetition, run.held_out, run.method in PAPER)
-        groups.setdefault(own if together else run.key, []).append(run)
-    return list(groups.values())
+def store_of(folder: str | Path, dataset: str) -> Store:
+    """The finished runs of a data set in a folder."""
+    return Store(Path(folder) / f"{dataset}.parquet")

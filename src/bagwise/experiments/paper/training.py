@@ -3,116 +3,83 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from importlib.metadata import version
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed, parallel_config
+from joblib import parallel_config
 
 from bagwise import datasets
-from bagwise.bags import Bags, aggregate, random_bags
+from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.datasets import Split
 from bagwise.experiments.aliases import library_loss
-from bagwise.experiments.config import provenance
-from bagwise.experiments.paper.config import PaperConfig
-from bagwise.experiments.paper.folder import Folder
-from bagwise.experiments.paper.methods import METHODS
-from bagwise.experiments.paper.plan import STACKED, Run, plan, units
+from bagwise.experiments.harness import Progress, complete, scores
+from bagwise.experiments.paper.plan import METHODS, STACKED, PaperConfig, PaperRun, plan, store_of
 from bagwise.folds import Fold, folds_of
 from bagwise.linear import BagRidgeClassifier
+from bagwise.utils.typing import Floats
 
-_LIBRARIES = ("lightgbm", "scikit-learn", "torch")
 _HIDDEN = {"adult": (32,), "higgs": (300, 300, 300, 300)}
 _SHARE_HELD_OUT = 5  # one bag in so many
 
 
-def run(
-    config: PaperConfig, out: str | Path, *, progress: Callable[[int, int, str], None] | None = None
-) -> pd.DataFrame:
+def run(config: PaperConfig, out: str | Path, *, progress: Progress | None = None) -> pd.DataFrame:
     """Compute what the folder `out` does not hold yet, and return all rows of this config.
 
     One row per run: its fields, `key` (their hash), epoch, accuracy, brier and risk (lists, one number per measured
     epoch; risk is label-free, of held-out bags), seconds (of a processor's time; a network's share of its stack's),
-    bags, diverged, versions.
-    Each group of runs is stored when it is finished: stopping loses those under way. Several processes, also started
-    apart, may work on one folder.
-    `progress` is called with the runs done, their number and what comes now.
+    bags, diverged, versions. See `harness.complete` for what is stored when.
     """
-    runs, folder = plan(config), Folder(out, config.dataset)
     load(config.dataset, config.rows, config.scaled)  # a missing file is reported before anything is begun
-    workers = Parallel(n_jobs=config.n_jobs, return_as="generator_unordered")
-    threads = 1 if config.n_jobs > 1 else None
-    for polite in (True, False):  # first what no other process works at, then what is still missing
-        done = set(folder.read()["key"]) & {run.key for run in runs}
-        if progress is not None:
-            progress(len(done), len(runs), "starting" if polite else "what other processes left")
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="A worker stopped")  # joblib replaces those that have grown large
-            for unit in workers(delayed(_finish)(unit, str(out), threads, polite) for unit in units(runs, done)):
-                done |= {one.key for one in unit}
-                if unit and progress is not None:
-                    progress(len(done), len(runs), f"{config.dataset}, bags of {unit[0].size}")
-    frame = folder.gather()
-    order = {run.key: place for place, run in enumerate(runs)}
-    frame = frame[frame["key"].isin(list(order))]
-    return frame.sort_values("key", key=lambda keys: keys.map(order), ignore_index=True)
+    return complete(
+        plan(config),
+        store_of(out, config.dataset),
+        partial(_compute, threads=1 if config.n_jobs > 1 else None),
+        together=lambda run: run.stack,
+        n_jobs=config.n_jobs,
+        progress=progress,
+    )
 
 
-def _finish(unit: list[Run], out: str, threads: int | None, polite: bool) -> list[Run]:
-    """Compute a group of runs and store it, unless another process has done so or, if `polite`, is at it.
-
-    Returns what is stored by now: the group, or nothing.
-    """
-    folder = Folder(out, unit[0].dataset)
-    if folder.holds(unit):
-        return unit
-    if not folder.claim(unit) and polite:
-        return []
+def _compute(unit: Sequence[PaperRun], threads: int | None) -> list[dict[str, Any]]:
     with parallel_config(backend="threading"):  # what works here must not wait for a cluster that it is part of
-        folder.add(unit, compute(unit, threads))
-    return unit
+        return compute(unit, threads)
 
 
-def compute(unit: Sequence[Run], threads: int | None = None) -> list[dict[str, Any]]:
+def compute(unit: Sequence[PaperRun], threads: int | None = None) -> list[dict[str, Any]]:
     """The rows of runs that share data set, partition and fold."""
     first, start = unit[0], time.process_time()
     split = load(first.dataset, first.rows, first.scaled)
-    ids = random_bags(len(split.y), first.size, random_state=first.seed(0))
-    bags = Bags.from_rows(aggregate(split.y, ids), ids)
+    bags = first.bags_of(split.y)
     fold = folds_of(len(bags), _SHARE_HELD_OUT, np.random.default_rng(first.seed(2)))[0] if first.held_out else None
     results = (_networks if METHODS[first.method].is_network else _estimators)(unit, split, bags, fold, threads)
-    share = (time.process_time() - start) / len(unit)
-    versions = {f"{name}_version": version(name) for name in _LIBRARIES}
+    facts = {"bags": len(bags), "seconds": (time.process_time() - start) / len(unit)}
     return [
         {
             "key": one.key,
             **one.fields,
             "measured": list(one.measured),
             "seed": one.seed(1),
-            "bags": len(bags),
-            "seconds": share,
+            **facts,
             **result,
-            **provenance(one),
-            **versions,
+            **one.origin,
         }
         for one, result in zip(unit, results, strict=True)
     ]
 
 
 def _networks(
-    unit: Sequence[Run], split: Split, bags: Bags, fold: Fold | None, threads: int | None
+    unit: Sequence[PaperRun], split: Split, bags: Bags, fold: Fold | None, threads: int | None
 ) -> list[dict[str, Any]]:
     import torch
 
     from bagwise.neural import Replica, cnn, train_modules, train_replicas
 
-    first = unit[0]
+    first, stages = unit[0], list(unit[0].measured)
     replicas = [
         Replica(
             bags=bags,
@@ -125,7 +92,7 @@ def _networks(
         for one in unit
     ]
     options: dict[str, Any] = {
-        "epochs": max(first.measured),
+        "epochs": max(stages),
         "measure_at": first.measured,
         "batch_rows": first.batch_rows,
         "X_test": split.X_test,
@@ -141,13 +108,12 @@ def _networks(
             trained = train_modules(split.X, replicas, lambda seed: cnn(channels, side, random_state=seed), **options)
     finally:
         torch.set_num_threads(before)
-    nothing = np.full(len(first.measured), np.nan)
     return [
         {
-            "epoch": list(first.measured),
-            "accuracy": _listed(result.accuracy, nothing),
-            "brier": _listed(result.brier, nothing),
-            "risk": _listed(result.risk, nothing),
+            "epoch": stages,
+            "accuracy": _listed(result.accuracy, stages),
+            "brier": _listed(result.brier, stages),
+            "risk": _listed(result.risk, stages),
             "diverged": not bool(np.isfinite(result.loss).all()),
         }
         for result in trained
@@ -155,33 +121,24 @@ def _networks(
 
 
 def _estimators(
-    unit: Sequence[Run], split: Split, bags: Bags, fold: Fold | None, threads: int | None
+    unit: Sequence[PaperRun], split: Split, bags: Bags, fold: Fold | None, threads: int | None
 ) -> list[dict[str, Any]]:
-    """Ridge and boosting, which choose their settings themselves."""
-    results = []
-    for one in unit:
-        boosts = one.method == "boosting"
-        data = load(one.dataset, one.rows, table=True) if boosts else split
-        model = (
-            BagBoostingClassifier(n_jobs=threads or 0, random_state=one.seed(1))
-            if boosts
-            else BagRidgeClassifier(random_state=one.seed(1))
-        )
-        h = model.fit(data.X, bags=bags).predict_proba(data.X_test)[:, 1]
-        results.append(
-            {
-                "epoch": [0],
-                "accuracy": [float(((h > 0.5) == split.y_test).mean())],
-                "brier": [float(np.square(h - split.y_test).mean())],
-                "risk": [np.nan],
-                "diverged": False,
-            }
-        )
-    return results
+    """Ridge or boosting, which choose their settings themselves."""
+    (one,) = unit
+    model: BagBoostingClassifier | BagRidgeClassifier
+    if one.method == "boosting":
+        split = load(one.dataset, one.rows, table=True)
+        model = BagBoostingClassifier(n_jobs=threads or 0, random_state=one.seed(1))
+    else:
+        model = BagRidgeClassifier(random_state=one.seed(1))
+    h = model.fit(split.X, bags=bags).predict_proba(split.X_test)[:, 1]
+    found = {name: [value] for name, value in scores(h, split.y_test).items()}
+    return [{"epoch": [0], **found, "risk": [np.nan], "diverged": False}]
 
 
-def _listed(values: Any, instead: Any) -> list[float]:
-    return [float(value) for value in (instead if values is None else values)]
+def _listed(values: Floats | None, stages: Sequence[int]) -> list[float]:
+    """One number for each stage; NaN where nothing was measured."""
+    return [np.nan] * len(stages) if values is None else [float(value) for value in values]
 
 
 @lru_cache(maxsize=2)
@@ -197,4 +154,4 @@ def load(dataset: str, rows: int, scaled: bool = True, *, table: bool = False) -
         return Split(split.X[: rows or None], split.y[: rows or None], split.X_test, split.y_test)
     if dataset == "higgs":
         return datasets.higgs(rows=rows or None)
-    return getattr(datasets, dataset)(rows=rows or None, scaled=scaled)
+    return (datasets.mnist if dataset == "mnist" else datasets.cifar10)(rows=rows or None, scaled=scaled)

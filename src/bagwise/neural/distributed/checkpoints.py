@@ -28,6 +28,7 @@ from bagwise.means import Running
 from bagwise.neural.distributed.processes import short
 from bagwise.neural.training import Training
 from bagwise.utils.files import replacing
+from bagwise.utils.parameters import Parameter, ParameterError
 
 _RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -37,18 +38,30 @@ _KEPT = 2
 
 @dataclass(frozen=True)
 class Place:
-    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum."""
+    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum.
+
+    losses: the mean loss of a bag in each pass that is done.
+    """
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
     loss: float = 0.0
     bags: int = 0
+    losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one training.  every: steps from one to the next."""
+    """A folder of checkpoints of one training.
+
+    Parameters
+    ----------
+    folder : Path
+        What is in it, if it is there, must be checkpoints of the same training.
+    every : int, default 200
+        Steps from one checkpoint to the next; the last step has one, too.
+    """
 
     folder: Path
     every: int = 200
@@ -56,7 +69,7 @@ class Checkpoints:
     def decided(self, task: dict[str, Any]) -> dict[str, Any] | None:
         """What was decided when training this task began, None where it did not yet.
 
-        task: everything that the result depends on, as plain data.
+        task: everything that the result depends on, as plain data, by the names of parameters.
         """
         path = self.folder / _RUN
         if not path.is_file():
@@ -68,18 +81,21 @@ class Checkpoints:
         except (AttributeError, ValueError, KeyError, TypeError):
             sound = False
         if not sound:
-            raise ValueError(
-                f"{path} is damaged, or was written by something else: name another folder (checkpoints), or remove "
-                "that file to begin anew."
+            raise ParameterError(
+                "checkpoints",
+                f"lie in {self.folder}, whose {_RUN} is damaged, or was written by something else: name another folder,"
+                " or remove that file to begin anew.",
             )
         if not differs:
-            return settings
+            return dict(settings)
         if not self._stored():
             return None  # nothing was learned there yet that would be lost
         name = differs[0]
-        raise ValueError(
-            f"{self.folder} holds checkpoints of another training ({name} was {short(before.get(name))}, now it is "
-            f"{short(task[name])}): name another folder (checkpoints), or remove this one."
+        raise ParameterError(
+            "checkpoints",
+            f"in {self.folder} are those of another training (",
+            Parameter(name),
+            f" was {short(before.get(name))}, now it is {short(task[name])}): name another folder, or remove this one.",
         )
 
     def decide(self, task: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -94,8 +110,8 @@ class Checkpoints:
         to lose."""
         others = sorted(path.name for path in self._inside() if not self._is_ours(path))
         if others:
-            raise FileExistsError(
-                f"{self.folder} holds {others[0]!r}, which is no checkpoint: name another folder (checkpoints)."
+            raise ParameterError(
+                "checkpoints", f"lie in {self.folder}, which holds {others[0]!r}, no checkpoint: name another folder."
             )
         trial, is_new = self.folder / f".new-{uuid.uuid4().hex}", not self.folder.exists()
         try:
@@ -180,7 +196,7 @@ def restore(training: Training, data: bytes, folder: Path | None = None) -> Plac
     progress = json.loads(data[8 : 8 + length])
     try:
         _restore(training, safetensors.torch.load(data[8 + length :]), progress["numbers"])
-        return Place(**{name: progress[name] for name in vars(Place())})
+        return Place(**{name: progress[name] for name in vars(Place())} | {"losses": tuple(progress["losses"])})
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"the checkpoint in {folder} does not fit this training: name another folder, or remove it."
@@ -202,13 +218,13 @@ def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for parameter, entries in training.optimizer.state_dict()["state"].items():
         for name, value in entries.items():
             (tensors if isinstance(value, Tensor) else numbers)[f"optimizer.{parameter}.{name}"] = value
-    if isinstance(training.means, Running):
-        total = torch.as_tensor(training.means.total)
+    if isinstance(training.objective.means, Running):
+        total = torch.as_tensor(training.objective.means.total)
         if total.numel() == 1:  # of NumPy's kind or torch's: a number goes with both
             numbers["means.total"] = total.item()
         else:
             tensors["means.total"] = total
-        numbers["means.weight"] = float(training.means.weight)
+        numbers["means.weight"] = float(training.objective.means.weight)
     return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
 
 
@@ -224,6 +240,6 @@ def _restore(training: Training, tensors: dict[str, Tensor], numbers: dict[str, 
         number, name = key.split(".", 1)
         entries.setdefault(int(number), {})[name] = value
     training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
-    if isinstance(training.means, Running):
-        training.means.total = tensors["means.total"] if "means.total" in tensors else numbers["means.total"]
-        training.means.weight = numbers["means.weight"]
+    if isinstance(training.objective.means, Running):
+        training.objective.means.total = tensors["means.total"] if "means.total" in tensors else numbers["means.total"]
+        training.objective.means.weight = numbers["means.weight"]

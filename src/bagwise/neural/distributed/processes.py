@@ -34,12 +34,21 @@ class LostError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """This process among those that train together.  rank: its number.  world: how many there are.
+class Processes:
+    """This process among those that train together.
 
-    patient: the same processes, who wait much longer for each other; None for no longer than in a step.
+    Parameters
+    ----------
+    rank : int, default 0
+        Its number.
+    world : int, default 1
+        How many there are.
+    patient : torch.distributed.ProcessGroup, optional
+        The same processes, who wait much longer for each other; None for no longer than in a step.
 
-    >>> Ranks().share({"seed": 3})
+    Examples
+    --------
+    >>> Processes().share({"seed": 3})
     {'seed': 3}
     """
 
@@ -99,21 +108,34 @@ class Ranks:
 
 
 @contextmanager
-def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> Iterator[Ranks]:
+def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> Iterator[Processes]:
     """The processes that torchrun started with this one; where it did not, this process alone.
 
-    step: how long the others may take for a step. Where one is gone, the rest find out at once and raise `LostError`.
+    Where one is gone, the rest find out at once and raise `LostError`.
+
+    Parameters
+    ----------
+    device : torch.device, optional
+        Where the network is; None is the CPU.
+    step : timedelta
+        How long the others may take for a step.
+
+    Yields
+    ------
+    Processes
+        This process among them.
     """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        yield Ranks()
+    rank = rank_under_torchrun()
+    if rank is None:
+        yield Processes()
         return
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    world = int(os.environ["WORLD_SIZE"])
     whole = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
     store = dist.PrefixStore(f"bagwise/{os.environ['TORCHELASTIC_RUN_ID']}", whole)  # runs may share one
     backend = "nccl" if device is not None and device.type == "cuda" else "gloo"
     try:
         dist.init_process_group(backend, store=meet(store, rank, world), rank=rank, world_size=world, timeout=step)
-        yield Ranks(rank, world, dist.new_group(timeout=_WORK, backend="gloo"))
+        yield Processes(rank, world, dist.new_group(timeout=_WORK, backend="gloo"))
     except RuntimeError as error:
         if not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
@@ -123,6 +145,11 @@ def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> It
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def rank_under_torchrun() -> int | None:
+    """The number of this process among those of torchrun; None without it."""
+    return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
 def meet(store: dist.Store, rank: int, world: int, *, seconds: float = 600) -> dist.Store:

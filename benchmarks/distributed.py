@@ -21,11 +21,13 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bagwise.neural import BagNeuralClassifier
+from bagwise.means import prior
+from bagwise.neural import BagNeuralClassifier, mlp
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.distributed.processes import joined
-from bagwise.neural.distributed.training import Together
-from bagwise.tables import Shards, features_of, fit_network, join, write_shards
+from bagwise.neural.distributed import Distributed, joined
+from bagwise.neural.objective import Objective
+from bagwise.neural.training import Training
+from bagwise.tables import Shards, features_of, join, write_shards
 from bagwise.utils.files import replacing
 
 ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
@@ -58,10 +60,11 @@ class Clock:
 def worker(folder: str, batch: int) -> None:
     torch.set_num_threads(1)
     clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
-    with joined() as ranks:
-        fit_network(Shards.open(folder), model, together=Together(ranks, tell=clock))
-        exchanged = {"sums": _exchange(batch // BAG), "weights": _exchange(N_WEIGHTS)} if ranks.world > 1 else {}
-        if ranks.leads:
+    shards = Shards.open(folder)
+    with joined() as processes:
+        model.fit_rows(shards.encoded(shards.encoding()), distributed=Distributed(processes, tell=clock))
+        exchanged = {"sums": _exchange(batch // BAG), "weights": _exchange(N_WEIGHTS)} if processes.world > 1 else {}
+        if processes.leads:
             print(json.dumps({"rate": clock.rate, **exchanged}))
 
 
@@ -98,13 +101,16 @@ def figures(started: subprocess.Popen[str]) -> dict[str, float]:
 def memory(shards: Shards, batch: int) -> float:
     """The same network on the same rows in memory."""
     torch.set_num_threads(1)
-    clock, model = Clock(batch), BagNeuralClassifier(**SETTINGS, batch_rows=batch)
-    few = shards.sample(BAG * 100)
-    model.fit(few.X, bags=few.bags)  # so that there is a network
-    rows = shards.sample(shards.n_rows)
+    clock, rows = Clock(batch), shards.sample(shards.n_rows)
+    training = Training(
+        mlp(COLUMNS, HIDDEN, random_state=0),
+        Objective("debiased_square", "running", prior(rows.bags)),
+        make_optimizer=lambda weights: torch.optim.Adam(weights, lr=SETTINGS["learning_rate"]),
+        rng=np.random.default_rng(0),
+    )
     data = BagTensors(torch.as_tensor(rows.X, dtype=torch.float32), rows.bags)
     for x, some in data.epoch(np.random.default_rng(0), batch):
-        model._training.step(x, some)
+        training.step(x, some)
         clock(0, 0)
     return clock.rate
 

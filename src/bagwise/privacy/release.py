@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from math import isnan
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +13,9 @@ from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.keys import keep
 from bagwise.bags.rows import as_labels, encode_rows, finite
-from bagwise.privacy.mechanism import Budget, add_noise, budget_for, check_budget
+from bagwise.privacy.mechanism import Budget, add_noise, budget_for
 from bagwise.segment import per_bag
-from bagwise.utils.parameters import AdviceError, NamesParameters, Parameter, ParameterError, check_whole
+from bagwise.utils.parameters import NONE, AdviceError, NamesParameters, Parameter, check_parameters, number, whole
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
@@ -32,11 +30,16 @@ class SelectedBagsWarning(NamesParameters, UserWarning):
 class Release:
     """Proportions with noise, ready to be published and learned from.
 
-    bags: what was reported, with the variance of its noise; rows of withheld bags are in no bag.
-    reports: the same as a table, one line per bag: `bag`, `size`, `count` (or `count_0`, …; never clipped, missing
-        where withheld), `suppressed`, and what was spent: `noise_variance`, `epsilon`, `mechanism`, where used also
-        `delta` and `threshold`.
-    budget: what was spent, and for what.
+    Attributes
+    ----------
+    bags : Bags
+        What was reported, with the variance of its noise; rows of withheld bags are in no bag.
+    reports : pandas.DataFrame
+        The same as a table, one line per bag: `bag`, `size`, `count` (or `count_0`, …; never clipped, missing where
+        withheld), `suppressed`, and what was spent: `noise_variance`, `epsilon`, `mechanism`, where used also `delta`
+        and `threshold`.
+    budget : Budget
+        What was spent, and for what.
     """
 
     bags: Bags
@@ -68,18 +71,33 @@ def release(
     purpose, since whoever knew it could take the noise off. Counts may leave 0 … k. Their noise has mean zero and its
     variance is declared in the bags, which is all that `fit` and `evaluate` need.
 
-    y: (n,) labels 0 and 1, or (n, classes) indicators; two classes are better given as one column, with half the noise.
-        The number of classes is published: it must not depend on which labels occur.
-    ids: (n,) bag ids, −1, None or NaN for rows in no bag, whose labels are not read.
-    epsilon: ε of the guarantee.
-    delta: None for discrete Laplace noise; otherwise discrete Gaussian noise that is (ε, δ)-private. One label moves
-        one or two counts only, and then Laplace noise varies less unless δ is large; Gaussian noise pays where many
+    Parameters
+    ----------
+    y : array-like of shape (n,) or (n, classes)
+        Labels 0 and 1, or indicators of classes; two classes are better given as one column, with half the noise. The
+        number of classes is published: it must not depend on which labels occur.
+    ids : array-like of shape (n,)
+        Bag ids, −1, None or NaN for rows in no bag, whose labels are not read.
+    epsilon : float
+        ε of the guarantee.
+    delta : float, optional
+        None for discrete Laplace noise; otherwise discrete Gaussian noise that is (ε, δ)-private. One label moves one
+        or two counts only, and then Laplace noise varies less unless δ is large; Gaussian noise pays where many
         releases of the same labels are composed.
-    min_size: smaller bags get no report; sizes are not labels, so that costs nothing.
-    threshold: reports with a noised count below it are withheld. That costs nothing either, but the bags that are left
-        were selected by their labels and their noise: training and evaluation on them are biased, and a
+    min_size : int
+        Smaller bags get no report; sizes are not labels, so that costs nothing.
+    threshold : float, optional
+        Reports with a noised count below it are withheld. That costs nothing either, but the bags that are left were
+        selected by their labels and their noise: training and evaluation on them are biased, and a
         `SelectedBagsWarning` says so.
 
+    Returns
+    -------
+    Release
+        The bags to learn from, the table to publish, and what was spent.
+
+    Examples
+    --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(9600, 3))
@@ -95,13 +113,12 @@ def release(
     ε = 1 between data sets that differ in the label of one row, with the same rows in the same bags; discrete Laplace
     noise of scale 1 on counts of sensitivity 1 (L1), variance 1.841.
     """
-    check_budget(epsilon, delta)
     labels = as_labels(y)
+    budget = budget_for(epsilon, delta, classes=labels.ndim == 2)
     codes, keys = encode_rows(ids, len(labels))
     counts = _counts(labels, codes, len(keys))
     size = np.bincount(codes[codes >= 0], minlength=len(keys))
-    budget = budget_for(epsilon, delta, classes=counts.ndim == 2)
-    noised, shown = publish(counts, size, budget, min_size=min_size, threshold=threshold)
+    noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold)
     warn_of_selection(shown, size >= min_size, threshold)
     kept, known = keep(codes, keys, shown)
     order, offsets = segment.group(kept, len(known))
@@ -111,13 +128,12 @@ def release(
     return Release(bags, _table(keys, size, noised, shown, budget, threshold), budget)
 
 
-def publish(
+def report_counts(
     counts: NDArray[np.int64], size: Integers, budget: Budget, *, min_size: int, threshold: float | None
 ) -> tuple[NDArray[np.int64], Booleans]:
     """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least."""
-    check_whole(min_size, "min_size", least=1)
-    if threshold is not None and (not isinstance(threshold, Real) or isinstance(threshold, bool) or isnan(threshold)):
-        raise ParameterError("threshold", f"must be a number, got {threshold!r}.")
+    given = {"min_size": min_size, "threshold": threshold}
+    check_parameters(given, {"min_size": whole(1), "threshold": number() | NONE})
     shown = size >= min_size
     if not shown.any():
         raise AdviceError(
@@ -157,8 +173,8 @@ def _counts(labels: Floats, codes: Integers, m: int) -> NDArray[np.int64]:
     bad = inside & ~finite(labels)
     if bad.any():
         raise ValueError(f"y is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
-    whole = (labels == 0) | (labels == 1)
-    wrong = inside & ~(whole if labels.ndim == 1 else whole.all(axis=1) & (labels.sum(axis=1) == 1))
+    binary = (labels == 0) | (labels == 1)
+    wrong = inside & ~(binary if labels.ndim == 1 else binary.all(axis=1) & (labels.sum(axis=1) == 1))
     if wrong.any():
         i = int(np.argmax(wrong))
         wanted = "0 or 1" if labels.ndim == 1 else "one 1 among zeros"

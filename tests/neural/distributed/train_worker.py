@@ -1,7 +1,7 @@
 """Trains a network on shards and writes what came out; run by torchrun, or alone.
 
-Arguments: a folder of shards, a file for the result (.npz), and JSON with `estimator` (parameters), `lanes`, and maybe
-`checkpoints` and `every`; `pause`: seconds to sleep in each step, so that there is time to be killed in.
+Arguments: a folder of shards, a file for the result (.npz), and JSON with `estimator` (parameters), `streams`, and
+maybe `checkpoints` and `every`; `pause`: seconds to sleep in each step, so that there is time to be killed in.
 """
 
 import json
@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bagwise.data.shards import Shards
 from bagwise.neural import BagNeuralClassifier
-from bagwise.neural.distributed.checkpoints import Checkpoints
-from bagwise.neural.distributed.processes import joined
-from bagwise.neural.distributed.training import Together
-from bagwise.tables import Shards, fit_network
+from bagwise.neural.distributed import Checkpoints, Distributed, joined
 
 
 def main() -> None:
@@ -24,15 +22,16 @@ def main() -> None:
     torch.set_num_threads(1)
     model = BagNeuralClassifier(**options["estimator"])
     kept = options.get("checkpoints")
-    with joined() as ranks:
-        together = Together(
-            ranks=ranks,
-            lanes=options["lanes"],
+    shards = Shards.open(folder)
+    with joined() as processes:
+        distributed = Distributed(
+            processes,
+            streams=options["streams"],
             checkpoints=None if kept is None else Checkpoints(Path(kept), options["every"]),
             tell=lambda step, steps: time.sleep(options.get("pause", 0)),
         )
-        fit_network(Shards.open(folder), model, together=together)
-        if ranks.leads:
+        model.fit_rows(shards.encoded(shards.encoding()), distributed=distributed)
+        if processes.leads:
             weights = {name: value.numpy() for name, value in model.module_.state_dict().items()}
             losses = [line["loss"] for line in model.history_ if line["stage"] == "final"]
             np.savez(out, losses=losses, **weights)

@@ -1,4 +1,4 @@
-"""What a method is given, what it gives back, and the data sets problems are made of."""
+"""What a method is given, what it gives back, and the data sets that tasks are made of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELD_OUT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Task:
     """All that a method sees. There are no labels of test rows in it, and none of training rows but for a ceiling.
 
     X, X_test: features.  bags: bags of the training rows with their proportions; single rows for a ceiling.
@@ -41,9 +41,9 @@ class Problem:
         return Fold(np.sort(order[held:]), np.sort(order[:held]))
 
     @cached_property
-    def parts(self) -> tuple[Bags, Bags]:
-        """The same bags."""
-        return self.bags.take(self.fold.train), self.bags.take(self.fold.held_out)
+    def training_bags(self) -> Bags:
+        """The bags that are not held out."""
+        return self.bags.take(self.fold.train)
 
     def held_out_risk(self, h: Floats) -> float:
         """Label-free risk of the held-out bags. h: (n,) predictions for all rows of X."""

@@ -1,4 +1,4 @@
-"""The paper's figure of one data set, from finished runs."""
+"""The paper's figure of one data set, and the picture of the front page, from finished runs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bagwise.experiments.paper.config import PaperConfig
 from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
-from bagwise.experiments.paper.methods import METHODS
-from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
+from bagwise.experiments.paper.plan import METHODS, NAMES, PaperConfig
+from bagwise.plotting import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Look,
+    dodge,
+    legend_below,
+    reference_line,
+    size_axis,
+)
 from bagwise.utils.text import number_of
 
 _LOOKS = {
@@ -30,11 +43,19 @@ _LOOKS = {
 }
 
 _FEW = 6  # epochs that all have room for a tick
+_FRONT = {
+    "boosting": (Look(BLUE, "o"), "bagwise: boosting"),
+    "ours": (Look(GREEN, "s"), "the paper's loss, its network"),
+    "li": (Look(RED, "^", "--"), "Li et al."),
+    "easyllp": (Look(ORANGE, "D", "--"), "EasyLLP"),
+    "vanilla_sq": (Look(PURPLE, "v", "--"), "matching proportions"),
+}
 
-NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
+
+_CONSTANT = 12_435 / 16_281  # Adult's test rows with label 0, over all of them
 
 
-def figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
+def accuracy_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     """Accuracy against bag size, a panel per duration; below, the same at the longest with learning rates chosen
     without labels, and learning curves at one bag size.
 
@@ -103,3 +124,30 @@ def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
         at = one[x] * dodge(place, len(shown), step)
         style = _LOOKS[name].style
         panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **style)
+
+
+def front_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
+    """Boosting, the paper's network and its baselines after the longest training, between the accuracy with individual
+    labels and that of the constant guess.
+
+    Networks have the learning rate that is best on the test rows, as in the paper; boosting chooses without labels.
+    """
+    found = curves(frame, config)
+    found = found[(found["rule"] == BY_TEST) & (found["epochs"] == max(config.epochs))]
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    panel = figure.subplots()
+    boosting = found[found["method"] == "boosting"].set_index("size")["accuracy"]
+    for level, text, up in (
+        (boosting.get(1), "boosting with individual labels", 4),
+        (_CONSTANT, "constant guess", -12),
+    ):
+        if level is not None:
+            reference_line(panel, level, text, up=up, line=(0, (4, 3)))
+    for name, (look, label) in _FRONT.items():
+        one = found[found["method"] == name].sort_values("size")
+        panel.errorbar(one["size"], one["accuracy"], yerr=one["se"].fillna(0), label=label, **look.style)
+    panel.set(xlabel="rows per bag", ylabel="accuracy on single test rows")
+    panel.spines[["top", "right"]].set_visible(False)
+    size_axis(panel, found["size"])
+    panel.legend(frameon=False, fontsize=9)
+    return figure

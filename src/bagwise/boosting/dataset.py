@@ -1,0 +1,150 @@
+"""What LightGBM is given: its parameters, and the rows of bags, in memory or block by block from wherever they are.
+
+LightGBM reads rows to replace each number by the number of its bin; what it keeps is one byte per number. After that
+rows are read again only where two leaves of a tree moved them alike, to tell which is which. Over blocks it takes one
+byte per number and about 100 bytes per row (with classes, about 60 more for each), or, while bins are found, five
+megabytes per column; rows are read twice, and fits come one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.boosting.links import IDENTITY
+from bagwise.data.rows import BagRows, in_one_piece, row_starts
+from bagwise.utils.typing import Floats, Integers
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeOptions:
+    """How trees are grown and their values solved; names as in LightGBM, and the scale they add up on (`links`)."""
+
+    learning_rate: float
+    num_leaves: int
+    min_child_samples: int
+    colsample_bytree: float
+    reg_lambda: float
+    max_cat_to_onehot: int
+    cat_smooth: float
+    n_jobs: int
+    extra_trees: bool = False
+    link: str = IDENTITY
+
+    def for_lightgbm(self, seed: int, n_features: int, *, lean: bool = False) -> dict[str, Any]:
+        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours.
+
+        lean: without a second copy of the rows, which makes for faster trees where there are many threads.
+        """
+        fewest = min(1.0, 4 / n_features)  # a tree of fewer features could not show how they act together
+        return {
+            "objective": "none",
+            "learning_rate": 1.0,
+            "num_leaves": self.num_leaves,
+            "min_data_in_leaf": self.min_child_samples,
+            "min_sum_hessian_in_leaf": 0.0,
+            "min_data_in_bin": 1,
+            "feature_pre_filter": False,
+            "extra_trees": self.extra_trees,
+            "extra_seed": seed,
+            "feature_fraction": max(self.colsample_bytree, fewest),
+            # One category against the rest: groups of categories, sorted by a gradient this noisy, overfit.
+            "max_cat_to_onehot": self.max_cat_to_onehot,
+            "cat_l2": self.cat_smooth,
+            "cat_smooth": self.cat_smooth,
+            "seed": seed,
+            "deterministic": True,
+            "force_col_wise" if lean else "force_row_wise": True,
+            "num_threads": self.n_jobs,
+            "verbosity": -1,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What fits share.
+
+    rows: as they are.  binned: as LightGBM holds them.  bags: of the rows, all that may be fitted to or held out.
+    """
+
+    rows: BagRows
+    binned: lgb.Dataset
+    bags: Bags
+
+    @classmethod
+    def of(cls, rows: BagRows, options: TreeOptions, categorical: Sequence[int], **others: Any) -> Table:
+        """Find the bins.  others: parameters of LightGBM.
+
+        Over blocks they are those of the same rows in memory: LightGBM draws the same rows to find them.
+        """
+        parameters = options.for_lightgbm(0, rows.shape[1], lean=comes_alone(rows)) | others
+        X: Any
+        if comes_alone(rows):
+            reader = _Reader(rows)
+            X = [_Part(reader, number) for number in range(len(rows))]
+            parameters["data_random_seed"] = _data_seed(parameters["seed"])
+        else:
+            X = rows.block(0)
+        label = np.zeros(rows.shape[0], dtype=np.float32)  # never looked at: the gradients are ours
+        binned = lgb.Dataset(X, label=label, categorical_feature=list(categorical), params=parameters)
+        return cls(rows, binned.construct(), rows.bags)
+
+    def blocks(self) -> Iterator[Floats]:
+        """All rows, in order."""
+        return (self.rows.block(number) for number in range(len(self.rows)))
+
+    def take(self, numbers: Integers) -> Floats:
+        """The chosen rows, in memory; a block is read once."""
+        if not comes_alone(self.rows):
+            return self.rows.block(0)[numbers]
+        reader = _Reader(self.rows)
+        owner = np.searchsorted(reader.starts, numbers, side="right") - 1
+        taken = np.empty((len(numbers), self.rows.shape[1]), dtype=reader.block(0).dtype)
+        for number in np.unique(owner):
+            mine = owner == number
+            taken[mine] = reader.block(int(number))[numbers[mine] - reader.starts[number]]
+        return taken
+
+
+def comes_alone(rows: BagRows) -> bool:
+    """Whether rows are so many that fits to them come one after the other, and keep nothing of them."""
+    return not in_one_piece(rows)
+
+
+class _Reader:
+    """Blocks; the last one, asked for again, is not read again."""
+
+    def __init__(self, rows: BagRows) -> None:
+        self.rows, self.starts = rows, row_starts(rows)
+        self._read: tuple[int, Floats] = (0, rows.block(0))
+
+    def block(self, number: int) -> Floats:
+        """One block."""
+        if self._read[0] != number:
+            self._read = (number, self.rows.block(number))
+        return self._read[1]
+
+
+class _Part(lgb.Sequence):
+    """A block as LightGBM asks for it: single rows, in double precision, to find bins; then all of it."""
+
+    def __init__(self, reader: _Reader, number: int) -> None:
+        self.reader, self.number = reader, number
+        self.batch_size = len(self)
+
+    def __len__(self) -> int:
+        return int(self.reader.starts[self.number + 1] - self.reader.starts[self.number])
+
+    def __getitem__(self, place: Any) -> Floats:
+        found = self.reader.block(self.number)[place]
+        return found if isinstance(place, slice) else found.astype(np.float64)
+
+
+def _data_seed(seed: int) -> int:
+    """What LightGBM draws from `seed` to choose rows by; reading rows in parts, it would forget to."""
+    return (214013 * seed + 2531011) % 2**32 // 2**16 % 2**15 % (2**15 - 1)

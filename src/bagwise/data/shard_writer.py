@@ -1,0 +1,179 @@
+"""Bags written to disk as shards, block by block; where rows come from is the caller's business.
+
+Rows of a bag are put in an order that their numbers alone determine, so the same rows give the same shards, in whatever
+order they come.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagwise.data.shards import FORMAT, INDEX, REPORTS, File, Stored, digest
+from bagwise.utils.typing import Floats, Integers
+
+_DIGITS = 2**10  # by how many times its range a column may be away from 0 to be kept in single precision
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a column is kept.  type: of its numbers.  levels: how many codes a category has; None for a number."""
+
+    name: str
+    type: str
+    levels: int | None
+
+    @classmethod
+    def code(cls, name: str, levels: int) -> Kept:
+        """A category, in small whole numbers."""
+        return cls(name, str(np.min_scalar_type(-levels)), levels)
+
+    @classmethod
+    def number(cls, name: str, low: float, high: float) -> Kept:
+        """A number between these, in single precision where its digits suffice."""
+        largest = max(abs(low), abs(high))
+        single = largest <= _DIGITS * (high - low) or np.float32(low) == low == high
+        return cls(name, "float32" if single and largest <= float(np.finfo(np.float32).max) else "float64", None)
+
+
+def as_kept(matrix: Floats, bag: Integers, kept: Sequence[Kept]) -> list[NDArray[Any]]:
+    """The columns of numbers, codes and NaN as they are kept, in the order of bags and inside a bag of their numbers.
+
+    bag: (n,) of each row.
+    """
+    columns = []
+    for values, how in zip(matrix.T, kept, strict=True):  # missing codes are −1; there is one kind of NaN and of 0
+        columns.append(np.where(np.isnan(values), np.nan if how.levels is None else -1, values + 0.0).astype(how.type))
+    order = np.lexsort((_fingerprint(columns), bag))
+    return [column[order] for column in columns]
+
+
+def cuts(size: Integers, rows: int) -> NDArray[np.int64]:
+    """Where to cut bags into even parts of about `rows` rows: part i holds bags cuts[i] to cuts[i + 1], at least one.
+
+    No part has `rows` rows more than its last bag has.
+
+    >>> cuts(np.array([2, 2, 2, 2, 9, 2]), 4)
+    array([0, 2, 4, 5, 6])
+    """
+    ends = np.cumsum(size)
+    parts = -(-int(ends[-1]) // rows)
+    wanted = np.searchsorted(ends, np.arange(1, parts) * (int(ends[-1]) / parts)) + 1
+    return np.unique(np.concatenate([[0], wanted, [len(size)]])).astype(np.int64)
+
+
+class ShardWriter:
+    """A folder of shards while it is written.
+
+    names: of the columns in files.  reports: what each bag reported, by columns (see `data.shards`).
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str], kept: Sequence[Kept], reports: pa.Table) -> None:
+        self.folder, self.kept, self.reports = folder, kept, reports
+        self.schema = pa.schema([(name, pa.type_for_alias(how.type)) for name, how in zip(names, kept, strict=True)])
+        self.statistics = [_Statistics(how) for how in kept]
+        self.files: list[File] = []
+        self._writer: pq.ParquetWriter | None = None
+        self._bags: list[int] = []
+        pq.write_table(reports, folder / REPORTS, write_page_checksum=True)
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._end_file()
+
+    def block(self, columns: Sequence[NDArray[Any]], bags: int, *, new_file: bool) -> None:
+        """Write the rows of some bags, as `as_kept` makes them.  new_file: they begin one."""
+        if new_file:
+            self._begin_file()
+        assert self._writer is not None
+        for statistics, column in zip(self.statistics, columns, strict=True):
+            statistics.add(column)
+        self._writer.write_table(pa.table(list(columns), schema=self.schema), row_group_size=len(columns[0]))
+        self._bags.append(bags)
+
+    def finish(self, *, classes: int | None, noised: bool) -> None:
+        """Write the index, which makes the folder one of shards."""
+        self._end_file()
+        index: dict[str, Any] = {
+            "format": FORMAT,
+            "rows": sum(pq.read_metadata(self.folder / file.name).num_rows for file in self.files),
+            "bags": sum(sum(file.bags) for file in self.files),
+            "classes": classes,
+            "noised": noised,
+            "columns": [asdict(statistics.stored()) for statistics in self.statistics],
+            "files": [asdict(file) for file in self.files],
+            "reports_bytes": (self.folder / REPORTS).stat().st_size,
+        }
+        index["sha256"] = digest(index)
+        (self.folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+    @property
+    def _name(self) -> str:
+        return f"shard-{len(self.files):05d}.parquet"
+
+    def _begin_file(self) -> None:
+        self._end_file()
+        codes = [name for name, how in zip(self.schema.names, self.kept, strict=True) if how.levels is not None]
+        self._writer = pq.ParquetWriter(
+            self.folder / self._name,
+            self.schema,
+            compression="lz4",
+            use_dictionary=codes,
+            write_statistics=False,
+            write_page_checksum=True,
+        )
+
+    def _end_file(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            path = self.folder / self._name
+            self.files.append(File(path.name, path.stat().st_size, tuple(self._bags)))
+            self._writer, self._bags = None, []
+
+
+class _Statistics:
+    """What all rows of a column are like."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+        self.known, self.total, self.low, self.high = 0, 0.0, np.inf, -np.inf
+        self.occurs = np.zeros(kept.levels or 0, dtype=bool)
+
+    def add(self, column: NDArray[Any]) -> None:
+        """Some more rows."""
+        if self.kept.levels is not None:
+            known = column[column >= 0]
+            self.occurs[known] = True
+        else:
+            known = column[~np.isnan(column)]
+            self.total += float(known.sum(dtype=float))
+        self.known += len(known)
+        if len(known):
+            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
+
+    def stored(self) -> Stored:
+        """The description of the column."""
+        low, high = (self.low, self.high) if self.known else (0.0, 0.0)
+        levels = None if self.kept.levels is None else tuple(np.flatnonzero(self.occurs).tolist())
+        mean = self.total / max(self.known, 1)
+        return Stored(self.kept.name, self.kept.type, self.known, low, high, mean, levels)
+
+
+def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    """(n,) a number for each row that only equal rows share, but for chance."""
+    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        mixed ^= column.view(f"u{column.itemsize}").astype(np.uint64)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
