@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bagwise.estimates import Estimate
-from bagwise.evaluation import Evaluation, differences
-from bagwise.metrics import possible
+from bagwise.evaluation import Evaluation, differences, possible
 from bagwise.pages import figures, parts, verdicts
 from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text

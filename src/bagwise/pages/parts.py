@@ -177,8 +177,8 @@ def _ratio_picture(shown: Sequence[Finding], level: float) -> Picture:
 
 def summary_parts(summary: Summary) -> list[Part]:
     """What came of the join."""
-    left_out = [f"Left out: {problem}." for problem in summary.problems]
-    return [Text(str(replace(summary, problems=()))), *([Bullets(left_out)] if left_out else [])]
+    left_out = [f"Left out: {one}." for one in summary.mismatches]
+    return [Text(str(replace(summary, mismatches=()))), *([Bullets(left_out)] if left_out else [])]
 
 
 def class_name(data: BagTable, output: int) -> str:
