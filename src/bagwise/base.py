@@ -70,24 +70,28 @@ class BagEstimator(ABC, BaseEstimator):
         Self
             The estimator itself.
         """
+        self._fit_data(self._begin(data))
+        return self
+
+    def _begin(self, data: BagRows) -> BagRows:
+        """The data, whose features are checked and remembered; blocks were checked when they were gathered."""
         if in_one_piece(data):
             data = InMemory(self._check_features(data.X, fitting=True), data.bags, data.categorical)
-        else:  # blocks were checked when they were gathered
+        else:
             self._check_features(data.sample(1).X, fitting=True)
-        return self._fit_checked(data)
+        return self._checked(data)
+
+    def _checked(self, data: BagRows) -> BagRows:
+        """The data, after a look at parameters and bags."""
+        check_parameters(self, self._constraints)
+        if in_one_piece(data):
+            self._check_bags(data.bags)
+        return data
 
     def _fit_data(self, data: BagRows) -> None:
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
-
-    def _fit_checked(self, data: BagRows) -> Self:
-        """Learn from data whose features are checked."""
-        check_parameters(self, self._constraints)
-        if in_one_piece(data):
-            self._check_bags(data.bags)
-        self._fit_data(data)
-        return self
 
     def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)
@@ -135,15 +139,16 @@ class BagClassifier(ClassifierMixin, BagEstimator):
         X = self._check_features(X, fitting=True)
         if bags is None:
             indicators, self.classes_ = _encode_classes(y, len(X))
-            return self._fit_checked(InMemory(X, Bags.singletons(indicators)))
-        given = as_bags(y, bags, len(X))
-        self.classes_ = classes_of(given.proportion)
-        return self._fit_checked(InMemory(X, given))
+            given = Bags.singletons(indicators)
+        else:
+            given = as_bags(y, bags, len(X))
+            self.classes_ = classes_of(given.proportion)
+        self._fit_data(self._checked(InMemory(X, given)))
+        return self
 
-    def fit_rows(self, data: BagRows) -> Self:
-        """Learn from bags of rows; see `BagEstimator.fit_rows`."""
+    def _begin(self, data: BagRows) -> BagRows:
         self.classes_ = classes_of(data.proportion)
-        return super().fit_rows(data)
+        return super()._begin(data)
 
     def _check_bags(self, bags: Bags) -> None:
         bags.check_proportions()
@@ -210,7 +215,8 @@ class BagRegressor(RegressorMixin, BagEstimator):
         X = self._check_features(X, fitting=True)
         if not isinstance(bags, Bags):
             y = column_or_1d(_required(y), warn=True)
-        return self._fit_checked(InMemory(X, as_bags(y, bags, len(X))))
+        self._fit_data(self._checked(InMemory(X, as_bags(y, bags, len(X)))))
+        return self
 
     def _check_bags(self, bags: Bags) -> None:
         if bags.proportion.ndim != 1:
