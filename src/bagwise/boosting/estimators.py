@@ -260,6 +260,10 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
     offset_ : array
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
+    fits_ : dict
+        By kind, the fits that predictions are the mean of.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
 
     Examples
     --------
