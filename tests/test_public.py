@@ -74,7 +74,7 @@ def sections(text):
 def faults(value):
     """What is missing in a docstring, or too much.
 
-    A method that takes two things at most may do without sections, if its sentences say enough.
+    A method may do without sections if it takes two things at most, or names all in its sentences.
     """
     if not value.__doc__:
         return ["it has no docstring"]
@@ -84,7 +84,8 @@ def faults(value):
     taken = [name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")]
     listed = found.get("Parameters", [])
     known = {*listed, *found.get("Attributes", [])} if inspect.isclass(value) else set(listed)
-    brief = not found and "." in value.__qualname__ and len(taken) < 3
+    told = set(re.findall(r"`(\w+)`", value.__doc__))
+    brief = not found and "." in value.__qualname__ and (len(taken) < 3 or set(taken) <= told)
     wrong = [f"parameter {name} is not described" for name in taken if name not in known and not brief]
     wrong += [f"{name} is described and is no parameter" for name in listed if name not in taken]
     silent = signature.return_annotation in (None, "None", "NoReturn", "Iterator[None]", inspect.Signature.empty)
