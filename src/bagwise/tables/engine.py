@@ -17,7 +17,7 @@ from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from sys import float_info
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import duckdb
 import ibis
@@ -373,7 +373,7 @@ def _builtin(name: str, takes: type, returns: type) -> Callable[[Expression], Ex
     def function(value: Any) -> Any: ...
 
     function.__annotations__ = {"value": takes, "return": returns}
-    return ibis.udf.scalar.builtin(name=name)(function)  # type: ignore[no-any-return]
+    return cast("Callable[[Any], Any]", ibis.udf.scalar.builtin(name=name)(function))
 
 
 def md5(text: Expression, engine: str | None = None) -> Expression:

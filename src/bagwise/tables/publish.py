@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.privacy.mechanism import Budget, budget_for
-from bagwise.privacy.release import record, report_counts
+from bagwise.privacy.releases import record, report_counts
 from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.engine import Connection, Table
