@@ -87,8 +87,10 @@ class _BoostingFit(TableFeatures):
         self.random_state = random_state
 
     def _fit_data(self, data: BagRows) -> None:
-        """Rows in several blocks are read one block at a time, after penalty, number of trees and stretch are chosen on
-        a sample of whole bags; where that holds all of them, it is fitted to as it is."""
+        """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.
+
+        Where the sample holds all bags, it is fitted to as it is.
+        """
         some = data if in_one_piece(data) else data.sample()
         if len(some.bags) == len(data.size):
             self._fit_bags(some.X, some.bags)

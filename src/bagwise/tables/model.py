@@ -204,8 +204,7 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:
-    """Fit to rows that are gathered first, on disk if they are many; the encoding of their columns, None where codes
-    are read.
+    """Fit to rows that are gathered first, on disk if they are many; with their encoding, None where codes are read.
 
     end: when an estimator that minds the time should be done.
     """
