@@ -70,6 +70,10 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         Its risk, NaN where there was no time for a trial.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
+    encoding_ : Encoding
+        How these become numbers for models that read nothing else.
 
     Examples
     --------

@@ -120,8 +120,10 @@ class Search:
         return None
 
     def _needed(self, candidate: BagClassifier) -> float:
-        """Seconds to try a candidate on one fold, or all where they are stacked, and to refit it, or what is best so
-        far; infinity where that cannot be found out in a small part of the time left."""
+        """Seconds to try a candidate on one fold, or all where they are stacked, and to refit it or the best so far.
+
+        Infinity where that cannot be found out in a small part of the time left.
+        """
         try:
             with time_limit(_TO_ASK * self.budget.left):
                 fit = expected_seconds(candidate, self.table, self.validation.bags, self.seeds[0])

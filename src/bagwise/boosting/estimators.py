@@ -87,8 +87,10 @@ class _BoostingFit(TableFeatures):
         self.random_state = random_state
 
     def _fit_data(self, data: BagRows) -> None:
-        """Rows in several blocks are read one block at a time, after penalty, number of trees and stretch are chosen on
-        a sample of whole bags; where that holds all of them, it is fitted to as it is."""
+        """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.
+
+        Where the sample holds all bags, it is fitted to as it is.
+        """
         some = data if in_one_piece(data) else data.sample()
         if len(some.bags) == len(data.size):
             self._fit_bags(some.X, some.bags)
@@ -259,6 +261,10 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
     offset_ : array
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
+    fits_ : dict
+        By kind, the fits that predictions are the mean of.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
 
     Examples
     --------

@@ -194,8 +194,10 @@ class _Growth:
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
 
     def add_tree(self, output: int) -> bool:
-        """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for
-        its values. False if none can grow."""
+        """Grow a tree on the gradient of each row, then solve for its values. False if none can grow.
+
+        The gradient is −R_j + (E[h] − p), times the slope of the row's prediction.
+        """
         bags, options, booster = self.bags, self.options, self.boosters[output]
         if output in self.stuck:
             return False

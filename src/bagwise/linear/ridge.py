@@ -219,6 +219,8 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         The intercept b.
     alpha_, scaling_ : float
         The penalty chosen.
+    alphas_, scalings_ : array
+        Those that were tried.
     risks_ : array, shape (scalings, alphas)
         Cross-validated risk of each penalty tried.
 

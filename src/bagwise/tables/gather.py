@@ -1,5 +1,7 @@
-"""Bags gathered from an engine: it sorts the events by bag, moving to disk what it cannot hold; what comes out is cut
-into blocks of whole bags as it passes, into memory or into shards on disk.
+"""Bags gathered from an engine, into memory or into shards on disk.
+
+The engine sorts the events by bag, moving to disk what it cannot hold; what comes out is cut into blocks of whole bags
+as it passes.
 
 Rows of a bag are put in an order that their numbers alone determine, so the same tables give the same rows, whatever
 the engine, its threads and the order of the events.

@@ -47,8 +47,10 @@ def laplace_tail(threshold: float, epsilon: float | None) -> float:
 
 
 def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
-    r"""E[e²; \|e\| > t], from :math:`\sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} +
-    \tfrac{q(1+q)}{(1-q)^3}\bigr)`."""
+    r"""E[e²; \|e\| > t], from a closed form.
+
+    .. math:: \sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} + \tfrac{q(1+q)}{(1-q)^3}\bigr)
+    """
     if epsilon is None:
         return 0.0
     q, n, left = exp(-epsilon), floor(threshold) + 1, -expm1(-epsilon)
