@@ -174,7 +174,7 @@ class Known:
         return Mean(self.value, self.variance)
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
-        """The given mean, which depends on no batch."""
+        """The given mean, whatever the `sums` and the `size` of bags and the `rows` of the batch."""
         return self.value, None
 
 
@@ -202,7 +202,7 @@ class LeaveOneOut:
         return Mean(others / rest)
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
-        """The same of the sums of bags."""
+        """The same from the `sums` and the `size` of each bag and the `rows` of the batch; see `SumMeans`."""
         rest = rows - size
         return (sums.sum(-1)[..., None] - sums) / rest, rest
 
@@ -272,7 +272,7 @@ class Running:
         return Mean(value)
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
-        """The same of the sums of bags."""
+        """The same from the `sums` and the `size` of each bag and the `rows` of the batch; see `SumMeans`."""
         rest, total = rows - size, sums.sum(-1)[..., None]
         mean = (self.total + total - sums) / (self.weight + rest)
         self.total = self.decay * (self.total + total)

@@ -43,18 +43,10 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: a method at a bag size.
+    """One line of the table: a method at a bag size, None where the size does not matter.
 
-    Attributes
-    ----------
-    size : int or None
-        Rows of a bag; None where that does not matter.
-    method : str
-        Its name.
-    accuracy, brier : float
-        The truth, from the individual labels of held-out impressions.
-    estimated_accuracy, estimated_brier : Estimate or None
-        The same from held-out bags alone; None for individual labels.
+    accuracy, brier: the truth, from the individual labels of held-out impressions.
+    estimated_accuracy, estimated_brier: the same from held-out bags alone; None for individual labels.
     """
 
     size: int | None
@@ -69,18 +61,8 @@ class Row:
 class DemoResult:
     """What the demo found.
 
-    Attributes
-    ----------
-    rows : tuple of Row
-        The table.
-    size, bags : int
-        The bag size of the story and of the tables written, and the number of those bags.
-    impressions, prior, best_accuracy : int, float, float
-        Of the log.
-    verdict : str
-        Are the bags random?
-    files : tuple of Path
-        What was written.
+    rows: the table.  size: the bag size of the story and of the tables written.  bags: their number.
+    impressions, prior, best_accuracy: of the log.  verdict: are the bags random?  files: what was written.
     """
 
     rows: tuple[Row, ...]

@@ -17,10 +17,21 @@ from matplotlib.ticker import NullFormatter
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
 from bagwise.experiments.paper import figures as drawing
-from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims, variance_claims
-from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, RULES, curves, learning_curves, table
 from bagwise.experiments.paper.page import finished
-from bagwise.experiments.paper.plan import DATASETS, METHODS, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.paper.results import (
+    BY_TEST,
+    LABEL_FREE,
+    RULES,
+    VERDICTS,
+    Claim,
+    Measured,
+    claims,
+    curves,
+    learning_curves,
+    table,
+    variance_claims,
+)
 from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.utils.text import number_of
@@ -50,7 +61,7 @@ class _Runs:
         preset, mine = PRESETS[self.scale][self.name].repetitions, self.config.repetitions
         state = "complete" if self.complete else f"{self.planned:,} are planned"
         repetitions = f"{mine} of {preset} repetitions" if mine < preset else number_of(mine, "repetition")
-        return f"{drawing.NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
+        return f"{NAMES[self.name]}, scale {self.scale}, {repetitions}: {len(self.frame):,} trainings, {state}"
 
 
 def reproduction_page(results: str | Path, *, command: str | None = None) -> Page:
@@ -76,11 +87,11 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     told = _claims(stored, simulated)
     sections = [
         *([Section("claims", "The paper's claims", [_claim_table(told)])] if told else []),
-        *(Section(runs.name, drawing.NAMES[runs.name], _dataset(runs)) for runs in stored),
+        *(Section(runs.name, NAMES[runs.name], _dataset(runs)) for runs in stored),
         *(Section(name, _SIMULATIONS[name][3], _simulation(name, frame)) for name, frame in simulated.items()),
         _again(folder, stored, simulated, command),
     ]
-    titles = [*(drawing.NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
+    titles = [*(NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
     standing, headline = _verdict(told)
     remarks = [f"{runs}." for runs in stored]
     if any(not runs.complete for runs in stored):
@@ -128,9 +139,7 @@ def _simulated(folder: Path, name: str) -> pd.DataFrame | None:
 
 
 def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[Claim]:
-    complete = {
-        runs.name: Measured.of(drawing.NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete
-    }
+    complete = {runs.name: Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete}
     told = claims(complete) if complete else []
     if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
         told += variance_claims(simulated["variance"])

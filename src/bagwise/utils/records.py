@@ -76,6 +76,6 @@ def _value(kind: Any, data: Any, where: str) -> Any:
         return np.array([float(one) if isinstance(one, str) else _value(float, one, where) for one in data])
     if kind is float and type(data) in (int, float) and math.isfinite(data):
         return float(data)
-    if type(data) is kind:
+    if type(data) is kind and kind is not float:
         return data
     raise ValueError(f"{where} is no {getattr(kind, '__name__', kind)}.")
