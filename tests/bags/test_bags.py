@@ -412,7 +412,7 @@ BAD = {
     "reports as a list": (lambda: Bags.from_reports(IDS2, [TWO]), "reports must be a dict of columns or a table"),
     "on_mismatch": (
         lambda: Bags.from_reports(IDS2, TWO, on_mismatch="ignore"),
-        "on_mismatch must be 'error' or 'drop', got 'ignore'",
+        "on_mismatch must be one of 'error', 'drop', got 'ignore'",
     ),
     "no rows": (lambda: Bags.from_rows([], []), "the table is empty"),
     "no rows with reports": (lambda: Bags.from_reports([], TWO), "the table is empty"),

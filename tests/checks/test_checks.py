@@ -224,7 +224,7 @@ CAUGHT = [
 @pytest.mark.parametrize(("broken", "check", "sentence"), CAUGHT, ids=[f"{row[0].__name__}-{row[1]}" for row in CAUGHT])
 def test_broken_estimators_are_caught(broken, check, sentence):
     estimator = broken(random_state=0)
-    checking = getattr(checks, check)
+    checking = getattr(checks.estimators, check)
     assert checking in checks.checks_for(estimator)
     with pytest.raises(AssertionError, match=sentence) as failure:
         checking(estimator)
@@ -251,7 +251,7 @@ def test_an_error_must_name_the_bag():
                 raise ValueError("a bag is wrong.") from None
 
     with pytest.raises(AssertionError, match="the error of fit on two proportions in bag 13 does not say so"):
-        checks.check_two_proportions_in_a_bag(SaysLittle(random_state=0))
+        checks.estimators.check_two_proportions_in_a_bag(SaysLittle(random_state=0))
 
 
 def test_the_first_failure_is_raised():
@@ -261,7 +261,7 @@ def test_the_first_failure_is_raised():
 
 def test_a_class_that_is_not_registered_is_told_so():
     with pytest.raises(AssertionError, match=r"LosesNames: save raises ValueError: .*bagwise\.saving\.register"):
-        checks.check_save_and_load(LosesNames(random_state=0))
+        checks.estimators.check_save_and_load(LosesNames(random_state=0))
 
 
 def test_fewer_digits_are_allowed_where_declared():
@@ -271,9 +271,9 @@ def test_fewer_digits_are_allowed_where_declared():
             self.intercept_ -= 0.0999 * X[0, 0]  # what is left depends on the order by a thousandth of that
 
     with pytest.raises(AssertionError, match="when rows are shuffled"):
-        checks.check_order_of_rows(Rough(random_state=0))
+        checks.estimators.check_order_of_rows(Rough(random_state=0))
     Rough._check_tolerance = 1e-2
-    checks.check_order_of_rows(Rough(random_state=0))
+    checks.estimators.check_order_of_rows(Rough(random_state=0))
 
 
 def test_tags_say_what_not_to_ask():
@@ -283,10 +283,10 @@ def test_tags_say_what_not_to_ask():
             tags.classifier_tags.multi_class = False
             return tags
 
-    assert checks.check_several_classes in checks.checks_for(Sound())
-    assert checks.check_several_classes not in checks.checks_for(TwoClasses())
-    assert checks.check_one_real_label in checks.checks_for(bw.BagRidgeRegressor())
-    assert checks.check_one_class_only not in checks.checks_for(bw.BagRidgeRegressor())
+    assert checks.estimators.check_several_classes in checks.checks_for(Sound())
+    assert checks.estimators.check_several_classes not in checks.checks_for(TwoClasses())
+    assert checks.estimators.check_one_real_label in checks.checks_for(bw.BagRidgeRegressor())
+    assert checks.estimators.check_one_class_only not in checks.checks_for(bw.BagRidgeRegressor())
 
 
 @pytest.mark.parametrize(

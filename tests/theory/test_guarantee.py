@@ -262,7 +262,7 @@ def test_the_best_test_needs_more_than_the_information_bound(size, epsilon, seed
 
 def test_noise_leaves_less_to_learn_and_large_bags_hide_it():
     def bits(size, epsilon):
-        return information_bound(SymmetricPair(size=size, regret=0.05, epsilon=epsilon)).bits
+        return information_bound(SymmetricPair(size=size, regret=0.05, epsilon=epsilon)).constants["bits"]
 
     assert bits(8, 0.1) < bits(8, 1.0) < bits(8, None)
     assert bits(512, 1.0) / bits(512, None) > 0.97 > bits(8, 1.0) / bits(8, None)

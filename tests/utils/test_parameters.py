@@ -21,7 +21,6 @@ TAKEN = {
     "finite": (number(least=0), [0, 1e300], [-1, float("inf")]),
     "none, too": (whole(1) | NONE, [None, 1], [0]),
     "one of": (one_of("a", None), ["a", None], ["b"]),
-    "boolean": (parameters.BOOLEAN, [True, np.bool_(False)], [0, "True", np.array(True)]),
     "several": (
         parameters.several(whole(1), "sizes"),
         [3, [1, 2], (4,), np.array([5])],

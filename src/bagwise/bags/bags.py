@@ -14,16 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise import segment
 from bagwise.bags.keys import keep, name
 from bagwise.bags.reports import Reports
-from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, finite, row_aligned
+from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, sum_labels
 from bagwise.segment import per_bag
-from bagwise.utils.parameters import ParameterError, check_parameters, whole
+from bagwise.utils.parameters import ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Array, Floats, Integers
 
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bags:
     """Rows grouped in bags, with the mean label each bag reported. Immutable.
 
@@ -64,9 +64,9 @@ class Bags:
     offsets: NDArray[np.int64]
     size: Array
     proportion: Array
-    noise_variance: Array | None = None
     n_rows: int
     equal_size: int | None
+    noise_variance: Array | None = None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,11 @@ class Bags:
         proportion = constant_in_bag(y, "proportions", keys, order, offsets)
         noise = None
         if noise_variance is not None:
-            noise_rows = row_aligned(noise_variance, len(y))
+            try:
+                noise_rows = np.broadcast_to(np.asarray(noise_variance, dtype=float), len(y))
+            except (TypeError, ValueError) as error:
+                wanted = f"must be one number or one per row ({len(y)} rows)."
+                raise ParameterError("noise_variance", wanted) from error
             noise = constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
         return cls._build(keys, order, offsets, proportion, noise, len(y), codes)
 
@@ -142,8 +146,7 @@ class Bags:
         >>> Bags.from_reports(["a", "a", "b"], {"bag": ["b", "a"], "count": [1, 1]}, count="count").proportion
         array([0.5, 1. ])
         """
-        if on_mismatch not in ("error", "drop"):
-            raise ParameterError("on_mismatch", f"must be 'error' or 'drop', got {on_mismatch!r}.")
+        check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
         table = Reports(reports, key)
         codes, keys = encode_rows(ids)
         line, kept = table.match(keys, drop=on_mismatch == "drop")
@@ -212,16 +215,7 @@ class Bags:
         for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
             if array is not None:
                 array.flags.writeable = False
-        bags = cls(
-            keys=keys,
-            order=order,
-            offsets=offsets,
-            size=size,
-            proportion=proportion,
-            noise_variance=noise_variance,
-            n_rows=n_rows,
-            equal_size=equal,
-        )
+        bags = cls(keys, order, offsets, size, proportion, n_rows, equal, noise_variance)
         if codes is not None:
             bags.__dict__["code"] = codes  # already known: fill the cache of `code`
         return bags
@@ -350,14 +344,9 @@ class Bags:
         if not isinstance(chosen, slice) and len(chosen) == 0:
             chosen = chosen.astype(np.intp)  # an empty list is one of floats
         order, offsets = segment.take(self.order, self.offsets, chosen)
-        return Bags._build(
-            self.keys[chosen],
-            order,
-            offsets,
-            segment.to_numpy(self.proportion)[chosen],
-            None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen],
-            self.n_rows,
-        )
+        proportion = segment.to_numpy(self.proportion)[chosen]
+        noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
+        return Bags._build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
 
     def like(self, values: Array) -> Bags:
         """The same bags with sizes and proportions as arrays of another kind.
@@ -373,9 +362,8 @@ class Bags:
         """
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
-        size, proportion, noise = (
-            segment.as_like(array, values) for array in (self.size, self.proportion, self.noise_variance)
-        )
+        given = (self.size, self.proportion, self.noise_variance)
+        size, proportion, noise = (segment.as_like(array, values) for array in given)
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
 
     def check_predictions(self, h: Array) -> None:
@@ -476,12 +464,8 @@ def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
     """
     y = as_labels(y)
     codes, keys = encode_rows(ids, len(y))
-    inside = codes >= 0
-    bad = inside & ~finite(y)
-    if bad.any():
-        raise ParameterError("y", f"is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
-    total = segment.sum_table(np.where(per_bag(inside, y), y, 0.0), codes, len(keys))
-    size = np.bincount(codes[inside], minlength=len(keys))
+    total = sum_labels(y, codes, len(keys))
+    size = np.bincount(codes[codes >= 0], minlength=len(keys))
     mean = total / per_bag(size, total)
     outside = np.full((1, *y.shape[1:]), np.nan)
     return np.concatenate([mean, outside])[codes]

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.bags.keys import as_column, encode, match, name
+from bagwise.bags.rows import as_numbers
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.utils.typing import Booleans, Floats
 
 
 class Reports:
@@ -22,8 +23,7 @@ class Reports:
         names = names if names is not None else getattr(table, "columns", table)
         if not hasattr(table, "__getitem__") or isinstance(table, (list, tuple, str, np.ndarray)):
             raise ParameterError("reports", f"must be a dict of columns or a table, got {type(table).__name__}.")
-        self._table = table
-        self._names = list(names)
+        self._table, self._names = table, list(names)
         self._keys = as_column(self._get(key), f"column {key!r} of the report table")
         if len(self) == 0:
             raise ValueError("the report table is empty: there must be one report per bag.")
@@ -38,9 +38,7 @@ class Reports:
         if len(values) != len(self):
             raise ValueError(f"{what} has {len(values)} lines where the key column has {len(self)}.")
         try:
-            if getattr(getattr(values, "dtype", None), "kind", "f") in "mMc":
-                raise TypeError("dates and complex numbers are no counts")  # NumPy would convert them silently
-            return np.asarray(values, dtype=float)
+            return as_numbers(values)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{what} must be numeric.") from error
 
@@ -67,27 +65,19 @@ class Reports:
                 f"no report matches a bag (rows have ids like {name(keys[0])}, reports like {name(self._keys[0])}): "
                 "check that the two key columns hold the same kind of ids."
             )
-        if not drop:
-            self._check_complete(codes, reported, keys, kept)
-        return line_of_report[report_of_bag[kept]], kept
-
-    def _check_complete(self, codes: Integers, reported: NDArray[Any], keys: NDArray[Any], kept: Booleans) -> None:
-        if not kept.all():
-            raise ValueError(
-                f"bag {name(keys[np.argmin(kept)])} has rows but no report ({(~kept).sum()} such bags): "
-                "add the reports, or set on_mismatch='drop'."
-            )
-        used = match(keys, reported) >= 0
-        if not used.all():
-            raise ValueError(
-                f"bag {name(reported[np.argmin(used)])} has a report but no rows ({(~used).sum()} such bags): "
-                "add the rows, or set on_mismatch='drop'."
-            )
+        line = line_of_report[report_of_bag[kept]]
+        if drop:
+            return line, kept
+        otherwise = "or set on_mismatch='drop'."
+        unreported, unused = keys[~kept], reported[match(keys, reported) < 0]
+        for bags, has, add in ((unreported, "rows but no report", "reports"), (unused, "a report but no rows", "rows")):
+            if len(bags):
+                more = f"({len(bags)} such bags): add the {add}"
+                raise ValueError(f"bag {name(bags[0])} has {has} {more}, {otherwise}")
         if (codes < 0).any():
-            raise ValueError(
-                f"line {np.argmin(codes)} of the report table has no bag key (−1 or missing): "
-                "remove it, or set on_mismatch='drop'."
-            )
+            missing = f"line {np.argmin(codes)} of the report table has no bag key (−1 or missing)"
+            raise ValueError(f"{missing}: remove it, {otherwise}")
+        return line, kept
 
     def _get(self, column: str) -> Any:
         if column not in self._names:

@@ -13,12 +13,17 @@ from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 
+def as_numbers(values: Any) -> Floats:
+    """A float array; a TypeError or ValueError where the values are no numbers."""
+    if getattr(getattr(values, "dtype", None), "kind", "f") in "mMc":
+        raise TypeError("dates and complex numbers are no labels")  # NumPy would convert them silently
+    return np.asarray(values, dtype=float)
+
+
 def as_labels(y: ArrayLike) -> Floats:
     """Labels or proportions as a float array (n,) or (n, classes)."""
     try:
-        if getattr(getattr(y, "dtype", None), "kind", "f") in "mMc":
-            raise TypeError("dates and complex numbers are no labels")  # NumPy would convert them silently
-        labels = np.asarray(y, dtype=float)
+        labels = as_numbers(y)
     except (TypeError, ValueError) as error:
         raise ParameterError("y", "must be numeric: encode labels as 0 and 1 (or one 0/1 column per class).") from error
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -40,21 +45,16 @@ def encode_rows(ids: Any, n: int | None = None) -> tuple[Integers, NDArray[Any]]
     return codes, keys
 
 
-def row_aligned(noise_variance: ArrayLike, n: int) -> Floats:
-    """A number, or one per row, as one per row."""
-    try:
-        return np.broadcast_to(np.asarray(noise_variance, dtype=float), (n,))
-    except (TypeError, ValueError) as error:
-        raise ParameterError("noise_variance", f"must be one number or one per row ({n} rows).") from error
+def sum_labels(y: Floats, codes: Integers, m: int) -> NDArray[np.float64]:
+    """(m,) or (m, classes) sums of labels over the rows of each bag, all of which must be finite."""
+    inside = codes >= 0
+    bad = inside & ~finite(y)
+    if bad.any():
+        raise ParameterError("y", f"is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
+    return segment.sum_table(np.where(segment.per_bag(inside, y), y, 0.0), codes, m)
 
 
-def constant_in_bag(
-    y: Floats,
-    what: str,
-    keys: NDArray[Any],
-    order: Integers,
-    offsets: NDArray[np.int64],
-) -> Floats:
+def constant_in_bag(y: Floats, what: str, keys: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
     """The value each bag repeats on its rows (table order); an error names the bag that carries two."""
     rows = y[order]
     good = finite(rows)

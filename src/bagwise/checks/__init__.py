@@ -19,87 +19,37 @@ several classes are to be learned unless ``multi_class`` is not, and a plain sig
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
-from bagwise.checks.bags import (
-    check_bags_of_one_row,
-    check_bags_of_unequal_size,
-    check_declared_noise,
-    check_ids_of_any_kind,
-    check_order_of_bags,
-    check_order_of_rows,
-    check_rows_in_no_bag,
-)
-from bagwise.checks.common import Check
-from bagwise.checks.conventions import (
-    check_clone,
-    check_feature_names,
-    check_fit_changes_nothing_given,
-    check_fit_starts_anew,
-    check_pipelines_and_searches,
-    check_predictions,
-    check_same_seed_same_model,
-    check_save_and_load,
-    check_several_classes,
-)
-from bagwise.checks.invalid_input import (
-    check_empty_table,
-    check_infinite_features,
-    check_lengths,
-    check_missing_proportion,
-    check_not_fitted,
-    check_one_bag_only,
-    check_one_class_only,
-    check_one_real_label,
-    check_proportions_outside_0_1,
-    check_two_proportions_in_a_bag,
-)
+from bagwise.checks import estimators
 
 __all__ = ["CHECKS", "CLASSIFIER_CHECKS", "REGRESSOR_CHECKS", "check_bag_estimator", "checks_for"]
 
-CHECKS: tuple[Check, ...] = (
-    check_order_of_rows,
-    check_order_of_bags,
-    check_bags_of_unequal_size,
-    check_ids_of_any_kind,
-    check_bags_of_one_row,
-    check_rows_in_no_bag,
-    check_declared_noise,
-    check_infinite_features,
-    check_two_proportions_in_a_bag,
-    check_missing_proportion,
-    check_one_bag_only,
-    check_lengths,
-    check_empty_table,
-    check_not_fitted,
-    check_predictions,
-    check_same_seed_same_model,
-    check_fit_starts_anew,
-    check_fit_changes_nothing_given,
-    check_clone,
-    check_save_and_load,
-    check_feature_names,
-    check_pipelines_and_searches,
+Check = Callable[[Any], None]
+
+CLASSIFIER_CHECKS: tuple[Check, ...] = (
+    estimators.check_proportions_outside_0_1,
+    estimators.check_one_class_only,
+    estimators.check_several_classes,
+)
+"""Further checks for classifiers."""
+
+REGRESSOR_CHECKS: tuple[Check, ...] = (estimators.check_one_real_label,)
+"""Further checks for regressors."""
+
+_OF_A_KIND = {check.__name__ for check in (*CLASSIFIER_CHECKS, *REGRESSOR_CHECKS)}
+CHECKS: tuple[Check, ...] = tuple(
+    check for name, check in vars(estimators).items() if name.startswith("check_") and name not in _OF_A_KIND
 )
 """Checks for every estimator."""
 
-CLASSIFIER_CHECKS: tuple[Check, ...] = (check_proportions_outside_0_1, check_one_class_only, check_several_classes)
-"""Further checks for classifiers."""
-
-REGRESSOR_CHECKS: tuple[Check, ...] = (check_one_real_label,)
-"""Further checks for regressors."""
-
 
 def check_bag_estimator(estimator: Any) -> None:
-    """Run all checks on an estimator; the first that fails raises an AssertionError.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Not fitted; clones of it are.
+    """Run all checks on an estimator that is not fitted; the first that fails raises an AssertionError.
 
     Examples
     --------
@@ -111,17 +61,7 @@ def check_bag_estimator(estimator: Any) -> None:
 
 
 def checks_for(estimator: Any) -> list[Check]:
-    """The checks that apply to an estimator.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Not fitted.
-
-    Returns
-    -------
-    list of callable
-        Each takes the estimator.
+    """The checks that apply to an estimator; each is called with it.
 
     Examples
     --------
@@ -132,4 +72,5 @@ def checks_for(estimator: Any) -> list[Check]:
     if not is_classifier(estimator):
         return [*CHECKS, *REGRESSOR_CHECKS]
     several = get_tags(estimator).classifier_tags.multi_class
-    return [*CHECKS, *(check for check in CLASSIFIER_CHECKS if several or check is not check_several_classes)]
+    left_out = None if several else estimators.check_several_classes
+    return [*CHECKS, *(check for check in CLASSIFIER_CHECKS if check is not left_out)]

@@ -1,4 +1,4 @@
-"""What all commands share: the app, errors as one sentence, progress, printing."""
+"""What all commands share: the app, errors as one sentence, progress, results and models in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -23,6 +23,13 @@ from typer.models import OptionInfo
 
 from bagwise.utils.parameters import NamesParameters
 from bagwise.utils.signals import Stopped
+
+if TYPE_CHECKING:
+    from bagwise.evaluation import Evaluation
+    from bagwise.tables import About
+
+Progress = Callable[..., None]
+"""Called with steps done, steps in all and what comes now."""
 
 _PAUSE, _LONGEST = 5.0, 12  # seconds between lines of progress at least; as many pauses between equal ones
 
@@ -70,9 +77,9 @@ def _usage_message(error: Any) -> str:
 
 
 def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Say what went wrong in one sentence on stderr; exit with 1, or 130 after Ctrl-C. `debug` lets errors through.
+    """Say what went wrong in one sentence on stderr; exit with 1, or 130 after Ctrl-C. Warnings are sentences, too.
 
-    Warnings are sentences on stderr, too.
+    The command gets an option --debug that lets errors through.
     """
 
     @functools.wraps(command)
@@ -80,8 +87,8 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
         try:
             with warnings.catch_warnings():
                 if not debug:
-                    warnings.showwarning = functools.partial(_show_warning, command)
-                command(debug=debug, **options)
+                    warnings.showwarning = show_warning
+                command(**options)
         except (Misuse, typer.Exit):
             raise
         except KeyboardInterrupt as stop:
@@ -97,7 +104,21 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"Error: {error_message(error, _option_names(command))}", err=True)
             raise typer.Exit(1) from None
 
-    return run
+    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
+
+    shown = typer.Option("--debug", help="Show the traceback of an error.")
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, shown])
+    return with_parameters(run, [*inspect.signature(command, eval_str=True).parameters.values(), debug])
+
+
+def with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """A command whose options Typer reads from `parameters`."""
+    named = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+    command.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in named}
+    del command.__wrapped__  # type: ignore[attr-defined]
+    return command
 
 
 def show_stopped(stop: KeyboardInterrupt) -> int:
@@ -105,10 +126,6 @@ def show_stopped(stop: KeyboardInterrupt) -> int:
     with suppress(OSError):  # the terminal may be gone
         typer.echo("Stopped; no file was left half-written.", err=True)
     return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
-
-
-def _show_warning(command: Callable[..., None], message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
 
 
 def _option_names(command: Callable[..., None]) -> Callable[[str], str]:
@@ -132,27 +149,19 @@ def error_message(error: Exception | str, name_of: Callable[[str], str] = str) -
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[..., None]]:
-    """Progress on stderr: a bar on a terminal, a line now and then elsewhere.
-
-    What is handed over is to be called with steps done, steps in all and what comes now.
-    """
+def show_progress() -> Iterator[Progress]:
+    """Progress on stderr: a bar on a terminal, a line now and then elsewhere."""
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
     if not console.is_terminal:
         with _progress_lines() as progress:
             yield progress
         return
-    columns = (
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
+    columns = (bars.BarColumn(), *times, bars.TextColumn("{task.description}"))
+    with bars.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def progress(done: int, total: int | None, text: str = "") -> None:
@@ -162,7 +171,7 @@ def show_progress() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def _progress_lines() -> Iterator[Callable[..., None]]:
+def _progress_lines() -> Iterator[Progress]:
     """What is going on, in a line every few seconds, for logs."""
     now, over, start = ["starting"], threading.Event(), time.monotonic()
 
@@ -219,3 +228,43 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise OSError(f"{path} cannot be written ({reason}): choose another place.") from error
+
+
+def describe_model(about: About) -> list[str]:
+    """A model in words, line by line.  about: what is stored with it."""
+    used = [column for column in about.columns if column.role != "ignored"]
+    ignored = [column for column in about.columns if column.role == "ignored"]
+    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
+    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
+    if ignored:
+        lines.append(
+            "Ignored: " + ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored) + "."
+        )
+    if about.trials:
+        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
+        for trial in about.trials:
+            risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
+            lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
+    if about.evaluation is not None:
+        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
+        if about.refitted:
+            lines.append("  Measured before the last fit, which took these bags in.")
+    lines += ["", "Mean change of a prediction when a column is shuffled:"]
+    lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
+    return [*lines, ""]
+
+
+def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
+    """An evaluation in words, line by line."""
+    lines = [
+        f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels, {found.level:.0%} "
+        "intervals:"
+    ]
+    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
+        value = getattr(found, name)
+        if value is not None or found.withheld:
+            lines.append(f"  {label:<10}{value or '–'}")
+    if found.doubt is not None:
+        way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
+        lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")
+    return lines

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bagwise.cli import options
 from bagwise.cli.common import (
     Misuse,
+    Progress,
     check_free,
+    describe_model,
     error_message,
     one_sentence_errors,
     show_progress,
     show_result,
-)
-from bagwise.cli.describe import describe_model
-from bagwise.cli.options import (
-    Debug,
-    EvenIfNotRandom,
-    Force,
-    HoldOut,
-    Joined,
-    Json,
-    MaxLevels,
-    Roles,
-    Seed,
-    parse_roles,
-    with_tables,
 )
 from bagwise.utils.files import TemporaryFolder, new_folder
 
@@ -39,23 +28,20 @@ if TYPE_CHECKING:
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
 
-Progress = Callable[..., None]
-
 
 @one_sentence_errors
-@with_tables()
+@options.with_tables()
 def gather(
-    joined: Joined,
+    joined: options.Joined,
     out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the shards.")],
-    hold_out: HoldOut = 0.2,
+    hold_out: options.HoldOut = 0.2,
     group_rows: Annotated[
         int | None,
         typer.Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given."),
     ] = None,
-    roles: Roles = None,
-    max_levels: MaxLevels = 64,
-    as_json: Json = False,
-    debug: Debug = False,
+    roles: options.Roles = None,
+    max_levels: options.MaxLevels = 64,
+    as_json: options.Json = False,
 ) -> None:
     """Sort the rows of bags into shards on disk, from which bagwise train learns in one process or many."""
     check_free(out)
@@ -63,7 +49,7 @@ def gather(
         from bagwise import saving, tables
 
         progress(0, None, "reading columns")
-        features = tables.features_of(data, roles=parse_roles(roles), max_levels=max_levels)
+        features = tables.features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
@@ -95,11 +81,10 @@ def train(
         Path | None, typer.Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
-    even_if_not_random: EvenIfNotRandom = False,
-    seed: Seed = 0,
-    force: Force = False,
-    as_json: Json = False,
-    debug: Debug = False,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a network on shards. Under torchrun, all its processes train one together.
 
@@ -121,7 +106,7 @@ def train(
         bags = tables.Shards.open(shards / _TRAIN)
         encoding = bags.encoding()
         estimator = BagNeuralClassifier(
-            hidden=_widths(hidden),
+            hidden=options.parse_whole(hidden, "--hidden"),
             learning_rate="auto" if learning_rate is None else learning_rate,
             max_epochs=100 if epochs is None else epochs,
             early_stopping=epochs is None,
@@ -148,13 +133,13 @@ def train(
         show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
 
 
-def fit_in_processes(data: BagTable, processes: int, progress: Progress, *, seed: int, **options: Any) -> TableModel:
-    """A network fitted by several processes of this machine.  options: of `tables.features_of`."""
+def fit_in_processes(data: BagTable, processes: int, progress: Progress, *, seed: int, **columns: Any) -> TableModel:
+    """A network fitted by several processes of this machine.  columns: options of `tables.features_of`."""
     from bagwise import tables
     from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
     from bagwise.neural.distributed import launch
 
-    features = tables.features_of(data, **options)
+    features = tables.features_of(data, **columns)
     recipe = tables.Recipe(features, data.keys, data.classes, data.summary, data.summary)
     with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
@@ -190,13 +175,3 @@ def _recipe(shards: Path) -> Recipe:
     if not isinstance(recipe, Recipe):
         raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
     return recipe
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    try:
-        widths = tuple(int(width) for width in text.split(",") if width.strip())
-    except ValueError:
-        widths = (0,)
-    if min(widths, default=1) < 1:
-        raise Misuse(f"--hidden must be whole numbers of at least 1, as 300,300, got {text}.")
-    return widths

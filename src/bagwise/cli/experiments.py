@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bagwise.cli.common import Misuse, one_sentence_errors, show, show_progress
-from bagwise.cli.options import Debug, Seed
+from bagwise.cli.common import Misuse, Progress, one_sentence_errors, show, show_progress
+from bagwise.cli.options import Seed
 
 if TYPE_CHECKING:
     from bagwise.experiments.reproduction import Result
@@ -20,6 +20,14 @@ Experiment = StrEnum("Experiment", "adult mnist cifar10 higgs variance samples a
 Scale = StrEnum("Scale", "quick machine paper")
 BenchScale = StrEnum("BenchScale", "quick full")
 
+_RESULTS = Path("bagwise-results")
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, help="TOML file with settings to change; a wrong key is answered with all keys."
+    ),
+]
+
 
 @one_sentence_errors
 def demo(
@@ -27,7 +35,6 @@ def demo(
     rows: Annotated[int, typer.Option(help="Impressions in the log, at least 10,240.")] = 200_000,
     seed: Seed = 0,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Learn from bags, measure without labels, compare with the truth.
 
@@ -50,23 +57,13 @@ def reproduce(
             "scatters.  samples: how many bags a learner needs.  all: one after the other."
         ),
     ],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figures.")] = Path(
-        "bagwise-results"
-    ),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figures.")] = _RESULTS,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
     scale: Annotated[
         Scale, typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything.")
     ] = Scale.machine,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="TOML file with settings to change; a wrong key is answered with all keys.",
-        ),
-    ] = None,
-    debug: Debug = False,
+    config: Config = None,
 ) -> None:
     """Regenerate the paper's figures and numbers.
 
@@ -79,25 +76,20 @@ def reproduce(
         raise Misuse("all takes no config file: give it to one experiment at a time.")
     chosen = [one for one in Experiment if one is not Experiment.all] if experiment is Experiment.all else [experiment]
     for one in chosen:
-        with _going_on(), show_progress() as progress:
-            from bagwise.datasets import show_downloads
+        with _runs() as progress:
             from bagwise.experiments import reproduction as experiments
 
             changes = {"random_state": seed, "n_jobs": jobs}
-            with show_downloads():
-                result = experiments.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
+            result = experiments.reproduce(one, scale, out, config=config, changes=changes, progress=progress)
         _show_result(result)
 
 
 @one_sentence_errors
 def reproduction(
-    results: Annotated[Path, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = Path(
-        "bagwise-results"
-    ),
+    results: Annotated[Path, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = _RESULTS,
     page: Annotated[
         Path, typer.Option(dir_okay=False, help="Markdown file, replaced if there; figures go beside it.")
-    ] = Path("bagwise-results/reproduction.md"),
-    debug: Debug = False,
+    ] = _RESULTS / "reproduction.md",
 ) -> None:
     """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
     from bagwise.experiments.paper.page import write_page
@@ -107,9 +99,7 @@ def reproduction(
 
 @one_sentence_errors
 def bench(
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = Path(
-        "bagwise-results"
-    ),
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = _RESULTS,
     report: Annotated[
         Path | None,
         typer.Option(
@@ -119,10 +109,7 @@ def bench(
     scale: Annotated[
         BenchScale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
     ] = BenchScale.full,
-    config: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="TOML file with settings to change.")
-    ] = None,
-    debug: Debug = False,
+    config: Config = None,
 ) -> None:
     """Compare all methods: ours, the paper's losses, baselines, llp-learn and the supervised ceiling.
 
@@ -131,29 +118,31 @@ def bench(
     are downloaded; Criteo's must be there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with _going_on(), show_progress() as progress:
-        from bagwise.datasets import show_downloads
+    with _runs() as progress:
         from bagwise.experiments.reproduction import benchmark
 
-        with show_downloads():
-            result = benchmark(scale, out, config=config, page=report, progress=progress)
+        result = benchmark(scale, out, config=config, page=report, progress=progress)
     _show_result(result)
 
 
 def _show_result(result: Result) -> None:
+    def short(value: float) -> str:
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
     for title, table in result.tables.items():
-        show(f"{title}:", "", table.to_string(float_format=_short, na_rep="–"), "")
+        show(f"{title}:", "", table.to_string(float_format=short, na_rep="–"), "")
     show(*result.notes, "", f"Written: {', '.join(map(str, result.files))}")
 
 
 @contextmanager
-def _going_on() -> Iterator[None]:
+def _runs() -> Iterator[Progress]:
+    """Progress of runs, each of which is stored when it is finished, and of downloads for them."""
     try:
-        yield
+        with show_progress() as progress:
+            from bagwise.datasets import show_downloads
+
+            with show_downloads():
+                yield progress
     except KeyboardInterrupt:
         typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
         raise
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

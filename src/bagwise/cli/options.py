@@ -13,30 +13,22 @@ from typing import Annotated, Any
 
 import typer
 
-from bagwise.cli.common import Misuse
+from bagwise.cli.common import Misuse, Progress, with_parameters
 from bagwise.utils.files import TemporaryFolder
 
-_LAST = ("force", "as_json", "debug")  # in every command
+_LAST = ("force", "as_json")  # in every command
 
-Joined = Callable[[Callable[..., None]], AbstractContextManager[Any]]
+Joined = Callable[[Progress], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 EvenIfNotRandom = Annotated[
     bool, typer.Option("--even-if-not-random", help="Show numbers all the same where bags are not random: biased ones.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 
-
-class Mismatch(StrEnum):
-    """What becomes of bags that do not fit."""
-
-    error = "error"
-    drop = "drop"
-
-
+Mismatch = StrEnum("Mismatch", "error drop")
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
 Events = Annotated[str, typer.Argument(help=f"Rows with features and bag keys. {SOURCE}")]
 OptionalEvents = Annotated[
@@ -94,7 +86,7 @@ def table_source(path: str) -> Iterator[str]:
 
 @contextmanager
 def _join(
-    progress: Callable[..., None],
+    progress: Progress,
     events: Events,
     reports: Reports = None,
     *,
@@ -129,7 +121,7 @@ def _join(
             epsilon=_number(epsilon),
             suppressed=suppressed,
             ignore=parse_names(ignore) or (),
-            on_mismatch=on_mismatch.value,
+            on_mismatch="drop" if on_mismatch is Mismatch.drop else "error",
             connection=tables.connect(memory=memory),
         )
 
@@ -161,11 +153,7 @@ def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable
         place = {first: 0, "events": 1, "reports": 1, **dict.fromkeys(_LAST, 4)}
         both = {**own, **shared}
         names = sorted(both, key=lambda name: place.get(name, 2 if name in own else 3))
-        merged = [both[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in names]
-        run.__signature__ = inspect.Signature(merged)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in merged}
-        del run.__wrapped__
-        return run
+        return with_parameters(run, [both[name] for name in names])
 
     return decorate
 
@@ -173,6 +161,14 @@ def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable
 def parse_names(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_whole(text: str | None, option: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 separated by commas."""
+    names = parse_names(text) or []
+    if not all(name.isdecimal() and int(name) for name in names):
+        raise Misuse(f"{option} must be whole numbers of at least 1, as in 64 or 16,64,256, got {text}.")
+    return tuple(int(name) for name in names)
 
 
 def parse_roles(text: str | None) -> dict[str, str]:

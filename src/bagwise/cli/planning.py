@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
-from bagwise.cli.options import SOURCE, Debug, Json, Seed, parse_names, table_source
+from bagwise.cli.options import SOURCE, Json, Seed, parse_names, parse_whole, table_source
 from bagwise.cli.tables import Model
 from bagwise.utils.parameters import ParameterError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PICTURES = (".png", ".svg", ".pdf")
+_PICTURES, _FIGURE = (".png", ".svg", ".pdf"), Path("bagwise-plan.png")
 
 
 @one_sentence_errors
@@ -36,12 +35,9 @@ def plan(
     positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
     model: Annotated[Model, typer.Option(help="What the pilot fits.")] = Model.ridge,
     repetitions: Annotated[int, typer.Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
-    figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = Path(
-        "bagwise-plan.png"
-    ),
+    figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = _FIGURE,
     seed: Seed = 0,
     as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Tell what a bag size and noise would cost, before any label is published.
 
@@ -67,7 +63,7 @@ def plan(
 
         question = planning.Question(
             rows=rows,
-            sizes=_parse_sizes(bag_size),
+            sizes=tuple(sorted(set(parse_whole(bag_size, "--bag-size")))),
             epsilons=_parse_epsilons(epsilon),
             regret=regret,
             hypotheses=hypotheses,
@@ -99,16 +95,6 @@ def plan(
     show_result(as_json, facts | {"figure": str(figure)}, *lines, f"Written: {figure}")
 
 
-def _parse_sizes(text: str | None) -> tuple[int, ...]:
-    try:
-        sizes = tuple(int(one) for one in parse_names(text) or [])
-    except ValueError:
-        raise Misuse(f"--bag-size must be whole numbers, as in 64 or 16,64,256, got {text}.") from None
-    if sizes and min(sizes) < 1:
-        raise Misuse(f"--bag-size must be at least 1, got {min(sizes)}.")
-    return tuple(sorted(set(sizes)))
-
-
 def _parse_epsilons(text: str) -> tuple[float | None, ...]:
     try:
         found = [None if one.lower() in ("none", "inf") else float(one) for one in parse_names(text) or []]
@@ -119,17 +105,13 @@ def _parse_epsilons(text: str) -> tuple[float | None, ...]:
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Lines as JSON: null for what is missing or infinite."""
-    return [
-        {name: None if isinstance(v, float) and not isfinite(v) else v for name, v in line.items()}
-        for line in frame.to_dict("records")
-    ]
+    return list(frame.astype(object).where(frame.abs() < float("inf"), None).to_dict("records"))
 
 
 def _table(found: pd.DataFrame) -> str:
     shown = found.assign(epsilon=[f"{e:g}" if e == e else "none" for e in found["epsilon"]])  # missing: no noise
-    for name in shown.columns.drop("epsilon"):
-        shown[name] = [_digits(value) for value in shown[name]]
-    return str(shown.rename(columns=lambda name: name.replace("_", " ")).to_string(index=False))
+    shown = shown.rename(columns=lambda name: name.replace("_", " "))
+    return str(shown.to_string(index=False, formatters=dict.fromkeys(shown.columns.drop("epsilon"), _digits)))
 
 
 def _digits(value: float) -> str:

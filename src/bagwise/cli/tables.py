@@ -11,30 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bagwise.cli import options
-from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
-from bagwise.cli.describe import describe_evaluation, describe_model
+from bagwise.cli.common import (
+    Misuse,
+    check_free,
+    describe_evaluation,
+    describe_model,
+    one_sentence_errors,
+    show_progress,
+    show_result,
+)
 
 if TYPE_CHECKING:
     from bagwise.tables import TableModel
 
 
-class Engine(StrEnum):
-    """Where a network is trained."""
-
-    here = "here"
-    torchrun = "torchrun"
-
-
-class Model(StrEnum):
-    """What can be fitted."""
-
-    auto = "auto"
-    boosting = "boosting"
-    network = "network"
-    ridge = "ridge"
-    sgd = "sgd"
-
-
+Engine = StrEnum("Engine", "here torchrun")
+Model = StrEnum("Model", "auto boosting network ridge sgd")
 _SECONDS = 300.0  # that auto may take
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
 
@@ -67,7 +59,6 @@ def bag(
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
     if size is None and by is None:
@@ -104,23 +95,14 @@ def bag(
 
 @one_sentence_errors
 @options.with_tables()
-def diagnose(
-    joined: options.Joined,
-    as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
+def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
     """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
 
         progress(1, 2, "looking at the bags")
         found = tables.diagnose(data)
-    facts = {
-        "tables": data.summary,
-        "verdict": found.verdict,
-        "advice": found.advice,
-        "leaks": found.leaks,
-    }
+    facts = {"tables": data.summary, "verdict": found.verdict, "advice": found.advice, "leaks": found.leaks}
     show_result(as_json, facts, str(data.summary), "", str(found))
 
 
@@ -152,7 +134,6 @@ def fit(
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
     from bagwise import saving
@@ -205,7 +186,6 @@ def evaluate(
     ] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving
@@ -252,7 +232,6 @@ def predict(
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Score the rows of a table; rows stream through, however many there are."""
     if out != "-":
@@ -277,7 +256,7 @@ def predict(
 
 
 @one_sentence_errors
-def inspect(folder: ModelFolder, as_json: options.Json = False, debug: options.Debug = False) -> None:
+def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
     from bagwise.tables import read_about

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.random import Generator
 from scipy import stats
 
 from bagwise.bags import random_bags
@@ -14,7 +15,6 @@ from bagwise.tables import connect, fit, join, read
 from bagwise.tables.engine import fetch
 from bagwise.tables.publish import classes_of
 from bagwise.utils.parameters import LEVEL, check_parameters, whole
-from bagwise.utils.rng import generator
 from bagwise.utils.typing import Integers
 
 _KEY, _TRUTH = "bag of the pilot", "label of the pilot"
@@ -81,10 +81,9 @@ def pilot(
                 done = number * repetitions + repetition
                 progress(done, len(cases) * repetitions, f"pilot: bags of {k}, run {repetition + 1} of {repetitions}")
             seed = np.random.SeedSequence(random_state, spawn_key=(repetition, k))
-            runs.append(_run(frame, y, k, epsilon, model, train_rows, seed))
-        lines.append(
-            {"epsilon": epsilon, "k": k, "bags": train_rows // k, "runs": repetitions, **_summary(runs, level)}
-        )
+            runs.append(_run(frame, y, k, epsilon, model, train_rows, np.random.default_rng(seed)))
+        case = {"epsilon": epsilon, "k": k, "bags": train_rows // k, "runs": repetitions}
+        lines.append({**case, **_summary(runs, level)})
     return pd.DataFrame(lines).astype({"epsilon": float})
 
 
@@ -103,16 +102,9 @@ def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFra
 
 
 def _run(
-    frame: pd.DataFrame,
-    y: Integers,
-    size: int,
-    epsilon: float | None,
-    model: str,
-    train_rows: int,
-    seed: np.random.SeedSequence,
+    frame: pd.DataFrame, y: Integers, size: int, epsilon: float | None, model: str, train_rows: int, rng: Generator
 ) -> tuple[float, float]:
     """Accuracy and Brier score on held-out rows of one model learned from one partition."""
-    rng = generator(np.random.default_rng(seed))
     order = rng.permutation(len(frame))
     train, test = order[:train_rows], order[train_rows:]
     ids = random_bags(train_rows, size, rng)
@@ -126,9 +118,8 @@ def _run(
     connection = connect()
     data = join(frame.iloc[train].assign(**{_KEY: ids}), reports, keys=[_KEY], connection=connection)
     fitted = fit(data, model, random_state=int(rng.integers(2**31)))
-    scored = fitted.score(
-        read(frame.iloc[test].assign(**{_TRUTH: y[test]}), connection, what="held-out rows"), connection, keep=[_TRUTH]
-    )
+    held_out = read(frame.iloc[test].assign(**{_TRUTH: y[test]}), connection, what="held-out rows")
+    scored = fitted.score(held_out, connection, keep=[_TRUTH])
     columns = [(batch.column(_TRUTH).to_numpy(), batch.column("prediction").to_numpy()) for batch in scored]
     labels, h = (np.concatenate(column) for column in zip(*columns, strict=True))
     return float(((h > 0.5) == labels).mean()), float(((h - labels) ** 2).mean())

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import isfinite, sqrt
 
 import pandas as pd
 
-from bagwise.theory import Answer, Setting, bags_needed, laplace_variance, largest_size, regrets
+from bagwise.theory import Setting, bags_needed, laplace_variance, largest_size, regrets
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, check_parameters, number, whole
 
 SIZES = tuple(2**i for i in range(11))
 """Bag sizes compared where none is asked for, as far as there are rows."""
+
+KINDS = {"guaranteed": "guaranteed", "expected": "expected", "impossible": "impossible below"}
+"""The answers of theory, as they are called in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +57,9 @@ class Question:
                 self.setting(k, epsilon)  # refuses what it does not cover
 
     def setting(self, size: int, epsilon: float | None) -> Setting:
-        """The question at one size and one ε.
-
-        Parameters
-        ----------
-        size : int
-            Rows per bag k.
-        epsilon : float or None
-            Of the noise on counts.
-
-        Returns
-        -------
-        Setting
-        """
-        return Setting(
-            size=size,
-            epsilon=epsilon,
-            hypotheses=self.hypotheses,
-            error=self.error,
-            risk=self.risk,
-            parameters=self.parameters,
-        )
+        """The question at one bag size and one ε of the noise on counts."""
+        given = {name: getattr(self, name) for name in ("hypotheses", "error", "risk", "parameters")}
+        return Setting(size=size, epsilon=epsilon, **given)
 
     @property
     def axis(self) -> tuple[int, ...]:
@@ -108,17 +93,13 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
             line: dict[str, float | None] = {"epsilon": epsilon, "k": k}
             if question.rows is not None:
                 line["bags"] = question.rows // k
-                line |= _named("regret", regrets(setting, question.rows // k))
+                line |= {f"regret_{kind}": n for kind, n in asdict(regrets(setting, question.rows // k)).items()}
             if question.regret is not None:
-                line |= _named("bags", bags_needed(setting, question.regret))
+                line |= {f"bags_{kind}": n for kind, n in asdict(bags_needed(setting, question.regret)).items()}
             lines.append(line)
             if progress is not None:
                 progress(len(lines), len(epsilons) * len(question.axis), "computing bounds")
     return pd.DataFrame(lines).astype({"epsilon": float})
-
-
-def _named(what: str, answer: Answer) -> dict[str, float]:
-    return {f"{what}_{name}": getattr(answer, name) for name in ("guaranteed", "expected", "impossible")}
 
 
 # -- words --------------------------------------------------------------------------------------------------------
@@ -140,20 +121,14 @@ def _at(question: Question, line: pd.Series, k: int, epsilon: float | None) -> l
     noise = _noise(epsilon)
     lines = []
     if question.rows is not None:
-        lines += [
-            f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}, {noise}:",
-            f"  guaranteed        regret {_regret(line['regret_guaranteed'])}",
-            f"  expected          regret {_regret(line['regret_expected'])}",
-            f"  impossible below  regret {_regret(line['regret_impossible'])}",
-        ]
+        lines += [f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}, {noise}:"]
+        lines += [f"  {words:<17} regret {_regret(line[f'regret_{kind}'])}" for kind, words in KINDS.items()]
     if question.regret is not None:
         head = f"A regret of {question.regret:g} from bags of {k:,}"
-        lines += [
-            head + (":" if question.rows is not None else f", {noise}:"),
-            f"  guaranteed        with {_bags(line['bags_guaranteed'], k)}",
-            f"  expected          with {_bags(line['bags_expected'], k)}",
-            f"  impossible below  {_bags(line['bags_impossible'], k)}",
-        ]
+        lines += [head + (":" if question.rows is not None else f", {noise}:")]
+        for kind, words in KINDS.items():
+            with_ = "" if kind == "impossible" else "with "
+            lines += [f"  {words:<17} {with_}{_bags(line[f'bags_{kind}'], k)}"]
     return lines
 
 

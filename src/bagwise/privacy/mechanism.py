@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from bagwise.theory import laplace_variance
 from bagwise.utils.parameters import LEVEL, NONE, check_parameters, number, whole
 
-LAPLACE, GAUSSIAN = "discrete Laplace", "discrete Gaussian"
 _BUDGET = {"epsilon": number(above=0), "delta": LEVEL | NONE}  # without a delta noise is Laplace
 
 # Beyond that a sum of noise and count may leave the whole numbers that double precision holds.
@@ -31,7 +30,7 @@ _LARGEST_SCALE = 2.0**40
 _one_at_a_time = Lock()  # what is agreed to with OpenDP holds for the whole process
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Budget:
     r"""What a release spends, and what noise that buys.
 
@@ -126,14 +125,7 @@ def _calibrated(epsilon: float, delta: float | None, classes: bool) -> Budget:
             scale = float("inf")
     _check_scale(scale, epsilon, delta)
     variance = laplace_variance(1 / scale) if delta is None else gaussian_variance(scale)
-    return Budget(
-        epsilon=epsilon,
-        delta=delta,
-        mechanism=_mechanism(delta),
-        scale=scale,
-        sensitivity=float(sensitivity),
-        noise_variance=variance,
-    )
+    return Budget(epsilon, delta, _mechanism(delta), scale, float(sensitivity), variance)
 
 
 def add_noise(counts: NDArray[np.int64], budget: Budget) -> NDArray[np.int64]:
@@ -159,7 +151,7 @@ def gaussian_variance(scale: float) -> float:
 
 
 def _mechanism(delta: float | None) -> str:
-    return LAPLACE if delta is None else GAUSSIAN
+    return "discrete Laplace" if delta is None else "discrete Gaussian"
 
 
 def _check_scale(scale: float, epsilon: float, delta: float | None) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.keys import keep
-from bagwise.bags.rows import as_labels, encode_rows, finite
+from bagwise.bags.rows import as_labels, encode_rows, sum_labels
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import NONE, AdviceError, NamesParameters, Parameter, check_parameters, number, whole
@@ -172,40 +172,27 @@ def record(budget: Budget, threshold: float | None) -> dict[str, Any]:
 
 def _counts(labels: Floats, codes: Integers, m: int) -> NDArray[np.int64]:
     """(m,) or (m, classes) exact counts of labels that are 0 or 1."""
-    inside = codes >= 0
-    bad = inside & ~finite(labels)
-    if bad.any():
-        raise ValueError(f"y is NaN or infinite in row {int(np.argmax(bad))}: every row in a bag needs a label.")
+    total = sum_labels(labels, codes, m)
     binary = (labels == 0) | (labels == 1)
-    wrong = inside & ~(binary if labels.ndim == 1 else binary.all(axis=1) & (labels.sum(axis=1) == 1))
+    wrong = (codes >= 0) & ~(binary if labels.ndim == 1 else binary.all(axis=1) & (labels.sum(axis=1) == 1))
     if wrong.any():
         i = int(np.argmax(wrong))
         wanted = "0 or 1" if labels.ndim == 1 else "one 1 among zeros"
         raise ValueError(f"y is {labels[i]} in row {i}: individual labels must be {wanted} for noise to protect them.")
-    total = segment.sum_table(np.where(per_bag(inside, labels), labels, 0.0), codes, m)
     return np.rint(total).astype(np.int64)
 
 
 def _table(
-    keys: NDArray[Any],
-    size: Integers,
-    noised: NDArray[np.int64],
-    shown: Booleans,
-    budget: Budget,
-    threshold: float | None,
+    keys: NDArray[Any], size: Integers, noised: Integers, shown: Booleans, budget: Budget, threshold: float | None
 ) -> pd.DataFrame:
     import pandas as pd
 
-    several = noised.ndim == 2
-    names = [f"count_{c}" for c in range(noised.shape[1])] if several else ["count"]
-    columns = noised.T if several else noised[None]
+    columns = {"count": noised} if noised.ndim == 1 else {f"count_{c}": one for c, one in enumerate(noised.T)}
     return pd.DataFrame(
         {
             "bag": keys,
             "size": size,
-            **{
-                name: pd.arrays.IntegerArray(column.copy(), ~shown) for name, column in zip(names, columns, strict=True)
-            },
+            **{name: pd.arrays.IntegerArray(column.copy(), ~shown) for name, column in columns.items()},
             "suppressed": ~shown,
             "noise_variance": np.where(shown, budget.noise_variance, np.nan),
             **record(budget, threshold),

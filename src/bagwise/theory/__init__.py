@@ -1,41 +1,22 @@
 """What theory says in numbers: descriptions go in, values with their theorem and assumptions come out."""
 
-from bagwise.theory.complexity import sample_complexity
-from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret
-from bagwise.theory.guarantee import Guarantee
-from bagwise.theory.information import (
-    InformationBound,
-    SymmetricPair,
-    binary_entropy,
-    information_bound,
-    information_regret,
-    limiting_information,
-)
+from bagwise.theory.bounds import Bound
+from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret, sample_complexity
+from bagwise.theory.information import SymmetricPair, information_bound, information_regret, limiting_information
 from bagwise.theory.noise import laplace_variance
-from bagwise.theory.plan import (
-    Answer,
-    Setting,
-    bags_needed,
-    expected_bags,
-    expected_regret,
-    largest_size,
-    regrets,
-)
-from bagwise.theory.sgd import LinearProblem, SGDConstants, sgd_bound, sgd_constants, sgd_excess_risk
+from bagwise.theory.plan import Answer, Setting, bags_needed, expected_bags, expected_regret, largest_size, regrets
+from bagwise.theory.sgd import LinearProblem, sgd_bound, sgd_constants, sgd_excess_risk
 from bagwise.theory.two_function import TwoFunctions, two_function_bound, two_function_error
 
 __all__ = [
     "Answer",
-    "Guarantee",
+    "Bound",
     "HypothesisClass",
-    "InformationBound",
     "LinearProblem",
-    "SGDConstants",
     "Setting",
     "SymmetricPair",
     "TwoFunctions",
     "bags_needed",
-    "binary_entropy",
     "erm_bound",
     "erm_regret",
     "expected_bags",

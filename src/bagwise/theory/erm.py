@@ -12,7 +12,7 @@ from math import exp, inf, log, sqrt
 
 from scipy import optimize
 
-from bagwise.theory.guarantee import HYPOTHESES, PROBLEM, Guarantee, least_bags, least_regret
+from bagwise.theory.bounds import HYPOTHESES, PROBLEM, REGRET, SIZE, Bound, least_bags, least_regret
 from bagwise.theory.noise import laplace_log_mgf, laplace_tail, laplace_tail_square, laplace_variance
 from bagwise.utils.parameters import NONE, check_parameters, number
 
@@ -23,14 +23,10 @@ class HypothesisClass:
 
     Parameters
     ----------
-    hypotheses : int
-        Their number \\|H\\|.
-    size : int
-        Rows per bag k.
-    regret : float
-        Target β.
-    error : float
-        δ, allowed probability of missing it.
+    hypotheses, size : int
+        Their number \\|H\\|, and the rows per bag k.
+    regret, error : float
+        Target β, and δ, the allowed probability of missing it.
     distance : float
         γ* = E[(ĥ* − h*)²] of the best hypothesis from the truth; 0 where the truth is in the class.
     known : bool
@@ -74,7 +70,7 @@ class HypothesisClass:
         return (sqrt(best + self.regret) + sqrt(best)) ** 2
 
 
-def erm_bound(problem: HypothesisClass) -> Guarantee:
+def erm_bound(problem: HypothesisClass) -> Bound:
     r"""Bags with which the clipped empirical risk misses regret β with probability δ at most.
 
     Bernstein's inequality for each of at most \|H\| hypotheses: :math:`\exp\bigl(-m t^2 / 2(V + 2Ct/3)\bigr)` with
@@ -97,14 +93,7 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
-    Parameters
-    ----------
-    problem : HypothesisClass
-
-    Returns
-    -------
-    Guarantee
-        The bags, with `log_clip`, `separation` and `sum_square` among its constants.
+    Among its constants are `log_clip`, `separation` and `sum_square`.
 
     Examples
     --------
@@ -117,7 +106,7 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
         value = inf if rate <= 0 else least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
     else:
         value = least_bags(lambda m: _estimated(problem, m))
-    return Guarantee(
+    return Bound(
         value=value,
         by_proof=_by_proof(problem) if problem.known and problem.epsilon is None else None,
         theorem="Theorem 'erm_square': clipped empirical risk over a finite class",
@@ -131,20 +120,13 @@ def erm_bound(problem: HypothesisClass) -> Guarantee:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee.
+    """The regret that so many bags guarantee, infinite where they guarantee none up to 1.
 
     Parameters
     ----------
     bags : float
-    hypotheses, size : int
-        As in `HypothesisClass`.
-    **options
-        Its other fields but `regret`.
-
-    Returns
-    -------
-    float
-        Infinite where the bags guarantee none up to 1.
+    hypotheses, size, **options
+        The fields of `HypothesisClass` but `regret`.
 
     Examples
     --------
@@ -156,6 +138,32 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
         return erm_bound(HypothesisClass(hypotheses=hypotheses, size=size, regret=regret, **options)).value  # type: ignore[arg-type]
 
     return least_regret(needed, bags)
+
+
+def sample_complexity(size: int, regret: float) -> dict[str, float]:
+    """Bags that methods need, by order of growth alone, without constants and logarithms: only ratios mean something.
+
+    In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
+    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
+    noise.
+
+    Parameters
+    ----------
+    size, regret : int, float
+        Rows per bag k and target β.
+
+    Examples
+    --------
+    >>> sample_complexity(64, 0.01)["EasyLLP"] / sample_complexity(8, 0.01)["EasyLLP"]
+    8.0
+    """
+    check_parameters({"size": size, "regret": regret}, {"size": SIZE, "regret": REGRET})
+    return {
+        "ours, the truth in the class": 1 / regret,
+        "ours": 1 / regret**2,
+        "EasyLLP": size / regret**2,
+        "Li et al., the truth in the class": size**2 / regret,
+    }
 
 
 def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:

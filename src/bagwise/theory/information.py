@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import signal, special, stats
 
-from bagwise.theory.guarantee import PROBLEM
+from bagwise.theory.bounds import PROBLEM, Bound
 from bagwise.theory.noise import laplace_law, laplace_variance
 from bagwise.utils.parameters import LEVEL, check_parameters, number
 from bagwise.utils.typing import Floats, Integers
@@ -31,10 +31,8 @@ class SymmetricPair:
     ----------
     size : int
         Rows per bag k, the same for all bags.
-    regret : float
-        β in (0, 1], regret of the wrong function.
-    error : float
-        δ in [0, 1/2), allowed probability of choosing the wrong function.
+    regret, error : float
+        β in (0, 1], regret of the wrong function, and δ in [0, 1/2), allowed probability of choosing it.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
     """
@@ -48,53 +46,16 @@ class SymmetricPair:
         check_parameters(self, {**PROBLEM, "error": number(least=0, below=0.5)})  # a coin is right half of the time
 
 
-@dataclass(frozen=True, kw_only=True)
-class InformationBound:
-    """How many bags any learner needs.
+def information_bound(problem: SymmetricPair) -> Bound:
+    r"""Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\delta)) / I`.
 
-    Attributes
-    ----------
-    value : float
-        Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\\delta)) / I`.
-    bits : float
-        Information I of one bag about the true function, exact.
-    bits_bound : float
-        The proof's upper bound on it, which knows of no noise and tends to
-        :math:`-\\tfrac{1}{2} \\log_2(1 - \\beta)` as k grows.
-    theorem : str
-        What it follows from.
-    assumptions : tuple of str
-        What must hold.
-    """
-
-    value: float
-    bits: float
-    bits_bound: float
-    theorem: str = "Theorem 'warmup', lower bound: Fano's inequality on the symmetric two-function problem"
-    assumptions: tuple[str, ...] = (
-        "x is 0 or 1 with probability 1/2 each",
-        "the true function is one of the two, each with probability 1/2",
-        "both functions have mean 1/2",
-        "independent bags of equal size, rows drawn at random",
-    )
-
-
-def information_bound(problem: SymmetricPair) -> InformationBound:
-    """The bags any learner needs in the symmetric two-function problem.
-
-    Parameters
-    ----------
-    problem : SymmetricPair
-
-    Returns
-    -------
-    InformationBound
-        The bags, and the information of one.
+    Among its constants are `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
+    proof's upper bound on it, which knows of no noise and tends to :math:`-\tfrac{1}{2} \log_2(1 - \beta)` as k grows.
 
     Examples
     --------
     >>> bound = information_bound(SymmetricPair(size=64, regret=0.01, error=0.05))
-    >>> round(bound.value, 1), round(bound.bits, 6)
+    >>> round(bound.value, 1), round(bound.constants["bits"], 6)
     (99.4, 0.007179)
 
     Noise on the counts leaves less to be learned; a bag of 64 rows hides it well.
@@ -104,7 +65,9 @@ def information_bound(problem: SymmetricPair) -> InformationBound:
     """
     ones, weight = _ones(problem.size)
     exact = _count_distribution(problem.size, ones, problem.regret)
-    count = exact if problem.epsilon is None else _noised(exact, problem.epsilon)
+    count = exact
+    if problem.epsilon is not None:  # noise from −K to K makes counts from −K to k + K
+        count = np.clip(signal.fftconvolve(exact, laplace_law(problem.epsilon)[None], axes=1), 0, None)
     # y → 1 − y exchanges the two functions, so under the other one the count has the reversed distribution. Given the
     # bag, the count follows the mixture of both. The proof takes Binomial(k, 1/2) for it, but the labels of a bag share
     # their h*: only over random bags is the count Binomial(k, 1/2), whose entropy bounds the mixture's from above.
@@ -112,25 +75,26 @@ def information_bound(problem: SymmetricPair) -> InformationBound:
     nats = weight @ special.rel_entr(count, mixture).sum(axis=1)
     binomial = special.entr(stats.binom.pmf(np.arange(problem.size + 1), problem.size, 0.5)).sum()
     nats_bound = binomial - weight @ special.entr(exact).sum(axis=1)
-    bits = float(nats / np.log(2))
-    return InformationBound(
-        value=(1 - binary_entropy(problem.error)) / bits, bits=bits, bits_bound=float(nats_bound / np.log(2))
+    bits, bits_bound = float(nats / np.log(2)), float(nats_bound / np.log(2))
+    learned = 1 - binary_entropy(problem.error)
+    return Bound(
+        value=learned / bits,
+        by_proof=learned / bits_bound,
+        theorem="Theorem 'warmup', lower bound: Fano's inequality on the symmetric two-function problem",
+        assumptions=(
+            "x is 0 or 1 with probability 1/2 each",
+            "the true function is one of the two, each with probability 1/2",
+            "both functions have mean 1/2",
+            "independent bags of equal size, rows drawn at random",
+        ),
+        constants={"bits": bits, "bits_bound": bits_bound},
     )
 
 
 def limiting_information(regret: float) -> float:
     r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac{1}{2} \log_2(1 - \beta)` bits.
 
-    For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
-
-    Parameters
-    ----------
-    regret : float
-        β in (0, 1).
-
-    Returns
-    -------
-    float
+    For small β, which is `regret`, it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
 
     Examples
     --------
@@ -142,19 +106,8 @@ def limiting_information(regret: float) -> float:
 
 
 def binary_entropy(probability: float) -> float:
-    """H₂, the entropy of a coin.
+    """H₂, the entropy of a coin, in bits.
 
-    Parameters
-    ----------
-    probability : float
-        Of one of its sides.
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
     >>> binary_entropy(0.5)
     1.0
     """
@@ -162,20 +115,13 @@ def binary_entropy(probability: float) -> float:
 
 
 def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many bags.
+    """The regret below which no learner can be sure to come with so many bags, to a thousandth; 1 if there is none.
 
     Parameters
     ----------
     bags : float
-    size : int
-        Rows per bag k.
-    error, epsilon : float
+    size, error, epsilon
         As in `SymmetricPair`.
-
-    Returns
-    -------
-    float
-        To a thousandth; 1 if there is none.
 
     Examples
     --------
@@ -224,8 +170,3 @@ def _count_distribution(size: int, ones: Integers, regret: float) -> Floats:
     turns[1:] = up / down
     transform = np.cumprod(turns, axis=0)
     return np.clip(np.fft.irfft(transform, n=size + 1, axis=1), 0, None)  # rounding may leave −1e-17
-
-
-def _noised(count: Floats, epsilon: float) -> Floats:
-    """The distributions of counts with discrete Laplace noise, from −K to k + K."""
-    return np.asarray(np.clip(signal.fftconvolve(count, laplace_law(epsilon)[None], axes=1), 0, None))

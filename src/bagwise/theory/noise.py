@@ -20,15 +20,7 @@ EPSILON = number(above=0) | NONE
 def laplace_variance(epsilon: float | None) -> float:
     r"""Variance :math:`2q/(1-q)^2` of the noise, a little less than the :math:`2/\varepsilon^2` of continuous noise.
 
-    Parameters
-    ----------
-    epsilon : float or None
-        Of the noise; None for none.
-
-    Returns
-    -------
-    float
-        0 where there is no noise.
+    It is 0 where epsilon is None: no noise.
 
     Examples
     --------

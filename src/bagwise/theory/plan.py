@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from bagwise.theory.bounds import HYPOTHESES, REGRET, SIZE, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
-from bagwise.theory.guarantee import HYPOTHESES, REGRET, SIZE, least_regret
 from bagwise.theory.information import SymmetricPair, information_bound, information_regret
 from bagwise.theory.noise import EPSILON, laplace_variance
 from bagwise.theory.two_function import TwoFunctions, two_function_bound
@@ -40,10 +41,8 @@ class Setting:
         Rows per bag k.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
-    hypotheses : int
-        Candidates to choose from, the truth among them.
-    error : float
-        δ, allowed probability of a worse choice.
+    hypotheses, error : int, float
+        Candidates to choose from, the truth among them, and δ, the allowed probability of a worse choice.
     risk : float
         E[(y − h)²] of the best candidate, at most; p(1 − p) always holds where the truth is among them.
     parameters : int or None
@@ -65,6 +64,10 @@ class Setting:
         """r + s²/k: what a bag's loss scatters around, the noise included."""
         return self.risk + laplace_variance(self.epsilon) / self.size
 
+    def problem(self, regret: float) -> dict[str, Any]:
+        """What the descriptions of problems share, for a target β."""
+        return {"size": self.size, "regret": regret, "error": self.error, "epsilon": self.epsilon}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -72,12 +75,8 @@ class Answer:
 
     Attributes
     ----------
-    guaranteed : float
-        By a theorem, for every distribution.
-    expected : float
-        What usually happens.
-    impossible : float
-        Below it no method can be sure to come.
+    guaranteed, expected, impossible : float
+        By a theorem, for every distribution; what usually happens; below it no method can be sure to come.
     """
 
     guaranteed: float
@@ -95,16 +94,6 @@ def expected_bags(setting: Setting, regret: float) -> float:
     With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
     :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
 
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> round(expected_bags(Setting(size=64, hypotheses=2), 0.01))
@@ -117,18 +106,7 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    float
-        Infinite where none is to be expected.
-    """
+    """The regret to be expected with so many bags, see `expected_bags`; infinite where none is."""
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -144,15 +122,6 @@ def _scatter(setting: Setting) -> float:
 
 def regrets(setting: Setting, bags: float) -> Answer:
     """The regret that so many bags guarantee, let expect, and make impossible to go below.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    Answer
 
     Examples
     --------
@@ -170,16 +139,6 @@ def regrets(setting: Setting, bags: float) -> Answer:
 def bags_needed(setting: Setting, regret: float) -> Answer:
     """The bags that guarantee a regret, let it expect, and below which it is impossible.
 
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    Answer
-
     Examples
     --------
     >>> answer = bags_needed(Setting(size=64, epsilon=1.0), 0.01)
@@ -190,23 +149,9 @@ def bags_needed(setting: Setting, regret: float) -> Answer:
 
 
 def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
-    """The largest of some sizes at which rows in bags reach a regret: guaranteed, expected, and not impossible.
+    """The largest of some sizes at which so many rows in bags reach a regret, by the fields of `Answer`.
 
-    Parameters
-    ----------
-    setting : Setting
-        Bags, whose size does not count, and candidates.
-    rows : int
-        Rows that can be put in bags.
-    regret : float
-        Target β.
-    sizes : sequence of int
-        Bag sizes to compare.
-
-    Returns
-    -------
-    dict of str to int or None
-        By the fields of `Answer`; None where no size does.
+    It is None where no size does. The size of the setting does not count.
 
     Examples
     --------
@@ -222,25 +167,15 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
 
 def _guaranteed_bags(setting: Setting, regret: float) -> float:
     """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means."""
-    k, error, epsilon = setting.size, setting.error, setting.epsilon
+    given = setting.problem(regret)
     if setting.hypotheses == 2:
-        return two_function_bound(TwoFunctions(size=k, regret=regret, error=error, epsilon=epsilon)).value
-    return erm_bound(
-        HypothesisClass(
-            hypotheses=setting.hypotheses,
-            size=k,
-            regret=regret,
-            error=error,
-            known=False,
-            risk=setting.risk,
-            epsilon=epsilon,
-        )
-    ).value
+        return two_function_bound(TwoFunctions(**given)).value
+    several = HypothesisClass(hypotheses=setting.hypotheses, known=False, risk=setting.risk, **given)
+    return erm_bound(several).value
 
 
 def _possible_bags(setting: Setting, regret: float) -> float:
-    pair = SymmetricPair(size=setting.size, regret=regret, error=setting.error, epsilon=setting.epsilon)
-    return information_bound(pair).value
+    return information_bound(SymmetricPair(**setting.problem(regret))).value
 
 
 _BAGS = {"guaranteed": _guaranteed_bags, "expected": expected_bags, "impossible": _possible_bags}

@@ -3,35 +3,27 @@ r"""Algorithm 2 in numbers: its constants, the excess risk it guarantees, and th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.theory.guarantee import SIZE, Guarantee, least_bags
+from bagwise.theory.bounds import SIZE, Bound, least_bags
 from bagwise.theory.noise import EPSILON, laplace_variance
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Floats, Integers
 
 
-@dataclass(frozen=True)
-class SGDConstants:
-    r"""The theorem's constants.
-
-    Attributes
-    ----------
-    theta : ndarray of shape (m,)
-        Truncation threshold of each bag, in units of ρ_x.
-    zeta : float
-        :math:`\zeta = (k\theta^2 + 1)\rho_x^2`, half the smoothness of the loss.
-    step : float
-        η.
-    """
+class SGDConstants(NamedTuple):
+    """The truncation threshold θ of each bag, in units of ρ_x; ζ, half the smoothness of the loss; and the step η."""
 
     theta: Floats
     zeta: float
     step: float
 
 
-def sgd_constants(size: Integers, *, rho_w: float, rho_x: float, rho_y: float, risk_bound: float) -> SGDConstants:
+def sgd_constants(
+    size: Integers, *, rho_w: float, rho_x: float, rho_y: float, risk_bound: float, bags: float | None = None
+) -> SGDConstants:
     r"""θ, ζ and η of the theorem for m bags of the given sizes.
 
     .. math:: \theta_j = \sqrt{\tfrac{8}{k_j} \log \tfrac{9 k_j m (\rho_w\rho_x + \rho_y)^2}{\rho_w^2\rho_x^2}}, \qquad
@@ -51,11 +43,8 @@ def sgd_constants(size: Integers, *, rho_w: float, rho_x: float, rho_y: float, r
         Bounds on \|w\|, \|x\|, \|y\|.
     risk_bound : float
         L*, an upper bound on the risk of the best predictor.
-
-    Returns
-    -------
-    SGDConstants
-        θ of each bag, ζ and η.
+    bags : float, optional
+        m, where `size` is that of all of them.
 
     Examples
     --------
@@ -63,7 +52,11 @@ def sgd_constants(size: Integers, *, rho_w: float, rho_x: float, rho_y: float, r
     >>> round(constants.zeta, 1), round(constants.step, 5)
     (99.8, 0.00251)
     """
-    return _constants(size, len(size), rho_w, rho_x, rho_y, risk_bound)
+    m = len(size) if bags is None else bags
+    log = np.log(9 * size * m * (rho_w * rho_x + rho_y) ** 2 / (rho_w * rho_x) ** 2)
+    zeta = float((8 * log.max() + 1) * rho_x**2)
+    step = min(rho_w / np.sqrt(4 * zeta * m * risk_bound), 1 / (4 * zeta))
+    return SGDConstants(theta=np.sqrt(8 * log / size), zeta=zeta, step=float(step))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +92,9 @@ class LinearProblem:
         return self.risk + laplace_variance(self.epsilon) / self.size
 
     def constants(self, bags: float) -> SGDConstants:
-        """θ, ζ and η for so many bags; with noise the step is that for L* + s²/k.
-
-        Parameters
-        ----------
-        bags : float
-
-        Returns
-        -------
-        SGDConstants
-            With one θ, for bags of one size.
-        """
-        return _constants(np.array([self.size]), bags, self.rho_w, self.rho_x, self.rho_y, self.bag_risk)
+        """One θ, ζ and η for so many bags; with noise the step is that for L* + s²/k."""
+        rho = {"rho_w": self.rho_w, "rho_x": self.rho_x, "rho_y": self.rho_y}
+        return sgd_constants(np.array([self.size]), **rho, risk_bound=self.bag_risk, bags=bags)
 
 
 def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
@@ -126,38 +110,18 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     :math:`2\rho_x`). The others are the regret of projected gradient steps on losses that are 2ζ-smooth (see
     `sgd_constants`; the paper, with ζ, has 2ζηL*).
 
-    Parameters
-    ----------
-    problem : LinearProblem
-    bags : float
-
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> round(sgd_excess_risk(LinearProblem(size=64, rho_w=1.0, rho_x=1.0, risk=0.1), 100_000), 4)
     0.0498
     """
-    constants = problem.constants(bags)
-    travelled = problem.rho_w**2 / (constants.step * bags)
-    return float(
-        (problem.rho_w * problem.rho_x) ** 2 / bags + travelled + 4 * constants.zeta * constants.step * problem.bag_risk
-    )
+    _, zeta, step = problem.constants(bags)
+    travelled = problem.rho_w**2 / (step * bags)
+    return float((problem.rho_w * problem.rho_x) ** 2 / bags + travelled + 4 * zeta * step * problem.bag_risk)
 
 
-def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
+def sgd_bound(problem: LinearProblem, regret: float) -> Bound:
     """Bags after which the excess risk is at most `regret` in expectation.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    regret : float
-
-    Returns
-    -------
-    Guarantee
 
     Examples
     --------
@@ -165,7 +129,7 @@ def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
     22943.0
     """
     check_parameters({"regret": regret}, {"regret": number(above=0)})
-    return Guarantee(
+    return Bound(
         value=least_bags(lambda m: sgd_excess_risk(problem, m) <= regret),
         by_proof=None,
         theorem="Theorem 'sgd-main': Algorithm 2 on linear predictors, in expectation",
@@ -175,12 +139,3 @@ def sgd_bound(problem: LinearProblem, regret: float) -> Guarantee:
             "each bag is used once",
         ),
     )
-
-
-def _constants(
-    size: Integers, bags: float, rho_w: float, rho_x: float, rho_y: float, risk_bound: float
-) -> SGDConstants:
-    log = np.log(9 * size * bags * (rho_w * rho_x + rho_y) ** 2 / (rho_w * rho_x) ** 2)
-    zeta = float((8 * log.max() + 1) * rho_x**2)
-    step = min(rho_w / np.sqrt(4 * zeta * bags * risk_bound), 1 / (4 * zeta))
-    return SGDConstants(theta=np.sqrt(8 * log / size), zeta=zeta, step=float(step))

@@ -18,7 +18,7 @@ from math import exp, log, sqrt
 import numpy as np
 from scipy import optimize, stats
 
-from bagwise.theory.guarantee import PROBLEM, Guarantee, chernoff_rate, exponential_bags
+from bagwise.theory.bounds import PROBLEM, Bound, chernoff_rate, exponential_bags
 from bagwise.theory.noise import laplace_log_mgf
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.typing import Floats
@@ -67,7 +67,7 @@ class TwoFunctions:
         return None if self.bias is None else abs(self.bias) >= self.edge
 
 
-def two_function_bound(problem: TwoFunctions) -> Guarantee:
+def two_function_bound(problem: TwoFunctions) -> Bound:
     r"""Bags with which Algorithm 1 errs with probability δ at most, for every pair with this β and Δ.
 
     *Totals.* Given x, 2Σ_j + D_j moves by labels of range 2 and D_j by functions of range 2, so by Hoeffding's lemma
@@ -89,14 +89,6 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     Noise adds its logarithmic moment generating function, at 2λ or λ, m times. Without Δ the bound is for the worst:
     totals at \|Δ\| = √(β/2k), bags with the least a and the largest E D² that smaller ones allow.
 
-    Parameters
-    ----------
-    problem : TwoFunctions
-
-    Returns
-    -------
-    Guarantee
-
     Examples
     --------
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01)).value
@@ -104,7 +96,7 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01, bias=0.0)).value
     4032.0
     """
-    return Guarantee(
+    return Bound(
         value=exponential_bags(_rates(problem), problem.error),
         by_proof=_by_proof(problem),
         theorem=f"Theorem 'warmup', upper bound: Algorithm 1{_BRANCHES[problem.totals]}",
@@ -118,32 +110,17 @@ def two_function_bound(problem: TwoFunctions) -> Guarantee:
 
 
 def two_function_error(problem: TwoFunctions, bags: int) -> float:
-    """Probability of error of Algorithm 1 with so many bags, at most.
-
-    Parameters
-    ----------
-    problem : TwoFunctions
-        The pair and the bags; its `error` is not used.
-    bags : int
-
-    Returns
-    -------
-    float
-    """
+    """Probability of error of Algorithm 1 with so many bags, at most; the `error` of the problem is not used."""
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 
 
 def _rates(problem: TwoFunctions) -> tuple[float, float]:
     """Two rates per bag whose exponentials add up to the error."""
-    if problem.totals:
-        assert problem.bias is not None
-        return _rates_of_totals(problem, abs(problem.bias))
-    if problem.totals is None:
-        return min(
-            _rates_of_totals(problem, problem.edge), _rates_of_bags(problem, np.linspace(0, problem.edge, 65)), key=min
-        )
-    assert problem.bias is not None
-    return _rates_of_bags(problem, np.array([abs(problem.bias)]))
+    if problem.bias is None:
+        totals = _rates_of_totals(problem, problem.edge)
+        return min(totals, _rates_of_bags(problem, np.linspace(0, problem.edge, 65)), key=min)
+    delta = abs(problem.bias)
+    return _rates_of_totals(problem, delta) if problem.totals else _rates_of_bags(problem, np.array([delta]))
 
 
 def _rates_of_totals(problem: TwoFunctions, delta: float) -> tuple[float, float]:

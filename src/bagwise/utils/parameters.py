@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
+from operator import ge, gt, le, lt
 from typing import Any
 
 
@@ -39,17 +40,7 @@ class NamesParameters(Exception):  # noqa: N818  (of warnings, too)
         self.parts = parts
 
     def shown(self, name_of: Callable[[str], str]) -> str:
-        """The message.
-
-        Parameters
-        ----------
-        name_of : callable
-            What a parameter is called where the message is shown.
-
-        Returns
-        -------
-        str
-        """
+        """The message.  name_of: what a parameter is called where it is shown."""
         return "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
 
     def __str__(self) -> str:
@@ -89,8 +80,6 @@ class Constraint:
 
 
 NONE = Constraint("None", lambda value: value is None)
-# Python's and NumPy's, by name: whoever asks the command line for help waits for no NumPy.
-BOOLEAN = Constraint("True or False", lambda value: type(value).__name__ in ("bool", "bool_"))
 
 
 def whole(least: int) -> Constraint:
@@ -109,26 +98,17 @@ def number(
     >>> number(above=0, most=1).words
     'a number above 0 and at most 1'
     """
-    bounds = [
-        *([f"above {above:g}"] if above is not None else []),
-        *([f"of at least {least:g}"] if least is not None else []),
-        *([f"at most {most:g}"] if most is not None else []),
-        *([f"below {below:g}"] if below is not None else []),
-    ]
+    possible = (("above", above, gt), ("of at least", least, ge), ("at most", most, le), ("below", below, lt))
+    bounds = [(words, bound, keeps) for words, bound, keeps in possible if bound is not None]
     finite = "" if most is not None or below is not None else "finite "
+    said = " and ".join(f"{words} {bound:g}" for words, bound, _ in bounds)
 
     def holds(value: Any) -> bool:
         if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(float(value)):
             return False
-        x = float(value)
-        return (
-            (least is None or x >= least)
-            and (above is None or x > above)
-            and (most is None or x <= most)
-            and (below is None or x < below)
-        )
+        return all(keeps(float(value), bound) for _, bound, keeps in bounds)
 
-    return Constraint(f"a {finite}number {' and '.join(bounds)}".rstrip(), holds)
+    return Constraint(f"a {finite}number {said}".rstrip(), holds)
 
 
 LEVEL = Constraint("a number between 0 and 1", number(above=0, below=1).holds)

@@ -1,4 +1,4 @@
-"""What a theorem promises, and the search for the bags or the regret at which it does."""
+"""What a theorem says in bags, and the search for the bags or the regret at which it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bagwise.utils.parameters import LEVEL, number, whole
 MOST_BAGS = 1e15
 """Beyond so many bags nobody is helped by a bound: it counts as none."""
 
-
 SIZE, HYPOTHESES = whole(1), whole(2)
 REGRET = number(above=0, most=1)  # functions with values in [0, 1] allow no other
 PROBLEM = {"size": SIZE, "regret": REGRET, "error": LEVEL, "epsilon": EPSILON}
@@ -22,8 +21,8 @@ PROBLEM = {"size": SIZE, "regret": REGRET, "error": LEVEL, "epsilon": EPSILON}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
-    """A number of bags that suffices.
+class Bound:
+    """A number of bags that suffices, or below which no learner does.
 
     Attributes
     ----------
@@ -31,10 +30,8 @@ class Guarantee:
         Bags, infinite where the argument promises nothing.
     by_proof : float or None
         The same by the constants of the paper's proof, None where the proof does not cover the case.
-    theorem : str
-        What it follows from.
-    assumptions : tuple of str
-        What must hold.
+    theorem, assumptions : str, tuple of str
+        What it follows from, and what must hold.
     constants : dict of str to float
         The quantities that entered, by name.
     """
