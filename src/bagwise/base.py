@@ -111,7 +111,10 @@ class NumericFeatures:
         _check_numbers(X)
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        return validate_data(self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite=False, **options)
+        checked: Floats = validate_data(
+            self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite=False, **options
+        )
+        return checked
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):
@@ -187,7 +190,8 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             One of `classes_` for each.
         """
         h = self._checked_predict(X)
-        return self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)]
+        found: NDArray[Any] = self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)]
+        return found
 
 
 class BagRegressor(RegressorMixin, BagEstimator):

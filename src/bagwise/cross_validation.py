@@ -76,20 +76,8 @@ class BagKFold(BaseEstimator):
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         """Row numbers of the training and the test part of each fold.
 
-        Parameters
-        ----------
-        X : array or table of shape (n, features)
-            The rows.
-        y : object
-            Not looked at.
-        bags : array of shape (n,)
-            Ids, −1 for rows in no bag.
-        groups : array of shape (n,)
-            The ids under the name scikit-learn passes on without metadata routing.
-
-        Yields
-        ------
-        train, test : array of int
+        The rows are those of `X`, of shape (n, features); `bags` holds their ids (n,), −1 for rows in no bag; `groups`
+        are the ids under the name scikit-learn passes on without metadata routing; `y` is not looked at.
         """
         codes, m = _codes(groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X))
         check_parameters(self, {"n_splits": whole(2)})
@@ -101,17 +89,7 @@ class BagKFold(BaseEstimator):
             yield rows[fold != number], rows[fold == number]
 
     def get_n_splits(self, X: Any = None, y: Any = None, bags: Any = None, groups: Any = None) -> int:
-        """Number of folds, whatever the data.
-
-        Parameters
-        ----------
-        X, y, bags, groups : object
-            Not looked at.
-
-        Returns
-        -------
-        int
-        """
+        """Number of folds, whatever the data: `X`, `y`, `bags` and `groups` are not looked at."""
         return self.n_splits
 
     def _folds(self, size: Integers) -> Integers:
@@ -243,7 +221,9 @@ _HOW = (
 def _risk(h: Floats, bags: Bags) -> float:
     """Summed over classes."""
     bags = fitting_bags(h, bags)
-    columns = zip(np.atleast_2d(h.T), bags.outputs.T, strict=True)
+    if h.ndim == 1:
+        return risk(h, bags).value
+    columns = zip(h.T, bags.proportion.T, strict=True)
     return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)
 
 

@@ -46,33 +46,15 @@ class Estimate:
     def leaves(self, least: float, most: float) -> bool:
         """Whether the interval lies outside of a range, or the value plainly: by more than its standard error and 0.02.
 
-        A model that is nearly perfect may come out a little better than that by chance.
-
-        Parameters
-        ----------
-        least, most : float
-            The range.
-
-        Returns
-        -------
-        bool
+        A model that is nearly perfect may come out a little better than that by chance. The range is from `least` to
+        `most`.
         """
         beyond = max(least - self.value, self.value - most)
         outside = self.high < least - _ROUNDING or self.low > most + _ROUNDING
         return outside or beyond > max(self.standard_error, _PLAINLY)
 
     def within(self, least: float, most: float) -> Estimate:
-        """The same, value and interval kept in a range.
-
-        Parameters
-        ----------
-        least, most : float
-            The range.
-
-        Returns
-        -------
-        Estimate
-        """
+        """The same, value and interval kept in the range from `least` to `most`."""
         value, low, high = (min(max(one, least), most) for one in (self.value, self.low, self.high))
         return Estimate(value, self.standard_error, low, high)
 

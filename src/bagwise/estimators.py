@@ -5,23 +5,18 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from bagwise import PUBLIC
 from bagwise.utils.parameters import check_parameters, one_of
 
 if TYPE_CHECKING:
     from bagwise.base import BagClassifier
 
 ESTIMATORS = {
-    "BagAutoClassifier": "bagwise.auto",
-    "BagBoostingClassifier": "bagwise.boosting",
-    "BagBoostingRegressor": "bagwise.boosting",
-    "BagMeanMapClassifier": "bagwise.linear",
-    "BagNeuralClassifier": "bagwise.neural",
-    "BagRidgeClassifier": "bagwise.linear",
-    "BagRidgeRegressor": "bagwise.linear",
-    "BagSGDClassifier": "bagwise.linear",
-    "BagSGDRegressor": "bagwise.linear",
-    "GroupPriorClassifier": "bagwise.baselines",
-}
+    name: f"bagwise.{module}"
+    for module, names in PUBLIC.items()
+    for name in names
+    if name.endswith(("Classifier", "Regressor"))
+} | {"GroupPriorClassifier": "bagwise.baselines"}
 """Modules of all estimators, by the names of their classes."""
 
 MODELS = {

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
 from bagwise.estimates import Estimate, Identity, estimated
-from bagwise.metrics import METRICS, Curve, curves, metrics, within_unit
+from bagwise.metrics import METRICS, Curve, curves, metrics, possible, within_unit
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
@@ -96,7 +96,16 @@ class Evaluation:
     @property
     def doubt(self) -> str | None:
         """Why the numbers say nothing, in a sentence; None where nothing speaks against them."""
-        return doubt(self.not_random, self.impossible)
+        if self.not_random:
+            why = (
+                f"they are not random ({self.not_random[0]}), so that its label-free numbers are biased, maybe grossly"
+            )
+        elif self.impossible:
+            named = " and ".join(METRICS[name] for name in self.impossible)
+            why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
+        else:
+            return None
+        return f"How good this model is cannot be told from these bags: {why}."
 
     def __str__(self) -> str:
         head = f"from {self.n_bags} bags, {self.level:.0%} intervals"
@@ -106,23 +115,6 @@ class Evaluation:
         else:
             lines = [f"{name:<10}{estimate}" for name, estimate in estimates.items() if estimate is not None]
         return "\n".join([head, *lines, *([self.doubt] if self.doubt else [])])
-
-
-def doubt(not_random: Sequence[Finding], impossible: Sequence[str]) -> str | None:
-    """The sentence on what an evaluation cannot tell, and why; None where it can.
-
-    >>> doubt([Finding("proportions", 12.3, 1e-20)], [])
-    'How good this model is cannot be told from these bags: they are not random (proportions: variation 12.3 times
-    that of random bags (p = 1e-20)), so that its label-free numbers are biased, maybe grossly.'
-    """
-    if not_random:
-        why = f"they are not random ({not_random[0]}), so that its label-free numbers are biased, maybe grossly"
-    elif impossible:
-        named = " and ".join(METRICS[name] for name in impossible)
-        why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
-    else:
-        return None
-    return f"How good this model is cannot be told from these bags: {why}."
 
 
 def evaluate(
@@ -228,11 +220,6 @@ def measure(
         impossible=impossible,
         **(told if even_if_not_random or not (not_random or impossible) else {}),
     )
-
-
-def possible(name: str, ndim: int = 1) -> tuple[float, float]:
-    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
-    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
 
 
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:

@@ -18,6 +18,11 @@ METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss
 """Metrics that are numbers: their names, and what they are called in a sentence."""
 
 
+def possible(name: str, ndim: int = 1) -> tuple[float, float]:
+    """The least and the largest value of a metric; ndim: of the predictions, 2 for several classes."""
+    return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
+
+
 def metrics(identity: Identity) -> dict[str, tuple[float, Floats]]:
     """Each metric by name; no AUC where there are several classes, or labels of one kind only."""
     means = {"brier": brier, "accuracy": accuracy, "log_loss": log_loss}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bagwise.utils.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, which the colour-blind can tell apart, with greys and a darker green for letters.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -78,6 +79,8 @@ def dodge(place: int, places: int, step: float = 1.03) -> float:
 
 def size_axis(panel: Axes, sizes: ArrayLike) -> None:
     """A logarithmic axis whose ticks are the bag sizes, or epochs, themselves."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(FixedLocator(np.unique(sizes).tolist()))
     panel.xaxis.set_minor_locator(NullLocator())

@@ -19,10 +19,9 @@ from bagwise.experiments import harness, variance
 from bagwise.experiments.config import load as load_config
 from bagwise.experiments.harness import grouped
 from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of, training
-from bagwise.experiments.paper.claims import Measured, claims
-from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.figures import accuracy_figure
 from bagwise.experiments.paper.plan import PAPER
+from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, Measured, claims, curves, learning_curves
 from bagwise.experiments.store import write_table
 
 SMALL = PaperConfig(

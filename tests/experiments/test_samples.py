@@ -8,10 +8,9 @@ import pytest
 from scipy import stats
 
 from bagwise import Bags, losses, means, two_function_test
-from bagwise.experiments import learners, samples
-from bagwise.experiments.learners import LEARNERS
+from bagwise.experiments import samples, simulation
 from bagwise.experiments.samples import SamplesConfig, bags_needed, clearly_passed, log_bags_error, slope
-from bagwise.experiments.simulation import TRUTH, Sample, draw, simulations
+from bagwise.experiments.simulation import LEARNERS, TRUTH, Sample, draw, simulations
 
 BETA = 0.01
 PROBLEMS = simulations(BETA)
@@ -33,15 +32,15 @@ def rows_of(vectors):
 
 
 ON_ROWS = {
-    "li": (learners.li_risks, lambda h, bags, p, mean: losses.li_square(h, bags, prior=p, mean=mean)),
-    "matching": (learners.matching_risks, lambda h, bags, p, mean: losses.matching_square(h, bags)),
-    "easyllp": (learners.easyllp_risks, lambda h, bags, p, mean: losses.easyllp(h, bags, prior=p, loss="square")),
+    "li": (simulation.li_risks, lambda h, bags, p, mean: losses.li_square(h, bags, prior=p, mean=mean)),
+    "matching": (simulation.matching_risks, lambda h, bags, p, mean: losses.matching_square(h, bags)),
+    "easyllp": (simulation.easyllp_risks, lambda h, bags, p, mean: losses.easyllp(h, bags, prior=p, loss="square")),
     "centred": (
-        learners.centred_risks,
+        simulation.centred_risks,
         lambda h, bags, p, mean: losses.centred(h, bags, prior=p, mean=1 - 2 * mean, loss="square"),
     ),
     "clipped": (
-        lambda sample: learners.clipped_risks(sample, regret=BETA, estimated=False),
+        lambda sample: simulation.clipped_risks(sample, regret=BETA, estimated=False),
         lambda h, bags, p, mean: losses.debiased_square(
             h, bags, prior=p, mean=mean, clip=losses.clip_threshold(bags.size, regret=BETA)
         ),
@@ -67,7 +66,7 @@ def test_risks_equal_the_losses_on_rows(name, loss):
 @pytest.mark.parametrize("bags", [8, 9])
 def test_estimated_means_come_from_the_second_half(bags):
     sample, problem = sample_of("ii", bags=bags), PROBLEMS["ii"]
-    found = learners.clipped_risks(sample, regret=BETA, estimated=True)
+    found = simulation.clipped_risks(sample, regret=BETA, estimated=True)
     for trial, vectors in enumerate(sample.vectors):
         level, first = rows_of(vectors[:4])
         other_level, second = rows_of(vectors[4:])
@@ -83,7 +82,7 @@ def test_estimated_means_come_from_the_second_half(bags):
 
 def test_algorithm_1_equals_the_test_on_rows():
     sample, problem = sample_of("i", size=9, trials=20), PROBLEMS["i"]
-    chosen = learners.two_function_choice(sample)
+    chosen = simulation.two_function_choice(sample)
     for trial, vectors in enumerate(sample.vectors):
         level, bags = rows_of(vectors)
         first, second = problem.hypotheses

@@ -141,7 +141,7 @@ class _Part(lgb.Sequence):
         return int(self.reader.starts[self.number + 1] - self.reader.starts[self.number])
 
     def __getitem__(self, place: Any) -> Floats:
-        found = self.reader.block(self.number)[place]
+        found: Floats = self.reader.block(self.number)[place]
         return found if isinstance(place, slice) else found.astype(np.float64)
 
 

@@ -179,7 +179,8 @@ class _BoostingFit(TableFeatures):
     def _stretched(self, log_odds: Sequence[Floats]) -> Floats:
         """(n, outputs) the mean of the fits' log odds, stretched away from that of p, and centred."""
         start = score_of(next(iter(self.fits_.values()))[0].prior, LOGIT)
-        return start + self.stretch_ * (np.mean(log_odds, axis=0) - start) + self.offset_
+        mean: Floats = np.mean(log_odds, axis=0)
+        return start + self.stretch_ * (mean - start) + self.offset_
 
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]

@@ -6,13 +6,10 @@ that add up as log odds have a step of Gauss and Newton behind each value, under
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize, special
 
-Floats = NDArray[Any]
+from bagwise.utils.typing import Floats
 
 IDENTITY, LOGIT = "identity", "logit"
 
@@ -65,7 +62,8 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
            [-4.6]])
     """
     p = np.clip(prior, _MARGIN, 1 - _MARGIN)
-    return special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p)))
+    odds: Floats = special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p)))
+    return odds
 
 
 def centring(score: Floats, prior: Floats) -> Floats:

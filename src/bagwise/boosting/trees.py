@@ -61,10 +61,11 @@ class Boosted:
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(start, (len(X), 1))
         threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
-        trees = [
+        trees: list[Floats] = [
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
-        return start + np.stack(trees, axis=1)
+        scores: Floats = start + np.stack(trees, axis=1)
+        return scores
 
     def log_odds(self, scores: Floats) -> Floats:
         """Scores as log odds, centred."""
@@ -243,7 +244,8 @@ class _Growth:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
         mean = prediction_of(self.scores, self.options.link).mean(axis=0)
         size = watch.size[:, None]
-        return (watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size)
+        found: Floats = (watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size)
+        return found
 
 
 def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
@@ -285,7 +287,7 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
 
 def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
     def leaves(X: Floats) -> Integers:
-        found = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
+        found: Integers = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
         return found.ravel().astype(np.int32)
 
     return np.concatenate([leaves(block) for block in blocks])
@@ -293,4 +295,5 @@ def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats],
 
 def targets(bags: Bags, prior: Floats) -> Floats:
     """(m, outputs) √k(α − p): what the deviations of a good model are near to."""
-    return np.sqrt(bags.size)[:, None] * (bags.outputs - prior)
+    root: Floats = np.sqrt(bags.size)[:, None]
+    return root * (bags.outputs - prior)

@@ -102,12 +102,13 @@ class TableFeatures:
             validate_data(self, X, skip_check_array=True, reset=fitting)
             if fitting:
                 self.features_ = FeatureCodes.of(X)
-            X = self.features_.matrix(X)  # whose columns have been checked
-            return check_array(X, ensure_all_finite="allow-nan", ensure_min_samples=2 if fitting else 1)
+            codes = self.features_.matrix(X)  # whose columns have been checked
+            checked: Floats = check_array(codes, ensure_all_finite="allow-nan", ensure_min_samples=2 if fitting else 1)
+            return checked
         if not fitting and self.features_.categorical:
             raise ValueError("the model was fitted on a table with categories: pass a table with the same columns.")
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        matrix = validate_data(
+        matrix: Floats = validate_data(
             self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite="allow-nan", **options
         )
         if fitting:

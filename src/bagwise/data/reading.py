@@ -54,6 +54,9 @@ def fit_codes(estimator: BagEstimator, codes: BagRows, numbers: BagRows | None =
         estimator.set_params(categorical_features=sorted({*codes.categorical, *given}))
         estimator.fit_rows(codes)
         return None
-    encoding = codes.encoding() if numbers is None else None
-    estimator.fit_rows(codes.encoded(encoding) if encoding is not None else numbers)
+    encoding = None
+    if numbers is None:
+        encoding = codes.encoding()
+        numbers = codes.encoded(encoding)
+    estimator.fit_rows(numbers)
     return encoding

@@ -212,7 +212,7 @@ def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:
     """A checksum of what bags reported, and of `rows`, which tell of theirs."""
     found = hashlib.sha256()
     for part in (*rows, data.size, data.proportion, data.noise_variance):
-        found.update(part if isinstance(part, bytes) else np.ascontiguousarray(() if part is None else part).ravel())
+        found.update(part if isinstance(part, bytes) else b"" if part is None else np.ascontiguousarray(part).tobytes())
     return found.hexdigest()
 
 

@@ -84,7 +84,7 @@ class Shards:
     folder: Path
     columns: tuple[Stored, ...]
     files: tuple[File, ...]
-    size: NDArray[np.int64]
+    size: Integers
     proportion: Floats
     noise_variance: Floats | None
     codes_to_numbers: Encoding | None = None
@@ -199,7 +199,7 @@ def matrix_of(columns: Sequence[NDArray[Any]], into: Floats | None = None) -> Fl
 
 def precision_of(types: Iterable[np.dtype[Any] | str]) -> np.dtype[Any]:
     """Of numbers and codes in one matrix: single, unless a column needs more."""
-    return np.dtype(np.float64 if np.float64 in map(np.dtype, types) else np.float32)
+    return np.dtype(np.float64 if any(np.dtype(type_) == np.float64 for type_ in types) else np.float32)
 
 
 def read_reports(table: pa.Table, *, classes: int | None, noised: bool) -> tuple[Integers, Floats, Floats | None]:
@@ -215,7 +215,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} is no folder of shards, it has no {INDEX}: gather the bags first.")
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
+        index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = index["format"]
     except (ValueError, TypeError, KeyError):
         raise ValueError(f"{path} is damaged: gather the bags again.") from None

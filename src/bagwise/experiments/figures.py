@@ -11,29 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
-
-_ESTIMATORS = {
-    ("ours", "exact"): Look(BLUE, "o"),
-    ("ours", "leave_one_out"): Look(SKY, "s"),
-    ("ours", "corrected"): Look(BLACK, "x", "--"),
-    ("ours", "running"): Look(PURPLE, "P", ":"),
-    ("li", "exact"): Look(RED, "^"),
-    ("li", "leave_one_out"): Look(RED, "v", "--"),
-    ("easyllp_square", "none"): Look(ORANGE, "D"),
-    ("centred_square", "exact"): Look(GREEN, "X"),
-    ("centred_square", "leave_one_out"): Look(GREEN, "p", "--"),
-}
-
-_LEARNERS = {
-    "algorithm_1": Look(BLACK, "s"),
-    "ours": Look(BLUE, "o"),
-    "ours_estimated": Look(SKY, "h", "--"),
-    "centred": Look(GREEN, "X"),
-    "li": Look(RED, "^"),
-    "easyllp": Look(ORANGE, "D"),
-    "matching": Look(PURPLE, "P", "-."),
-}
+from bagwise.experiments.simulation import LEARNERS
+from bagwise.experiments.variance import ESTIMATORS
+from bagwise.plotting import GREY, Look, dodge, legend_below, size_axis
 
 
 def variance_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
@@ -44,9 +24,9 @@ def variance_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     for column, model in enumerate(models):
         top, bottom = grid[:, column]
         rows = frame[frame["model"] == model]
-        for place, ((loss, means), look) in enumerate(_ESTIMATORS.items()):
+        for place, ((loss, means), (_, look)) in enumerate(ESTIMATORS.items()):
             one = rows[(rows["loss"] == loss) & (rows["means"] == means)].sort_values("k")
-            k = one["k"] * dodge(place, len(_ESTIMATORS))
+            k = one["k"] * dodge(place, len(ESTIMATORS))
             top.errorbar(k, one["variance"], yerr=one["variance_se"], label=one["label"].iloc[0], **look.style)
             bottom.errorbar(k, one["mean"] / one["risk"], yerr=one["mean_se"] / one["risk"], **look.style)
         top.set(title=f"model {model}", yscale="log")
@@ -82,10 +62,10 @@ def samples_figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
         if len(bound):
             (line,) = panel.plot(bound["k"], bound["lower_bound"], color=GREY, linewidth=2.5, zorder=1)
             handles["information lower bound"] = line
-        for place, (learner, look) in enumerate(_LEARNERS.items()):
-            one = rows[rows["learner"] == learner].sort_values("k")
+        for place, (key, learner) in enumerate(LEARNERS.items()):
+            one = rows[rows["learner"] == key].sort_values("k")
             if len(one):
-                handles |= _needs(panel, one, look, dodge(place, len(_LEARNERS)))
+                handles |= _needs(panel, one, learner.look, dodge(place, len(LEARNERS)))
         panel.set(title=f"({name}) {rows['title'].iloc[0]}", yscale="log")
         panel.yaxis.set_major_formatter(FuncFormatter(lambda m, _: f"{m:,.0f}"))
         size_axis(panel, rows["k"])

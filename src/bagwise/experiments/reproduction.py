@@ -11,8 +11,8 @@ import pandas as pd
 
 from bagwise.experiments import figures, paper, samples, store, variance
 from bagwise.experiments.config import load
-from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, table
 from bagwise.experiments.paper.figures import accuracy_figure
+from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, curves, table
 from bagwise.utils.files import replacing
 from bagwise.utils.text import number_of
 

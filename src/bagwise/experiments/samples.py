@@ -19,8 +19,7 @@ from scipy.optimize import isotonic_regression
 
 from bagwise.experiments.config import BAG_SIZES, names_of, provenance
 from bagwise.experiments.harness import in_processes
-from bagwise.experiments.learners import LEARNERS
-from bagwise.experiments.simulation import Sample, simulations
+from bagwise.experiments.simulation import LEARNERS, Sample, simulations
 from bagwise.theory import SymmetricPair, information_bound
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, number, whole
 

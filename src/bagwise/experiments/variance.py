@@ -21,6 +21,7 @@ from bagwise.experiments.config import provenance
 from bagwise.experiments.harness import in_processes
 from bagwise.losses import LOSSES
 from bagwise.means import MEANS, Known, Means, Running
+from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats
 
@@ -42,18 +43,18 @@ MODELS = {
     "h = x²": Model(function=np.square, mean=1 / 3, risk=2 / 15),
 }
 
-ESTIMATORS: dict[tuple[str, str], str] = {
-    ("ours", "exact"): "ours, exact mean",
-    ("ours", "leave_one_out"): "ours, leave-one-out (paper)",
-    ("ours", "corrected"): "ours, corrected",
-    ("ours", "running"): "ours, running",
-    ("li", "exact"): "Li, exact mean",
-    ("li", "leave_one_out"): "Li, leave-one-out (paper)",
-    ("easyllp_square", "none"): "EasyLLP, square loss",
-    ("centred_square", "exact"): "centred, exact mean",
-    ("centred_square", "leave_one_out"): "centred, leave-one-out",
+ESTIMATORS: dict[tuple[str, str], tuple[str, Look]] = {
+    ("ours", "exact"): ("ours, exact mean", Look(BLUE, "o")),
+    ("ours", "leave_one_out"): ("ours, leave-one-out (paper)", Look(SKY, "s")),
+    ("ours", "corrected"): ("ours, corrected", Look(BLACK, "x", "--")),
+    ("ours", "running"): ("ours, running", Look(PURPLE, "P", ":")),
+    ("li", "exact"): ("Li, exact mean", Look(RED, "^")),
+    ("li", "leave_one_out"): ("Li, leave-one-out (paper)", Look(RED, "v", "--")),
+    ("easyllp_square", "none"): ("EasyLLP, square loss", Look(ORANGE, "D")),
+    ("centred_square", "exact"): ("centred, exact mean", Look(GREEN, "X")),
+    ("centred_square", "leave_one_out"): ("centred, leave-one-out", Look(GREEN, "p", "--")),
 }
-"""Label of each estimator by its loss and means, as `aliases` calls them; the paper's are the leave-one-out ones."""
+"""Label and look by loss and means, as `aliases` calls them; the paper's estimators are the leave-one-out ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
         for name, model in MODELS.items():
             h = model.function(x)
             exact: dict[str, Floats] = {}
-            for (loss, means), label in ESTIMATORS.items():
+            for (loss, means), (label, _) in ESTIMATORS.items():
                 if means in MEANS:
                     value = _by_batch(loss, _strategy(means), h, batches)
                 else:

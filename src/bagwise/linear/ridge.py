@@ -77,6 +77,8 @@ class _Path:
         if used.any():
             self.scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
         gram = centred.xx * np.outer(self.scale, self.scale) / moments.bags
+        self.values: Floats
+        self.vectors: Floats
         self.values, self.vectors = linalg.eigh(gram, check_finite=False)
         self.cross = self.vectors.T @ (self.scale[:, None] * centred.xy / moments.bags)
 

@@ -107,7 +107,7 @@ def _exact(h: Array, bags: Bags, *, logits: bool) -> Array:
 
 def _counts(bags: Bags) -> NDArray[np.int64]:
     reported = np.diff(bags.offsets) * segment.to_numpy(bags.proportion)
-    count = np.rint(reported).astype(np.int64)
+    count: NDArray[np.int64] = np.rint(reported).astype(np.int64)
     off = np.abs(reported - count) > 1e-3
     if off.any():
         j = int(np.argmax(off))

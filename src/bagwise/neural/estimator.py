@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.keys import name
-from bagwise.base import BagClassifier, NumericFeatures, check_enough, check_finite_features
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory, subset
+from bagwise.base import check_enough, classes_of
+from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
 from bagwise.losses import LOSSES
-from bagwise.means import Means, prior
+from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.networks import Standardise, mlp
-from bagwise.neural.objective import MEANS_CONSTRAINT, Objective
-from bagwise.neural.state import from_state, to_state
-from bagwise.neural.training import Training, as_rows, check_outputs, predict
+from bagwise.neural.classifier import NetworkClassifier
+from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose
 from bagwise.utils.parameters import (
-    NONE,
-    Constraint,
     ParameterError,
     check_parameters,
-    instance,
-    number,
-    one_of,
-    several,
-    whole,
 )
-from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.rng import generator
 from bagwise.utils.typing import Floats
 
 if TYPE_CHECKING:
@@ -51,12 +38,7 @@ _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit f
 _BESIDES = ("callback", "device")  # parameters on which nothing that is learned depends
 
 
-def _are_widths(value: Any) -> bool:
-    given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
-    return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
-
-
-class BagNeuralClassifier(NumericFeatures, BagClassifier):
+class BagNeuralClassifier(NetworkClassifier):
     r"""A network from bags: any `torch.nn.Module`, any loss of `bagwise.losses`.
 
     The learning rate and the number of epochs are those with the least label-free risk on held-out bags; then the
@@ -128,63 +110,6 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     True
     """
 
-    reads: ClassVar[Reads] = Reads(blocks=True)
-    _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "module": instance(nn.Module, "a torch.nn.Module") | NONE,
-        "hidden": Constraint("whole numbers of at least 1", _are_widths),
-        "loss": one_of(*LOSSES),
-        "means": MEANS_CONSTRAINT,
-        "learning_rate": one_of("auto") | several(number(above=0), "one or more finite numbers above 0"),
-        "weight_decay": number(least=0),
-        "batch_rows": whole(1),
-        "max_epochs": whole(1),
-        "patience": whole(1),
-        "cv": whole(2),
-        "dtype": one_of("float32", "float64"),
-    }
-
-    def __init__(
-        self,
-        *,
-        module: nn.Module | None = None,
-        hidden: Sequence[int] = (32,),
-        loss: str = "debiased_square",
-        means: str | Means = "running",
-        learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
-        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
-        weight_decay: float = 0.0,
-        batch_rows: int = 1024,
-        max_epochs: int = 100,
-        early_stopping: bool = True,
-        patience: int = 10,
-        cv: int = 5,
-        average: bool = False,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        device: str | torch.device | None = None,
-        dtype: Literal["float32", "float64"] = "float32",
-        random_state: RandomState = None,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.loss = loss
-        self.means = means
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.batch_rows = batch_rows
-        self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.cv = cv
-        self.average = average
-        self.callback = callback
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-
-    # -- fitting -------------------------------------------------------------------------------------------------
-
-    learning_rate_: float
     n_epochs_: int
     risk_: float
 
@@ -223,8 +148,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         return body, data
 
     def _rates(self, bags: Bags) -> tuple[float, ...]:
-        """The learning rates to try; raises where a parameter makes no sense for these bags."""
-        check_parameters(self, self._constraints)
+        """The learning rates to try; raises where the loss makes no sense for these bags."""
         if LOSSES[self.loss].takes_logits and bags.proportion.ndim == 2:
             others = ", ".join(each for each, loss in LOSSES.items() if not loss.takes_logits)
             raise ParameterError(
@@ -238,7 +162,8 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         """Learn from bags of rows, in memory or in blocks on disk.
 
         Learning rate and number of steps are chosen on a sample of whole bags that fits into memory; then the network
-        is trained on all bags, one pass over the blocks after the other, as many as make that number of steps.
+        is trained on all bags, one pass over the blocks after the other, as many as make that number of steps. Memory
+        holds the sample and a few blocks, however many there are.
 
         Parameters
         ----------
@@ -253,24 +178,25 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         Self
             The estimator itself.
         """
+        self._fit_data(self._begin(data), distributed)
+        return self
+
+    def _fit_data(self, data: BagRows, distributed: Distributed | None = None) -> None:
+        if distributed is None:
+            some = data if in_one_piece(data) else data.sample()
+            if len(some.bags) == len(data.size):
+                self._fit_bags(some.X, some.bags)
+                return
+        elif in_one_piece(data):  # in blocks, rows stand in bag order
+            data = InMemory(data.X[data.bags.order], subset(data, np.arange(len(data.bags)), coded=True))
         from bagwise.neural.distributed.loader import BlockLoader
         from bagwise.neural.distributed.training import Distributed, settle, train
 
-        alone = data if isinstance(data, InMemory) and len(data) == 1 else None
-        if distributed is None:
-            some = alone or data.sample()
-            if len(some.bags) == len(data.size):
-                return self.fit(some.X, bags=some.bags)
-        elif alone is not None:  # in blocks, rows stand in bag order
-            data = InMemory(alone.X[alone.bags.order], subset(alone, np.arange(len(alone.bags)), coded=True))
         options = distributed or Distributed()
         depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
         settings = settle(data, depends, options, lambda: self._settle(data))
-        self.classes_ = np.arange(2 if data.proportion.ndim == 1 else data.proportion.shape[1])
         self.history_ = list(settings["history"])
         self.learning_rate_, self.n_epochs_, self.risk_ = (settings[name] for name in ("rate", "epochs", "risk"))
-        self._shape = tuple(settings["shape"])
-        self.n_features_in_ = self._shape[0]
         self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
         self._scale = None
         if settings["scale"] is not None:
@@ -296,20 +222,17 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
             record=lambda epoch, loss: self._trained(loss, stage="final", epoch=epoch),
         )
         self._keep()
-        return self
 
     def _settle(self, data: BagRows) -> dict[str, Any]:
         """What is decided before training on blocks begins, as plain data."""
         rng, some = generator(self.random_state), data.sample()
-        self._choose(self._check_features(some.X, fitting=True), some.bags, rng)
-        chosen, share = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum())
-        scale = self._scale
+        self._choose(some.X, some.bags, rng)
+        chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum()), self._scale
         return {
             "rate": self.learning_rate_,
             "epochs": math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_,
             "risk": self.risk_,
             "history": self.history_,
-            "shape": list(self._shape),
             "outputs": 1 if data.proportion.ndim == 1 else data.proportion.shape[1],
             "weights": self._seed,
             "order": int(rng.integers(2**63)),
@@ -344,6 +267,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         """
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
+        check_parameters(self, self._constraints)
         given = self._read_bags(X, y, bags, classes, first=first)
         rates = self._rates(given)
         if first:
@@ -364,7 +288,7 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
     def _read_bags(self, X: Floats, y: Any, bags: Any, classes: Any, *, first: bool) -> Bags:
         if bags is not None:
             given = as_bags(y, bags, len(X))
-            shown = np.arange(2 if given.proportion.ndim == 1 else given.proportion.shape[1])
+            shown = classes_of(given.proportion)
             self.classes_ = shown if first else self.classes_
             if len(shown) != len(self.classes_):
                 raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
@@ -389,48 +313,6 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         check_enough(given)
         return given
 
-    def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
-        """The network before training, without standardisation, which `_scale` keeps."""
-        dtype = getattr(torch, self.dtype)
-        self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
-        rows = X[bags.order] if bags.n_bagged < len(X) else X
-        flat = rows.reshape(len(rows), -1)
-        names = getattr(self, "feature_names_in_", None)
-        with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
-            check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
-            outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
-            if self.module is not None:
-                self._scale: Standardise | None = None
-                body = self._body(X.shape[1], outputs, self._seed)
-                check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
-                return body
-            self._scale = Standardise.of(flat, dtype).to(self._device)
-            check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
-        return self._body(X.shape[1], outputs, self._seed)
-
-    def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
-        """A network that has not been trained."""
-        made = mlp(width, self.hidden, outputs, random_state=seed) if self.module is None else self.module
-        return copy.deepcopy(made).to(self._device, getattr(torch, self.dtype))
-
-    def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
-        return BagTensors(self._as_read(X[bags.order]), bags)
-
-    def _as_read(self, X: Floats) -> torch.Tensor:
-        """Rows as the body reads them: standardised once, rather than in every step."""
-        rows = torch.as_tensor(X, device=self._device)
-        return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
-
-    def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
-        optimizer = self.optimizer or torch.optim.Adam
-        return Training(
-            body,
-            Objective(self.loss, self.means, p),
-            make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
-            rng=rng,
-            average=self.average,
-        )
-
     def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
         self._trained(self._training.epoch(data, self.batch_rows), stage=stage, epoch=epoch)
 
@@ -450,64 +332,3 @@ class BagNeuralClassifier(NumericFeatures, BagClassifier):
         self.history_.append(line)
         if self.callback is not None:
             self.callback(dict(line))
-
-    def _keep(self) -> None:
-        body = self._training.reading
-        self.module_ = body if self._scale is None else nn.Sequential(self._scale, body)
-
-    def _to_state(self) -> dict[str, Any]:
-        return to_state(self)
-
-    @classmethod
-    def _from_state(cls, state: dict[str, Any], *, module: nn.Module | None = None) -> Self:
-        return from_state(cls, state, module)
-
-    def _resume(self, body: nn.Module) -> Self:
-        """Take over trained weights; the optimizer starts anew where `partial_fit` goes on from them."""
-        body = body.to(self._device)
-        self._scale = None if self._scale is None else self._scale.to(self._device)
-        self._training = self._run(body, self.learning_rate_, self.prior_, generator(self.random_state))
-        self._keep()
-        return self
-
-    # -- predicting ----------------------------------------------------------------------------------------------
-
-    def _predict_mean(self, X: Floats) -> Floats:
-        # A network may turn infinity into 0 or 1, so features are looked at themselves.
-        flat = X.reshape(len(X), -1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
-        dtype = None if self._scale is not None else getattr(torch, self.dtype)
-        return predict(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
-
-    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
-        """Numbers; with a module of the user's, of any shape (n, …)."""
-        if self.module is None or np.ndim(X) <= 2:
-            X = super()._check_features(X, fitting=fitting)
-        else:
-            if not fitting:
-                check_is_fitted(self)
-            options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-            X = validate_data(
-                self,
-                X,
-                dtype=(np.float32, np.float64),
-                allow_nd=True,
-                reset=fitting,
-                ensure_all_finite=False,
-                **options,
-            )
-        if fitting:
-            self._shape = X.shape[1:]
-        elif X.shape[1:] != self._shape:
-            raise ValueError(f"rows of X have shape {X.shape[1:]}, those the model was fitted on {self._shape}.")
-        return X
-
-    @property
-    def _device(self) -> torch.device:
-        try:
-            return torch.device("cpu" if self.device is None else self.device)
-        except (RuntimeError, TypeError) as error:
-            raise ParameterError(
-                "device", f"must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
-            ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -93,7 +93,8 @@ def cnn(
         nn.Dropout(dropout),
         _drawn(nn.Linear, 64 * left * left, outputs, draw=draw),
     )
-    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network
 
 
 class _Pieces(nn.Sequential):
@@ -105,9 +106,17 @@ class _Pieces(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """The same as in one go, but for the order in which dropout draws."""
-        if len(x) <= self.rows:
-            return super().forward(x)
-        return torch.cat([super(_Pieces, self).forward(piece) for piece in x.split(self.rows)])
+        forward: Callable[[Tensor], Tensor] = super().forward
+        return forward(x) if len(x) <= self.rows else torch.cat([forward(piece) for piece in x.split(self.rows)])
+
+
+def check_sizes(weights: dict[str, Tensor], features: int, hidden: Sequence[int], outputs: int) -> None:
+    """Raise unless the weights are those of `Standardise` and an `mlp` of such layers, one after the other."""
+    sizes: dict[str, tuple[int, ...]] = {"0.mean": (features,), "0.scale": (features,)}
+    for layer, (wide, narrow) in enumerate(pairwise([features, *hidden, outputs])):
+        sizes |= {f"1.{2 * layer}.weight": (narrow, wide), f"1.{2 * layer}.bias": (narrow,)}
+    if {name: tuple(tensor.shape) for name, tensor in weights.items()} != sizes:
+        raise ValueError("the weights do not fit the module")
 
 
 def torch_generator(random_state: RandomState) -> torch.Generator:

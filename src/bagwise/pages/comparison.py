@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from bagwise.estimates import Estimate
-from bagwise.evaluation import Evaluation, differences, possible
+from bagwise.evaluation import Evaluation, differences
+from bagwise.metrics import METRICS, possible
 from bagwise.pages import figures, parts, verdicts
 from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
 from bagwise.tables import MODELS, BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import last_bags
-from bagwise.tables.metadata import MEASURES
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
@@ -183,16 +183,16 @@ def _where(entries: Sequence[_Entry], data: BagTable | None, same: bool) -> str:
 
 
 def _table(entries: Sequence[_Entry], guess: Mapping[str, float]) -> Table:
-    names = [name for name in MEASURES if getattr(entries[0].evaluation, name) is not None or name in guess]
+    names = [name for name in METRICS if getattr(entries[0].evaluation, name) is not None or name in guess]
     rows = [[one.label, *(one.interval(name, 4) for name in names)] for one in entries]
     rows.append(["constant guess", *(f"{guess[name]:.4f}" if name in guess else "–" for name in names)])
     caption = f"Label-free measures of single rows, with {entries[0].evaluation.level:.0%} intervals"
-    return Table(caption, ["model", *(MEASURES[name] for name in names)], rows)
+    return Table(caption, ["model", *(METRICS[name] for name in names)], rows)
 
 
 def _pictures(entries: Sequence[_Entry], guess: Mapping[str, float]) -> list[Picture]:
     found, labels = [], [one.label for one in entries]
-    for name, label in MEASURES.items():
+    for name, label in METRICS.items():
         values = [getattr(one.evaluation, name) for one in entries]
         if None in values:
             continue
@@ -206,7 +206,7 @@ def _pictures(entries: Sequence[_Entry], guess: Mapping[str, float]) -> list[Pic
 
 def _paired(best: str, gains: _Gains) -> Section:
     """Differences to the best, on the same bags."""
-    names = [name for name in MEASURES if all(name in gain for gain in gains.values())]
+    names = [name for name in METRICS if all(name in gain for gain in gains.values())]
     rows = [
         [label, *(verdicts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()
     ]
@@ -214,7 +214,7 @@ def _paired(best: str, gains: _Gains) -> Section:
         f"Each model less {best}, on the same bags, whose luck they share: an interval that holds 0 leaves open which "
         "is better. Intervals are for one comparison each; among many, some miss by chance."
     )
-    head = ["model", *(MEASURES[name] for name in names)]
+    head = ["model", *(METRICS[name] for name in names)]
     return Section("paired", "Differences", [told, Table(f"Less {best}", head, rows)])
 
 

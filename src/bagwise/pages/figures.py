@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from scipy import stats
 
 from bagwise.bags import Bags
+from bagwise.dispersion import NOT_RANDOM
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
 from bagwise.plotting import BLACK, BLUE, GREY, RED
@@ -31,7 +32,6 @@ LEVELS = {"95%": 0.95, "99.8%": 0.998}
 """Limits drawn: one bag in 20, and one in 500, of random bags lies outside."""
 _SMALL = 3.0  # variance of a count below which the normal law is a rough guide
 _NEARLY_ALL = 0.95
-_ALARM = 1e-3  # random bags are called too many outside at most this often
 
 
 # -- random bags -------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Funnel:
     def too_many_outside(self) -> bool:
         """Whether more bags lie outside of the wider limits than chance allows."""
         found = stats.binomtest(self.outside("99.8%"), len(self.size), 1 - LEVELS["99.8%"], alternative="greater")
-        return not self.is_rough and bool(found.pvalue < _ALARM)
+        return not self.is_rough and bool(found.pvalue < NOT_RANDOM)
 
     def __str__(self) -> str:
         m = len(self.size)

@@ -9,13 +9,13 @@ import numpy as np
 
 from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
+from bagwise.metrics import METRICS
 from bagwise.pages import parts, verdicts
 from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
 from bagwise.tables import MODELS, BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import constant_guess, reported
-from bagwise.tables.metadata import MEASURES
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
 _BIASED = (
@@ -153,7 +153,7 @@ def _measure_table(judged: Measurement) -> Table:
     """The measures of a model beside those of the constant guess."""
     evaluation, guess, gain = judged.evaluation, judged.guess, judged.gain
     rows = []
-    for name, label in MEASURES.items():
+    for name, label in METRICS.items():
         value: Estimate | None = getattr(evaluation, name)
         if value is None and not evaluation.withheld:
             continue

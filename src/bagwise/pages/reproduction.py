@@ -17,10 +17,21 @@ from matplotlib.ticker import NullFormatter
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
 from bagwise.experiments.paper import figures as drawing
-from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims, variance_claims
-from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, RULES, curves, learning_curves, table
 from bagwise.experiments.paper.page import finished
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.paper.results import (
+    BY_TEST,
+    LABEL_FREE,
+    RULES,
+    VERDICTS,
+    Claim,
+    Measured,
+    claims,
+    curves,
+    learning_curves,
+    table,
+    variance_claims,
+)
 from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.utils.text import number_of

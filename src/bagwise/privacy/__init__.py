@@ -6,6 +6,6 @@ them as under the other. Noise comes from OpenDP (``pip install 'bagwise[privacy
 """
 
 from bagwise.privacy.mechanism import Budget, noise_variance
-from bagwise.privacy.release import Release, SelectedBagsWarning, release
+from bagwise.privacy.releases import Release, SelectedBagsWarning, release
 
 __all__ = ["Budget", "Release", "SelectedBagsWarning", "noise_variance", "release"]

@@ -66,7 +66,8 @@ def find(name: Any) -> type:
             "or register the class with bagwise.saving.register"
         )
     try:
-        return getattr(import_module(_MODULE_OF[name]), name)
+        found: type = getattr(import_module(_MODULE_OF[name]), name)
+        return found
     except (ImportError, AttributeError) as error:
         raise ValueError(f"it holds a {name}, which cannot be imported here ({error})") from None
 

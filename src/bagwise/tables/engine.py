@@ -17,7 +17,7 @@ from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
 from sys import float_info
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import duckdb
 import ibis
@@ -72,13 +72,9 @@ def connect(
         raise ParameterError(
             "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
         ) from error
-    settings: dict[str, Any] = {"temp_directory": str(place.path / "spilled")}
-    if memory is not None:
-        settings["memory_limit"] = memory
-    if threads is not None:
-        settings["threads"] = threads
+    settings = {"temp_directory": str(place.path / "spilled"), "memory_limit": memory, "threads": threads}
     try:
-        connection = ibis.duckdb.connect(**settings)
+        connection = ibis.duckdb.connect(**{name: value for name, value in settings.items() if value is not None})
     except duckdb.Error as error:
         place.cleanup()
         raise wrong_memory from error
@@ -377,7 +373,7 @@ def _builtin(name: str, takes: type, returns: type) -> Callable[[Expression], Ex
     def function(value: Any) -> Any: ...
 
     function.__annotations__ = {"value": takes, "return": returns}
-    return ibis.udf.scalar.builtin(name=name)(function)  # type: ignore[no-any-return]
+    return cast("Callable[[Any], Any]", ibis.udf.scalar.builtin(name=name)(function))
 
 
 def md5(text: Expression, engine: str | None = None) -> Expression:

@@ -224,7 +224,7 @@ def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str
     found = {}
     for of in (metrics.accuracy, metrics.brier, metrics.log_loss):
         a, g = of(row)
-        found[of.__name__] = float(np.clip(a[0] + (q * g).sum(), *evaluation.possible(of.__name__, row.ndim)))
+        found[of.__name__] = float(np.clip(a[0] + (q * g).sum(), *metrics.possible(of.__name__, row.ndim)))
     return {**found, "auc": 0.5} if len(p) == 1 and 0 < q < 1 else found
 
 
@@ -268,7 +268,7 @@ def measure(
     if measured.doubt is None:
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
         for name, one in evaluation.differences(h, constant, bags, level=level).items():
-            least, most = evaluation.possible(name, h.ndim)
+            least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
     return Measurement(measured, guess, gain, found)
 

@@ -7,7 +7,7 @@ the engine, its threads and the order of the events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shard_writer import Kept, ShardWriter, as_kept, cuts
-from bagwise.data.shards import Shards, matrix_of, precision_of, read_reports
-from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of, read_reports
+from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, execute, fetch
 from bagwise.utils.files import new_folder
@@ -143,7 +143,7 @@ class _Gathering:
         """Rows of each block."""
         return np.add.reduceat(self.reports.column(SIZE).to_numpy(), self.starts[:-1])
 
-    def blocks(self) -> Iterator[tuple[list[NDArray[Any]], int]]:
+    def blocks(self) -> Generator[tuple[list[NDArray[Any]], int], None, None]:
         """The columns of each block as they are kept, and how many bags it holds."""
         size, connection = self.reports.column(SIZE).to_numpy(), self.data.connection
         query = _in_order(self.data, self.features, self.kept)

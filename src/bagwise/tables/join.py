@@ -127,10 +127,7 @@ def join(
 def _engine(events: Source, reports: Source | None, connection: Connection | None) -> Connection:
     """The engine of the tables among the sources that have one, or the one given, or a DuckDB of our own."""
     tables = [source for source in (events, reports) if engine.is_table(source)]
-    found = engine.connection_of(*tables) if tables else None
-    if found is None:
-        found = connection
-    return engine.connect() if found is None else found
+    return engine.connection_of(*tables) or connection or engine.connect()
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:

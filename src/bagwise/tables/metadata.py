@@ -9,13 +9,12 @@ from typing import Any
 from bagwise.data.shards import Shards
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
+from bagwise.metrics import METRICS
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.evaluation import Measurement, sensitivity
 from bagwise.tables.model import TableModel
 from bagwise.utils.records import from_data
 
-MEASURES = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
-"""Label-free measures of a model, by name, and what they are called."""
 _FINDINGS = 10  # that a model's file tells of
 
 
@@ -120,7 +119,7 @@ class About:
         """The same without the numbers that the bags cannot tell, unless they are asked for all the same."""
         if even_if_not_random or self.evaluation is None or self.evaluation.doubt is None:
             return self
-        nothing: dict[str, Any] = dict.fromkeys([*MEASURES, "calibration", "roc"])
+        nothing: dict[str, Any] = dict.fromkeys([*METRICS, "calibration", "roc"])
         evaluation = replace(self.evaluation, **nothing)
         return replace(self, evaluation=evaluation, trials=tuple(trial.withheld() for trial in self.trials))
 
@@ -194,9 +193,9 @@ def _check(found: About) -> None:
     one, outputs = found.evaluation, 1 if found.classes is None else len(found.classes)
     sound = len(found.summary.prior) == outputs and found.summary.used_rows > 0 and bool(str(found.summary))
     sound &= all(len({trial.risk is None, trial.low is None, trial.high is None}) == 1 for trial in found.trials)
-    told = {name for name in MEASURES if one is not None and getattr(one, name) is not None}
-    sound &= told in (set(), {*MEASURES}, {*MEASURES} - {"auc"}) and {*found.gain} in (set(), told)
-    sound &= {*found.gain} <= {*found.guess} <= {*MEASURES}
+    told = {name for name in METRICS if one is not None and getattr(one, name) is not None}
+    sound &= told in (set(), {*METRICS}, {*METRICS} - {"auc"}) and {*found.gain} in (set(), told)
+    sound &= {*found.gain} <= {*found.guess} <= {*METRICS}
     if one is not None:
         sound &= one.n_bags > 0 and one.n_rows > 0 and 0 < one.level < 1 and (one.doubt is not None or bool(found.gain))
         for curve in (one.calibration, one.roc):

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from bagwise.data.features import Encoding
+from bagwise.data.shards import NOISE, SIZE
 from bagwise.linear.moments import Moments
-from bagwise.tables.bag_table import NOISE, NUMBER, SIZE, BagTable
+from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import execute, fetch, keep
 from bagwise.utils.typing import Floats

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.privacy.mechanism import Budget, budget_for
-from bagwise.privacy.release import record, report_counts, warn_of_selection
+from bagwise.privacy.releases import record, report_counts
 from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.engine import Connection, Table
@@ -39,12 +39,8 @@ class Published:
         The two files.
     keys : tuple of str
         The columns that say which bag a row is in.
-    rows, bags : int
-        All rows, and the bags that report.
-    smallest, largest : int
-        Sizes of these bags.
-    withheld, withheld_rows : int
-        Bags without a report, and their rows.
+    rows, bags, smallest, largest, withheld, withheld_rows : int
+        All rows; bags that report, and their sizes; bags without a report, and their rows.
     classes : tuple of str or None
         Names of the classes, None for labels 0 and 1.
     budget : Budget or None
@@ -293,8 +289,7 @@ def _noised(
     size = exact.column("size").to_numpy()
     counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
     counts = counts if classes is not None else counts[:, 0]
-    noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold)
-    warn_of_selection(shown, size >= min_size, threshold, stacklevel=4)
+    noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold, stacklevel=4)
     columns = noised.T if classes is not None else noised[None]
     drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, columns, strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})

@@ -68,15 +68,9 @@ class ReportColumns:
         return next((given for name in _NOISES if (given := getattr(self, name)) is not None), None)
 
     @property
-    def numbers(self) -> tuple[str, ...]:
-        """The columns that must hold numbers."""
-        rest = (self.size, *(getattr(self, name) for name in _NOISES))
-        return (*self.values, *(one for one in rest if isinstance(one, str)))
-
-    @property
     def names(self) -> tuple[str, ...]:
         """All columns that are named."""
-        return (*self.numbers, *_names_of(self.suppressed))
+        return tuple(name for given in vars(self).values() for name in _names_of(given))
 
     def check(self, table: Table, keys: Sequence[str]) -> None:
         """Raise unless the table has what is named, and nothing is said twice."""

@@ -133,14 +133,17 @@ def test_functions_among_the_settings_do_not_hinder_going_on(shards, tmp_path):
 
 def test_what_cannot_work_is_said_before_settings_are_chosen(shards, tmp_path):
     (tmp_path / "file").write_text("")
+    chosen: list[dict[str, Any]] = []
+    changes = {"learning_rate": [0.01, 0.02], "callback": chosen.append}
     for distributed, error, words in (
         (Distributed(Processes(0, 6), streams=5), ValueError, "6 processes for 5 streams"),
         (Distributed(Processes(0, 99), streams=99), ValueError, "one for each block"),
         (Distributed(checkpoints=Checkpoints(tmp_path / "file" / "kept")), OSError, "no checkpoints can be written to"),
     ):
         with pytest.raises(error, match=words):
-            alone(shards, distributed, learning_rate="nonsense")
-    with pytest.raises(ValueError, match="learning_rate must be"):
+            alone(shards, distributed, **changes)
+    assert not chosen
+    with pytest.raises(ParameterError, match=r"^learning_rate must be"):
         alone(shards, Distributed(checkpoints=Checkpoints(tmp_path / "kept")), learning_rate="nonsense")
     assert not (tmp_path / "kept").exists()
 

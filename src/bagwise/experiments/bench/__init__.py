@@ -6,17 +6,15 @@
 """
 
 from bagwise.experiments.bench.methods import METHODS, Method
-from bagwise.experiments.bench.runs import FULL, QUICK, BenchConfig, BenchRun, plan, run, store_of
-from bagwise.experiments.bench.tables import markdown, summary
-from bagwise.experiments.bench.tasks import DATASETS, Prediction, Task
+from bagwise.experiments.bench.runs import FULL, QUICK, BenchConfig, plan, run, store_of
+from bagwise.experiments.bench.tables import markdown
+from bagwise.experiments.bench.tasks import Prediction, Task
 
 __all__ = [
-    "DATASETS",
     "FULL",
     "METHODS",
     "QUICK",
     "BenchConfig",
-    "BenchRun",
     "Method",
     "Prediction",
     "Task",
@@ -24,5 +22,4 @@ __all__ = [
     "plan",
     "run",
     "store_of",
-    "summary",
 ]

@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bagwise.data.features import FeatureCodes, is_table
+from bagwise.data.reading import Reads
+from bagwise.estimators import ESTIMATORS
 from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
 from bagwise.experiments.bench.tasks import Prediction, Task
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.typing import Integers
 
+_codes = partial(Reads, codes=True)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
@@ -31,7 +34,7 @@ class Method:
 
     label: its name for readers.
     run: called with the task and, by keyword, the settings it reads.
-    features: "table" with categories as they are, or "encoded" as numbers.
+    reads: says what it reads, codes of categories or numbers; estimators say so themselves.
     individual: it learns from individual labels, whatever the bags: a ceiling.
     settings: fields of the config that it reads.
     needs: a module to import before the clock starts.
@@ -39,15 +42,19 @@ class Method:
 
     label: str
     run: Callable[..., Iterator[Prediction]]
-    features: Literal["table", "encoded"] = "encoded"
+    reads: Callable[[], Reads] = Reads
     individual: bool = False
     settings: tuple[str, ...] = ()
     needs: str = "bagwise"
 
 
-def _ours(task: Task, *, room: str, name: str, **parameters: Any) -> Iterator[Prediction]:
+def _class_of(name: str) -> Any:
+    return getattr(import_module(ESTIMATORS[name]), name)
+
+
+def _ours(task: Task, *, name: str, **parameters: Any) -> Iterator[Prediction]:
     """An estimator of this package, as it is but for parameters given."""
-    yield _fit_predict(getattr(import_module(room), name)(random_state=task.random_state, **parameters), task)
+    yield _fit_predict(_class_of(name)(random_state=task.random_state, **parameters), task)
 
 
 def _fit_predict(model: Any, task: Task) -> Prediction:
@@ -56,7 +63,7 @@ def _fit_predict(model: Any, task: Task) -> Prediction:
 
 
 def _auto(task: Task, *, auto_seconds: float) -> Iterator[Prediction]:
-    return _ours(task, room="bagwise.auto", name="BagAutoClassifier", time_budget=auto_seconds)
+    return _ours(task, name="BagAutoClassifier", time_budget=auto_seconds)
 
 
 def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
@@ -124,10 +131,10 @@ def _labels(task: Task) -> Integers:
     return np.asarray(task.bags.proportion, dtype=int)  # single rows, in table order
 
 
-def _estimator(room: str, name: str, features: Literal["table", "encoded"], label: str = "") -> Method:
-    room = f"bagwise.{room}"
-    run = partial(_ours, room=room, name=name)
-    return Method(label=label or f"`{name}`", run=run, features=features, needs=room)
+def _estimator(name: str, **options: Any) -> Method:
+    """An estimator of this package; options: fields of the method that differ from what is usual."""
+    usual = {"label": f"`{name}`", "run": partial(_ours, name=name), "needs": ESTIMATORS[name]}
+    return Method(**{**usual, "reads": lambda: _class_of(name).reads, **options})
 
 
 def _loss(label: str, loss: str) -> Method:
@@ -140,13 +147,11 @@ def _loss(label: str, loss: str) -> Method:
 
 
 METHODS: dict[str, Method] = {
-    "ridge": _estimator("linear", "BagRidgeClassifier", "encoded"),
-    "sgd": _estimator("linear", "BagSGDClassifier", "encoded"),
-    "boosting": _estimator("boosting", "BagBoostingClassifier", "table"),
-    "neural": _estimator("neural", "BagNeuralClassifier", "encoded"),
-    "auto": Method(
-        label="`BagAutoClassifier`", run=_auto, features="table", settings=("auto_seconds",), needs="bagwise.neural"
-    ),
+    "ridge": _estimator("BagRidgeClassifier"),
+    "sgd": _estimator("BagSGDClassifier"),
+    "boosting": _estimator("BagBoostingClassifier"),
+    "neural": _estimator("BagNeuralClassifier"),
+    "auto": _estimator("BagAutoClassifier", run=_auto, settings=("auto_seconds",), needs="bagwise.neural"),
     "network_ours": _loss("debiased square (Ours)", "ours"),
     "network_li": _loss("Li et al.", "li"),
     "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "vanilla_sq"),
@@ -159,10 +164,8 @@ METHODS: dict[str, Method] = {
     ),
     "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
-    "group_prior": _estimator("baselines", "GroupPriorClassifier", "table", "group prior"),
-    "supervised_lightgbm": Method(
-        label="LightGBM on individual labels", run=_lightgbm, features="table", individual=True
-    ),
+    "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_codes),
+    "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_codes, individual=True),
     "supervised_logistic": Method(
         label="logistic regression on individual labels", run=_logistic_regression, individual=True
     ),

@@ -150,7 +150,7 @@ def run(config: BenchConfig, out: str | Path, *, progress: Progress | None = Non
     def load(name: str) -> DataSet | str:
         """The data set, or why it is missing."""
         try:
-            return DATASETS[name]((rows[0], rows[1]))
+            return DATASETS[name][1]((rows[0], rows[1]))
         except FileNotFoundError as error:
             return f"skipped: {error}"
 
@@ -167,20 +167,21 @@ def measure(run: BenchRun, data: DataSet | str, config: BenchConfig) -> list[dic
     method = METHODS[run.method]
     if isinstance(data, str):
         return [_record(error=data)]
-    split = getattr(data, method.features)
-    n = len(split.y)
+    y, y_test = data.table.y, data.table.y_test
+    n = len(y)
     if not method.individual and n // run.size < config.fewest_bags:
         return [_record(error=f"skipped: {n:,} rows make too few bags of {run.size}.")]
-    bags = Bags.singletons(split.y) if method.individual else run.bags_of(split.y)
-    facts = {"bags": len(bags), "rows": n, "test_rows": len(split.y_test)}
-    task = Task(split.X, split.X_test, bags, run.seed(1))
+    bags = Bags.singletons(y) if method.individual else run.bags_of(y)
+    facts = {"bags": len(bags), "rows": n, "test_rows": len(y_test)}
     records = []
     try:
         import_module(method.needs)
+        split = data.table if method.reads().codes else data.encoded
+        task = Task(split.X, split.X_test, bags, run.seed(1))
         start = time.perf_counter()
         for prediction in method.run(task, **{name: getattr(config, name) for name in method.settings}):
             seconds = time.perf_counter() - start if prediction.seconds is None else prediction.seconds
-            records.append(_record(**facts, **_scores(prediction, split.y_test), seconds=seconds))
+            records.append(_record(**facts, **_scores(prediction, y_test), seconds=seconds))
             start = time.perf_counter()
     except Exception as error:  # a method that fails is a result too
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "

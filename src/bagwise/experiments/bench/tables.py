@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.tasks import HELD_OUT, TITLES
+from bagwise.experiments.bench.tasks import DATASETS, HELD_OUT
 from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"
@@ -50,11 +50,9 @@ def _choices(rows: pd.DataFrame, tried: pd.DataFrame) -> Iterator[tuple[str, pd.
 
 
 def _moments(rows: pd.DataFrame) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for metric in METRICS:
-        values[metric] = float(rows[metric].mean()) if len(rows) else np.nan
-        values[f"{metric}_se"] = float(rows[metric].sem()) if len(rows) > 1 else np.nan
-    return values
+    """Mean and standard error of each metric, NaN where there are too few rows."""
+    errors = {f"{metric}_se": float(rows[metric].sem()) for metric in METRICS}
+    return {metric: float(rows[metric].mean()) for metric in METRICS} | errors
 
 
 def markdown(frame: pd.DataFrame) -> str:
@@ -63,7 +61,7 @@ def markdown(frame: pd.DataFrame) -> str:
     parts = ["# Benchmark", *_introduction(frame)]
     for dataset, rows in means.groupby("dataset", sort=False):
         part = frame[frame["dataset"] == dataset]
-        parts.append(f"## {TITLES.get(str(dataset), str(dataset))}")
+        parts.append(f"## {DATASETS[str(dataset)][0]}")
         reasons = part["error"].unique()
         if len(reasons) == 1 and reasons[0]:
             parts.append(f"All of it was {reasons[0]}")
@@ -122,7 +120,8 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
 
 def _table(rows: pd.DataFrame, metric: str) -> str:
     """Methods × bag sizes; a ceiling has one value, whatever the bags."""
-    measured = ~rows["method"].map(_individual) & rows[metric].notna()
+    individual = rows["method"].map(lambda method: METHODS[method].individual)
+    measured = ~individual & rows[metric].notna()
     sizes = sorted(rows.loc[measured, "size"].unique())
     lines = [
         f"| {METRICS[metric]} | " + " | ".join(f"k = {size}" for size in sizes) + " |",
@@ -139,10 +138,6 @@ def _table(rows: pd.DataFrame, metric: str) -> str:
         if not set(cells) <= {"–"}:
             lines.append(f"| {label}{' †' if rule == TEST else ''} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def _individual(method: str) -> bool:
-    return METHODS[method].individual
 
 
 def _cell(row: pd.Series, metric: str) -> str:

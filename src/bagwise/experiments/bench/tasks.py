@@ -73,9 +73,19 @@ class DataSet:
     table: Split
     encoded: Split
 
-    def last(self, rows: int) -> DataSet:
-        """The same with the last `rows` training rows, those next to the test rows, if there are more."""
-        return DataSet(*(replace(split, X=split.X[-rows:], y=split.y[-rows:]) for split in (self.table, self.encoded)))
+
+def _adult(_: tuple[int, int]) -> DataSet:
+    return DataSet(datasets.adult(), datasets.adult(encoded=True))
+
+
+def _criteo(_: tuple[int, int]) -> DataSet:
+    """The last 20,000 training rows, those next to the test rows: with hundreds of columns, more would take hours."""
+    splits = (datasets.criteo(), datasets.criteo(encoded=True))
+    return DataSet(*(replace(split, X=split.X[-20_000:], y=split.y[-20_000:]) for split in splits))
+
+
+def _digits(_: tuple[int, int]) -> DataSet:
+    return DataSet(datasets.digits(), datasets.digits())
 
 
 def _synthetic(rows: tuple[int, int]) -> DataSet:
@@ -86,24 +96,10 @@ def _synthetic(rows: tuple[int, int]) -> DataSet:
     return DataSet(table, datasets.encode(table))
 
 
-def _digits(_: tuple[int, int]) -> DataSet:
-    split = datasets.digits()
-    return DataSet(split, split)
-
-
-_CRITEO_ROWS = 20_000  # the last before the test rows: with its hundreds of columns, more would take hours
-
-DATASETS: dict[str, Callable[[tuple[int, int]], DataSet]] = {
-    "adult": lambda _: DataSet(datasets.adult(), datasets.adult(encoded=True)),
-    "criteo": lambda _: DataSet(datasets.criteo(), datasets.criteo(encoded=True)).last(_CRITEO_ROWS),
-    "digits": _digits,
-    "synthetic": _synthetic,
+DATASETS: dict[str, tuple[str, Callable[[tuple[int, int]], DataSet]]] = {
+    "adult": ("Adult (income over 50K)", _adult),
+    "criteo": ("Criteo (click)", _criteo),
+    "digits": ("Digits (odd)", _digits),
+    "synthetic": ("Synthetic advertising log (conversion)", _synthetic),
 }
-"""Data sets by name: functions of the training and test rows to draw, which only the synthetic log looks at."""
-
-TITLES = {
-    "adult": "Adult (income over 50K)",
-    "criteo": "Criteo (click)",
-    "digits": "Digits (odd)",
-    "synthetic": "Synthetic advertising log (conversion)",
-}
+"""Titles and data sets by name: functions of the training and test rows to draw, which only `_synthetic` looks at."""

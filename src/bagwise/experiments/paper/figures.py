@@ -9,38 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bagwise.experiments.paper.curves import BY_TEST, LABEL_FREE, curves, learning_curves
 from bagwise.experiments.paper.plan import METHODS, NAMES, PaperConfig
-from bagwise.plotting import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    RED,
-    SKY,
-    Look,
-    dodge,
-    legend_below,
-    reference_line,
-    size_axis,
-)
+from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, curves, learning_curves
+from bagwise.plotting import BLUE, GREEN, ORANGE, PURPLE, RED, Look, dodge, legend_below, reference_line, size_axis
 from bagwise.utils.text import number_of
-
-_LOOKS = {
-    "ours": Look(BLUE, "o"),
-    "li": Look(RED, "^"),
-    "vanilla_sq": Look(PURPLE, "s"),
-    "vanilla_ce": Look(GREEN, "x", "--"),
-    "easyllp": Look(ORANGE, "D"),
-    "ours_running": Look(SKY, "P", "--"),
-    "centred_log": Look(GREEN, "v", ":"),
-    "count_likelihood": Look(PURPLE, "p", ":"),
-    "label_generation": Look(RED, "X", ":"),
-    "ridge": Look(GREY, "h", "-."),
-    "boosting": Look(BLACK, "*", "-."),
-}
 
 _FEW = 6  # epochs that all have room for a tick
 _FRONT = {
@@ -117,13 +89,13 @@ def draw_learning(panel: Axes, found: pd.DataFrame, size: int) -> None:
 
 def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
     """The accuracy of each method against a column, methods a little apart from each other."""
-    shown = [name for name in _LOOKS if (found["method"] == name).any()]
+    shown = [name for name in METHODS if (found["method"] == name).any()]
     step = max(2.0, found[x].max() / found[x].min()) ** 0.005 if shown else 1.0
     for place, name in enumerate(shown):
         one = found[found["method"] == name].sort_values(x)
         at = one[x] * dodge(place, len(shown), step)
-        style = _LOOKS[name].style
-        panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=METHODS[name].label, **style)
+        method = METHODS[name]
+        panel.errorbar(at, one["accuracy"], yerr=one["se"].fillna(0), label=method.label, **method.look.style)
 
 
 def front_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:

@@ -10,10 +10,19 @@ import pandas as pd
 
 from bagwise.experiments import store, variance
 from bagwise.experiments.figures import variance_figure
-from bagwise.experiments.paper.claims import VERDICTS, Claim, Measured, claims, variance_claims
-from bagwise.experiments.paper.curves import RULES, curves, measurements, table
 from bagwise.experiments.paper.figures import accuracy_figure, front_figure
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.paper.results import (
+    RULES,
+    VERDICTS,
+    Claim,
+    Measured,
+    claims,
+    curves,
+    measurements,
+    table,
+    variance_claims,
+)
 from bagwise.utils.files import replacing
 from bagwise.utils.text import number_of
 

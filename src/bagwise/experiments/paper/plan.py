@@ -10,6 +10,7 @@ from typing import Any
 from bagwise.experiments.config import names_of
 from bagwise.experiments.harness import Run
 from bagwise.experiments.store import Store
+from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look
 from bagwise.utils.parameters import (
     Constraint,
     Parameter,
@@ -30,16 +31,17 @@ _NETWORKS = ("ours_running", "centred_log", "count_likelihood", "label_generatio
 _TABLES = ("ridge", "boosting")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Method:
     """A way to learn from bags.
 
-    label: its name for readers.
+    label, look: its name for readers, and how it is drawn.
     loss: of a network, a name of `aliases.PAPER_LOSSES`; None for an estimator that is no network.
     means: how a network estimates means, a name of `bagwise.means.MEANS`.
     """
 
     label: str
+    look: Look
     loss: str | None = None
     means: str = "leave_one_out"
 
@@ -50,17 +52,17 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "ours": Method(label="Ours", loss="ours"),
-    "li": Method(label="Li et al.", loss="li"),
-    "vanilla_sq": Method(label="VanillaSQ", loss="vanilla_sq"),
-    "vanilla_ce": Method(label="VanillaCE", loss="vanilla_ce"),
-    "easyllp": Method(label="EasyLLP", loss="easyllp"),
-    "ours_running": Method(label="ours, running mean", loss="ours", means="running"),
-    "centred_log": Method(label="centred log loss", loss="centred_log", means="running"),
-    "count_likelihood": Method(label="count likelihood", loss="count_likelihood"),
-    "label_generation": Method(label="label generation", loss="label_generation"),
-    "ridge": Method(label="ridge, closed form"),
-    "boosting": Method(label="boosting"),
+    "ours": Method("Ours", Look(BLUE, "o"), "ours"),
+    "li": Method("Li et al.", Look(RED, "^"), "li"),
+    "vanilla_sq": Method("VanillaSQ", Look(PURPLE, "s"), "vanilla_sq"),
+    "vanilla_ce": Method("VanillaCE", Look(GREEN, "x", "--"), "vanilla_ce"),
+    "easyllp": Method("EasyLLP", Look(ORANGE, "D"), "easyllp"),
+    "ours_running": Method("ours, running mean", Look(SKY, "P", "--"), "ours", "running"),
+    "centred_log": Method("centred log loss", Look(GREEN, "v", ":"), "centred_log", "running"),
+    "count_likelihood": Method("count likelihood", Look(PURPLE, "p", ":"), "count_likelihood"),
+    "label_generation": Method("label generation", Look(RED, "X", ":"), "label_generation"),
+    "ridge": Method("ridge, closed form", Look(GREY, "h", "-.")),
+    "boosting": Method("boosting", Look(BLACK, "*", "-.")),
 }
 """Every method by name; the first five are the paper's."""
 
@@ -250,20 +252,10 @@ def plan(config: PaperConfig) -> list[PaperRun]:
 def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[PaperRun]:
     network = METHODS[name].is_network
     holds_out = network and repetition < config.held_out_repetitions
+    shared = {field: getattr(config, field) for field in ("dataset", "rows", "scaled", "batch_rows", "random_state")}
+    shared |= {"size": size, "method": name, "repetition": repetition, "measured": config.measured if network else ()}
     return [
-        PaperRun(
-            dataset=config.dataset,
-            rows=config.rows,
-            scaled=config.scaled,
-            size=size,
-            method=name,
-            learning_rate=rate,
-            repetition=repetition,
-            held_out=held_out,
-            measured=config.measured if network else (),
-            batch_rows=config.batch_rows,
-            random_state=config.random_state,
-        )
+        PaperRun(**shared, learning_rate=rate, held_out=held_out)
         for held_out in ((False, True) if holds_out else (False,))
         for rate in (config.learning_rates if network else (0.0,))
     ]

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
 from bagwise.utils.typing import Floats
@@ -95,7 +96,7 @@ class Processes:
 
     def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
-        both = _Sum.apply(torch.cat([total.reshape(-1), total.new_tensor([rows])]))
+        both: Tensor = _Sum.apply(torch.cat([total.reshape(-1), total.new_tensor([rows])]))  # type: ignore[no-untyped-call]
         return both[:-1].reshape(total.shape), both[-1].detach()
 
     def copies(self, module: nn.Module) -> nn.Module:
@@ -130,8 +131,9 @@ def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> It
         yield Processes()
         return
     world = int(os.environ["WORLD_SIZE"])
-    whole = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-    store = dist.PrefixStore(f"bagwise/{os.environ['TORCHELASTIC_RUN_ID']}", whole)  # runs may share one
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    whole = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
+    store = PrefixStore(f"bagwise/{os.environ['TORCHELASTIC_RUN_ID']}", whole)  # runs may share one
     backend = "nccl" if device is not None and device.type == "cuda" else "gloo"
     try:
         dist.init_process_group(backend, store=meet(store, rank, world), rank=rank, world_size=world, timeout=step)
@@ -152,7 +154,7 @@ def rank_under_torchrun() -> int | None:
     return int(os.environ["RANK"]) if "TORCHELASTIC_RUN_ID" in os.environ else None
 
 
-def meet(store: dist.Store, rank: int, world: int, *, seconds: float = 600) -> dist.Store:
+def meet(store: Store, rank: int, world: int, *, seconds: float = 600) -> Store:
     """A part of torchrun's store that holds nothing yet, the same for all processes started together.
 
     After a restart the store still holds the addresses of processes that are gone, and who reads one waits for them
@@ -173,7 +175,7 @@ def meet(store: dist.Store, rank: int, world: int, *, seconds: float = 600) -> d
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {rank} of {world} waited {seconds:.0f} seconds for the others: start all.")
         time.sleep(0.02)
-    return dist.PrefixStore(name, store)
+    return PrefixStore(name, store)
 
 
 class _Sum(torch.autograd.Function):

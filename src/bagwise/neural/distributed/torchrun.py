@@ -201,7 +201,7 @@ def _write(told: Path, facts: dict[str, Any]) -> None:
 
 def _plain_parameters(estimator: BagNeuralClassifier) -> dict[str, Any]:
     """The parameters of an estimator but its callback, as JSON gives them back."""
-    found = estimator.get_params(deep=False)
+    found: dict[str, Any] = estimator.get_params(deep=False)
     del found["callback"]
     for name, value in found.items():
         try:

@@ -119,7 +119,6 @@ def release(
     counts = _counts(labels, codes, len(keys))
     size = np.bincount(codes[codes >= 0], minlength=len(keys))
     noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold)
-    warn_of_selection(shown, size >= min_size, threshold)
     kept, known = keep(codes, keys, shown)
     order, offsets = segment.group(kept, len(known))
     proportion = noised[shown] / per_bag(size[shown], noised)
@@ -129,9 +128,18 @@ def release(
 
 
 def report_counts(
-    counts: NDArray[np.int64], size: Integers, budget: Budget, *, min_size: int, threshold: float | None
+    counts: NDArray[np.int64],
+    size: Integers,
+    budget: Budget,
+    *,
+    min_size: int,
+    threshold: float | None,
+    stacklevel: int = 3,
 ) -> tuple[NDArray[np.int64], Booleans]:
-    """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least."""
+    """The noised counts, 0 where they are withheld, and which are not. There must be one such bag at least.
+
+    Where a threshold withholds reports of bags that are large enough, the caller (see `stacklevel`) is warned.
+    """
     given = {"min_size": min_size, "threshold": threshold}
     check_parameters(given, {"min_size": whole(1), "threshold": number() | NONE})
     shown = size >= min_size
@@ -142,23 +150,18 @@ def report_counts(
     noised = np.zeros_like(counts)
     noised[shown] = add_noise(counts[shown], budget)
     if threshold is not None:
-        shown = shown & ((noised if noised.ndim == 1 else noised.min(axis=1)) >= threshold)
+        large, shown = shown, shown & ((noised if noised.ndim == 1 else noised.min(axis=1)) >= threshold)
         if not shown.any():
             raise ValueError(f"every noised count is below the threshold {threshold:g}: lower it, or make larger bags.")
         noised[~shown] = 0
+        if (large & ~shown).any():
+            warning = SelectedBagsWarning(
+                f"{int((large & ~shown).sum()):,} of {int(large.sum()):,} bags are withheld because a noised count is "
+                f"below the threshold {threshold:g}: those that are left report too much on average, and what is "
+                "trained or evaluated on them is biased; ", Parameter("min_size"), " alone does not do that.",
+            )  # fmt: skip
+            warnings.warn(warning, stacklevel=stacklevel)
     return noised, shown
-
-
-def warn_of_selection(shown: Booleans, large: Booleans, threshold: float | None, *, stacklevel: int = 3) -> None:
-    """Warn where a threshold withheld reports of bags that are large enough."""
-    below = int((large & ~shown).sum())
-    if below:
-        warning = SelectedBagsWarning(
-            f"{below:,} of {int(large.sum()):,} bags are withheld because a noised count is below the threshold "
-            f"{threshold:g}: those that are left report too much on average, and what is trained or evaluated on them "
-            "is biased; ", Parameter("min_size"), " alone does not do that.",
-        )  # fmt: skip
-        warnings.warn(warning, stacklevel=stacklevel)
 
 
 def record(budget: Budget, threshold: float | None) -> dict[str, Any]:

@@ -1,0 +1,254 @@
+"""The network inside an estimator: how it is made, read with, kept and saved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from bagwise.bags import Bags
+from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.data.reading import Reads
+from bagwise.losses import LOSSES
+from bagwise.means import Means
+from bagwise.neural.batches import BagTensors
+from bagwise.neural.networks import Standardise, check_sizes, mlp
+from bagwise.neural.objective import MEANS_CONSTRAINT, Objective
+from bagwise.neural.training import Training, as_rows, check_outputs, predict
+from bagwise.utils.parameters import (
+    NONE,
+    Constraint,
+    ParameterError,
+    check_parameters,
+    instance,
+    number,
+    one_of,
+    several,
+    whole,
+)
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import Floats
+
+
+def _are_widths(value: Any) -> bool:
+    given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+    return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
+
+
+class NetworkClassifier(NumericFeatures, BagClassifier):
+    """A classifier that reads with a network; how it learns is left to a class of its own.
+
+    `_scale` standardises the features, None for a module of the user's; `_training` goes on from what was learned.
+    """
+
+    reads: ClassVar[Reads] = Reads(blocks=True)
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "module": instance(nn.Module, "a torch.nn.Module") | NONE,
+        "hidden": Constraint("whole numbers of at least 1", _are_widths),
+        "loss": one_of(*LOSSES),
+        "means": MEANS_CONSTRAINT,
+        "learning_rate": one_of("auto") | several(number(above=0), "one or more finite numbers above 0"),
+        "weight_decay": number(least=0),
+        "batch_rows": whole(1),
+        "max_epochs": whole(1),
+        "patience": whole(1),
+        "cv": whole(2),
+        "dtype": one_of("float32", "float64"),
+    }
+
+    def __init__(
+        self,
+        *,
+        module: nn.Module | None = None,
+        hidden: Sequence[int] = (32,),
+        loss: str = "debiased_square",
+        means: str | Means = "running",
+        learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
+        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
+        weight_decay: float = 0.0,
+        batch_rows: int = 1024,
+        max_epochs: int = 100,
+        early_stopping: bool = True,
+        patience: int = 10,
+        cv: int = 5,
+        average: bool = False,
+        callback: Callable[[dict[str, Any]], object] | None = None,
+        device: str | torch.device | None = None,
+        dtype: Literal["float32", "float64"] = "float32",
+        random_state: RandomState = None,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.loss = loss
+        self.means = means
+        self.learning_rate = learning_rate
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.batch_rows = batch_rows
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.patience = patience
+        self.cv = cv
+        self.average = average
+        self.callback = callback
+        self.device = device
+        self.dtype = dtype
+        self.random_state = random_state
+
+    module_: nn.Module
+    prior_: float | Floats
+    learning_rate_: float
+    _scale: Standardise | None
+    _shape: tuple[int, ...]
+    _rows_seen: int
+    _training: Training
+
+    def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
+        """The network before training, without standardisation, which `_scale` keeps."""
+        dtype = getattr(torch, self.dtype)
+        self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
+        rows = X[bags.order] if bags.n_bagged < len(X) else X
+        flat = rows.reshape(len(rows), -1)
+        names = getattr(self, "feature_names_in_", None)
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
+            check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
+            outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
+            if self.module is not None:
+                self._scale = None
+                body = self._body(X.shape[1], outputs, self._seed)
+                check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
+                return body
+            self._scale = Standardise.of(flat, dtype).to(self._device)
+            check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
+        return self._body(X.shape[1], outputs, self._seed)
+
+    def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
+        """A network that has not been trained."""
+        made = mlp(width, self.hidden, outputs, random_state=seed) if self.module is None else self.module
+        return copy.deepcopy(made).to(self._device, getattr(torch, self.dtype))
+
+    def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
+        return BagTensors(self._as_read(X[bags.order]), bags)
+
+    def _as_read(self, X: Floats) -> torch.Tensor:
+        """Rows as the body reads them: standardised once, rather than in every step."""
+        rows = torch.as_tensor(X, device=self._device)
+        return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
+
+    def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
+        optimizer = self.optimizer or torch.optim.Adam
+        return Training(
+            body,
+            Objective(self.loss, self.means, p),
+            make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
+            rng=rng,
+            average=self.average,
+        )
+
+    def _keep(self) -> None:
+        self.module_ = self._whole(self._training.reading)
+
+    def _whole(self, body: nn.Module) -> nn.Module:
+        """A network with its standardisation."""
+        return body if self._scale is None else nn.Sequential(self._scale, body)
+
+    # -- saving --------------------------------------------------------------------------------------------------
+
+    def _to_state(self) -> dict[str, Any]:
+        """Parameters, what was learned, and weights; not the optimizer's moments."""
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "module"}
+        state = {"parameters": parameters, "own_module": self.module is not None}
+        if hasattr(self, "module_"):
+            learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "module_"}
+            rest = {"shape": tuple(self._shape), "rows_seen": self._rows_seen, "weights": self.module_.state_dict()}
+            state |= {"learned": learned} | rest
+        return state
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any], *, module: nn.Module | None = None) -> Self:
+        """The model again. A module of the user's cannot be rebuilt from a file: a new one of the same shape is given.
+
+        The optimizer starts anew where `partial_fit` goes on from the weights.
+        """
+        own, weights = state["own_module"], state.get("weights")
+        if own and module is None:
+            raise ValueError(
+                "it holds weights of a module of yours: pass a new one of the same shape, load(folder, module=…)"
+            )
+        model = cls(**state["parameters"], module=module if own else None)
+        if weights is None:
+            return model
+        for learned, value in state["learned"].items():
+            if not learned.endswith("_") or hasattr(cls, learned):
+                raise ValueError(f"{learned!r} is nothing that a network learns")
+            setattr(model, learned, value)
+        check_parameters(model, {"dtype": cls._constraints["dtype"]})
+        model._shape, model._rows_seen, model._scale = state["shape"], state["rows_seen"], None
+        features, outputs = model._shape[0], int(np.size(model.prior_))
+        try:
+            if not own:
+                check_sizes(weights, features, model.hidden, outputs)  # no more is built than the file has
+                model._scale = Standardise(np.zeros(features), np.ones(features), getattr(torch, model.dtype))
+                model._scale.to(model._device)
+            body = model._body(features, outputs, 0)
+        except (AssertionError, RuntimeError):
+            raise ValueError(
+                f"it was saved for the device {model.device!r}, which this machine does not have"
+            ) from None
+        try:
+            model._whole(body).load_state_dict(weights)
+        except RuntimeError:
+            raise ValueError("the weights do not fit the module") from None
+        model._training = model._run(body, model.learning_rate_, model.prior_, generator(model.random_state))
+        model._keep()
+        return model
+
+    # -- predicting ----------------------------------------------------------------------------------------------
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        # A network may turn infinity into 0 or 1, so features are looked at themselves.
+        flat = X.reshape(len(X), -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
+        dtype = None if self._scale is not None else getattr(torch, self.dtype)
+        h: Floats = predict(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+        return h
+
+    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
+        """Numbers; with a module of the user's, of any shape (n, …)."""
+        rows: Floats
+        if self.module is None or np.ndim(X) <= 2:
+            rows = super()._check_features(X, fitting=fitting)
+        else:
+            if not fitting:
+                check_is_fitted(self)
+            options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
+            rows = validate_data(
+                self,
+                X,
+                dtype=(np.float32, np.float64),
+                allow_nd=True,
+                reset=fitting,
+                ensure_all_finite=False,
+                **options,
+            )
+        if fitting:
+            self._shape = rows.shape[1:]
+        elif rows.shape[1:] != self._shape:
+            raise ValueError(f"rows of X have shape {rows.shape[1:]}, those the model was fitted on {self._shape}.")
+        return rows
+
+    @property
+    def _device(self) -> torch.device:
+        try:
+            return torch.device("cpu" if self.device is None else self.device)
+        except (RuntimeError, TypeError) as error:
+            raise ParameterError(
+                "device", f"must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
+            ) from error
