@@ -486,7 +486,7 @@ def test_noise_flows_from_bag_to_fit_and_evaluate(labelled, tmp_path):
     again = tmp_path / "again"
     call("bag", labelled, "--label", "y", "--size", 8, "--epsilon", 1, "--delta", 1e-3, "--out", again)
     result = call("evaluate", tmp_path / "model", again / "events.parquet", again / "reports.parquet", "--json")
-    assert json.loads(result.stdout)["bags"] == 600
+    assert json.loads(result.stdout)["n_bags"] == 600
 
 
 def test_no_seed_undoes_the_shuffling_of_noised_reports(tmp_path):
