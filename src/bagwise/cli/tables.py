@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli import options
-from bagwise.cli.common import (
-    Misuse,
-    check_free,
-    describe_evaluation,
-    describe_model,
-    one_sentence_errors,
-    show_progress,
-    show_result,
-)
+from bagwise.cli import common, options
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 
 if TYPE_CHECKING:
     from bagwise.tables import TableModel
@@ -176,7 +168,7 @@ def fit(
         fitted_to = data if refit or held_out is None else train
         about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
         saving.save(fitted, out, about=as_data(about), force=force)
-    show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
+    show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -191,13 +183,10 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
-    from bagwise import saving
-    from bagwise.utils.records import as_data
+    from bagwise import saving, tables
 
+    about = tables.read_about(saving.inspect(folder).about)
     if joined is None:
-        from bagwise import tables
-
-        about = tables.read_about(saving.inspect(folder).about)
         if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
         stored = about.evaluation
@@ -209,12 +198,9 @@ def evaluate(
                 "fit it with --even-if-not-random."
             )
         shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
-        show_result(as_json, as_data(shown), *describe_evaluation(shown, "held-out "))
+        show_result(as_json, shown, *common.describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import tables
-
-        about = tables.read_about(saving.inspect(folder).about)
         if about is not None and about.has_seen(data.summary):
             warnings.warn(
                 "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
@@ -223,7 +209,7 @@ def evaluate(
             )
         progress(1, 2, "scoring rows")
         measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-    show_result(as_json, as_data(measured.evaluation), *describe_evaluation(measured.evaluation))
+    show_result(as_json, measured.evaluation, *common.describe_evaluation(measured.evaluation))
 
 
 @one_sentence_errors
@@ -267,7 +253,7 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
-    lines = [f"a {found.kind}, saved from Python"] if about is None else describe_model(about.shown())
+    lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
 

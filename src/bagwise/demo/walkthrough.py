@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -128,12 +129,11 @@ def run(
         ids = {size: task.cut(size, rng) for size in sizes}
 
         tell(1, steps, "learning from individual labels")
-        table = [task.row(CEILING, _ridge_on_bags, np.arange(rows), 1)]
+        table = [task.row(CEILING, np.arange(rows), 1)]
         for done, size in enumerate(sizes, start=2):
             tell(done, steps, f"learning from bags of {size}")
-            table.append(task.row(RIDGE, _ridge_on_bags, ids[size], size))
-            table.append(task.row(NAIVE, _bag_mean_as_label, ids[size], size))
-        table.append(task.row(CONSTANT, _constant_guess, ids[main], None))
+            table += [task.row(method, ids[size], size) for method in (RIDGE, NAIVE)]
+        table.append(task.row(CONSTANT, ids[main], None))
 
         tell(steps - 1, steps, "writing tables and figure")
         y_bag = aggregate(log.y, ids[main])
@@ -170,24 +170,6 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
 
 # -- learning -----------------------------------------------------------------------------------------------------
 
-Predict = Callable[[NDArray[Any]], NDArray[Any]]
-
-
-def _ridge_on_bags(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    model = BagRidgeClassifier(random_state=0).fit(X, y_bag, bags=ids)
-    return lambda X: model.predict_proba(X)[:, 1]
-
-
-def _bag_mean_as_label(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    """The naive way: pretend that every row's label is its bag's proportion."""
-    model = Ridge().fit(X[ids >= 0], y_bag[ids >= 0])
-    return lambda X: model.predict(X).clip(0, 1)
-
-
-def _constant_guess(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    prior = y_bag[ids >= 0].mean()
-    return lambda X: np.full(len(X), prior)
-
 
 @dataclass(frozen=True, eq=False)
 class _Task:
@@ -203,11 +185,17 @@ class _Task:
         held_out = random_bags(len(self.y) - self.first_held_out, size, rng)
         return np.concatenate([train, np.where(held_out >= 0, held_out + train.max() + 1, -1)])
 
-    def row(self, method: str, fit: Callable[..., Predict], ids: NDArray[np.int64], size: int | None) -> Row:
+    def row(self, method: str, ids: NDArray[np.int64], size: int | None) -> Row:
         """Fit on training bags; measure on held-out bags, and on the labels behind them."""
         train, held_out = slice(self.first_held_out), slice(self.first_held_out, None)
         y_bag, y = aggregate(self.y, ids), self.y[held_out]
-        h = fit(self.X[train], y_bag[train], ids[train])(self.X[held_out])
+        if method in (NAIVE, CONSTANT):  # as if every row's label were its bag's proportion
+            inside = np.flatnonzero(ids[train] >= 0)
+            model = Ridge() if method == NAIVE else DummyRegressor()
+            h = model.fit(self.X[inside], y_bag[inside]).predict(self.X[held_out]).clip(0, 1)
+        else:
+            ridge = BagRidgeClassifier(random_state=0).fit(self.X[train], y_bag[train], bags=ids[train])
+            h = ridge.predict_proba(self.X[held_out])[:, 1]
         accuracy, brier = float(((h > 0.5) == y).mean()), float(((h - y) ** 2).mean())
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
