@@ -87,6 +87,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "losses": (),
     "means": (),
     "neural": ("BagNeuralClassifier",),
+    "neural.distributed": (),
     "pages": (),
     "planning": (),
     "privacy": ("release",),
@@ -114,4 +115,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *PUBLIC, "__version__"])
+    return sorted([*__all__, *(module for module in PUBLIC if "." not in module), "__version__"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -75,25 +74,24 @@ class BagEstimator(ABC, BaseEstimator):
         return self
 
     def _begin(self, data: BagRows) -> BagRows:
-        """Check parameters, rows and bags, and remember the features; blocks were checked when they were gathered."""
+        """The data, whose features are checked and remembered; blocks were checked when they were gathered."""
+        if in_one_piece(data):
+            data = InMemory(self._check_features(data.X, fitting=True), data.bags, data.categorical)
+        else:
+            self._check_features(data.sample(1).X, fitting=True)
+        return self._checked(data)
+
+    def _checked(self, data: BagRows) -> BagRows:
+        """The data, after a look at parameters and bags."""
         check_parameters(self, self._constraints)
         if in_one_piece(data):
             self._check_bags(data.bags)
-            return replace(data, X=self._check_features(data.X, fitting=True))
-        self._check_features(data.sample(1).X, fitting=True)
         return data
 
     def _fit_data(self, data: BagRows) -> None:
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
-
-    def _fit_checked(self, X: Floats, bags: Bags) -> Self:
-        """Learn from rows whose features are checked."""
-        check_parameters(self, self._constraints)
-        self._check_bags(bags)
-        self._fit_data(InMemory(X, bags))
-        return self
 
     def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)
@@ -111,10 +109,8 @@ class NumericFeatures:
         _check_numbers(X)
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        checked: Floats = validate_data(
-            self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite=False, **options
-        )
-        return checked
+        options |= {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+        return np.asarray(validate_data(self, X, reset=fitting, **options))
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):
@@ -143,10 +139,12 @@ class BagClassifier(ClassifierMixin, BagEstimator):
         X = self._check_features(X, fitting=True)
         if bags is None:
             indicators, self.classes_ = _encode_classes(y, len(X))
-            return self._fit_checked(X, Bags.singletons(indicators))
-        given = as_bags(y, bags, len(X))
-        self.classes_ = classes_of(given.proportion)
-        return self._fit_checked(X, given)
+            given = Bags.singletons(indicators)
+        else:
+            given = as_bags(y, bags, len(X))
+            self.classes_ = classes_of(given.proportion)
+        self._fit_data(self._checked(InMemory(X, given)))
+        return self
 
     def _begin(self, data: BagRows) -> BagRows:
         self.classes_ = classes_of(data.proportion)
@@ -190,8 +188,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             One of `classes_` for each.
         """
         h = self._checked_predict(X)
-        found: NDArray[Any] = self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)]
-        return found
+        return np.asarray(self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)])
 
 
 class BagRegressor(RegressorMixin, BagEstimator):
@@ -218,7 +215,8 @@ class BagRegressor(RegressorMixin, BagEstimator):
         X = self._check_features(X, fitting=True)
         if not isinstance(bags, Bags):
             y = column_or_1d(_required(y), warn=True)
-        return self._fit_checked(X, as_bags(y, bags, len(X)))
+        self._fit_data(self._checked(InMemory(X, as_bags(y, bags, len(X)))))
+        return self
 
     def _check_bags(self, bags: Bags) -> None:
         if bags.proportion.ndim != 1:

@@ -43,6 +43,8 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     ----------
     boosters_ : list of lightgbm.Booster
         One, or one per class.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
 
     Examples
     --------

@@ -95,8 +95,9 @@ def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> t
 
 
 def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
-    """How much bags differ in each feature; the p-values count all features. Where X is large, some bags and some
-    features serve.
+    """How much bags differ in each feature; the p-values count all features.
+
+    Where X is large, some bags and some features serve.
 
     X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
     is passed over; whether numbers are missing is compared by itself.
@@ -271,6 +272,7 @@ def columns_of(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
 
 def scores_of(values: NDArray[Any], name: str) -> Scores:
     """Ranks of a column, so that no few large values decide; for categories also the indicators of the frequent ones.
+
     None where cells have no hash.
     """
     import pandas as pd

@@ -46,7 +46,7 @@ def predicted(model: Any, X: Any) -> Floats:
 
 
 def _check_classes(classes: Any) -> None:
-    """Which column of predictions belongs to which proportion is known only where classes are 0, 1, …"""
+    """Which column of predictions belongs to which proportion is known only where classes are 0, 1 and so on."""
     if classes is None or (len(classes) > 1 and np.array_equal(classes, np.arange(len(classes)))):
         return
     names = ", ".join(repr(c.item() if hasattr(c, "item") else c) for c in classes)

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from bagwise.auto import BagAutoClassifier, budget, default_candidates, estimator, search
+from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
 from bagwise.auto.trials import Validation, choose, score, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
-from bagwise.boosting.parallel import side_by_side
+from bagwise.boosting.trees import side_by_side
 from bagwise.data.rows import InMemory
 from bagwise.folds import folds_of
 from bagwise.utils import deadline
@@ -171,7 +171,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        for module in (deadline, budget, search, estimator):
+        for module in (deadline, search, estimator):
             monkeypatch.setattr(module, "time", self)
 
     def monotonic(self):

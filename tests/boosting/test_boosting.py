@@ -10,7 +10,8 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.boosting import solve_leaves, trees
+from bagwise.boosting import trees
+from bagwise.boosting.leaves import solve_leaves
 from bagwise.boosting.trees import leaves_of
 from bagwise.boosting.tuning import Path, choose_length, choose_path
 from bagwise.data.features import FeatureCodes

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bagwise import saving
 from bagwise.cli import app, common
 from bagwise.cli.tables import Model
-from bagwise.tables import MODELS
+from bagwise.estimators import MODELS
 
 SECRET = "zx-label-q7"  # a label that no file but the first may hold
 

@@ -22,7 +22,7 @@ from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
 from bagwise.data.reading import fit_codes
 from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
-from bagwise.data.shard_writer import ShardWriter, cuts
+from bagwise.data.shard_writer import cuts
 from bagwise.data.shards import Shards, digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NOISE, NUMBER
@@ -220,16 +220,16 @@ def test_a_folder_that_exists_is_left_alone(tmp_path):
 def test_what_was_not_finished_does_not_open(tmp_path, monkeypatch, killed):
     """An error leaves nothing; a kill, which clears nothing up, leaves a folder that is none of shards."""
     data, features = joined(*made_up(SIZES["equal"]))
-    write, calls = ShardWriter.block, []
+    kept, calls = gather.as_kept, []
 
-    def block(self: Any, *args: Any, **options: Any) -> None:
+    def as_kept(*args: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        write(self, *args, **options)
+        return kept(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ShardWriter, "block", block)
+        patch.setattr(gather, "as_kept", as_kept)
         if killed:
             patch.setattr(shutil, "rmtree", lambda *args, **options: None)
         with pytest.raises(KeyboardInterrupt):

@@ -20,8 +20,10 @@ PREFERRED = "boosting"
 
 
 def default_candidates() -> dict[str, BagClassifier]:
-    """Candidates by name, one of each family first, the cheap ones before the others: ridge, the mean map, boosting,
-    where torch is installed a network; then others of these families, with few and many leaves, and with more layers.
+    """Candidates by name, one of each family first, the cheap ones before the others.
+
+    Ridge, the mean map, boosting, where torch is installed a network; then others of these families, with few and many
+    leaves, and with more layers.
 
     >>> list(default_candidates())[:3]
     ['ridge', 'mean map', 'boosting']

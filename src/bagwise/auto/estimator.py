@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bagwise.auto.budget import Budget
 from bagwise.auto.candidates import PREFERRED, Readings, default_candidates, probabilities
-from bagwise.auto.search import SPENT, Search
+from bagwise.auto.search import SPENT, Budget, Search
 from bagwise.auto.trials import Trial, Validation, choose, stack_weights, weighted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
@@ -71,6 +70,10 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         Its risk, NaN where there was no time for a trial.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
+    encoding_ : Encoding
+        How these become numbers for models that read nothing else.
 
     Examples
     --------
@@ -88,8 +91,13 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     reads: ClassVar[Reads] = Reads(codes=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "candidates": Constraint("a dict of bagwise classifiers by name, at least one", lambda given: _are_ours(given))
-        | NONE,
+        "candidates": NONE
+        | Constraint(
+            "a dict of bagwise classifiers by name, at least one",
+            lambda given: (
+                isinstance(given, Mapping) and {isinstance(one, BagClassifier) for one in given.values()} == {True}
+            ),
+        ),
         "time_budget": number(above=0) | NONE,
         "cv": whole(2),
         "held_out_bags": whole(1),
@@ -219,11 +227,3 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
-
-
-def _are_ours(candidates: Any) -> bool:
-    return (
-        isinstance(candidates, Mapping)
-        and len(candidates) > 0
-        and all(isinstance(candidate, BagClassifier) for candidate in candidates.values())
-    )

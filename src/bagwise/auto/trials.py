@@ -80,8 +80,9 @@ def score(sums: list[Floats], means: list[Floats], validation: Validation) -> Tr
 
 
 def choose(trials: Mapping[str, Trial], preferred: str | None = None) -> str:
-    """The name of the preferred trial, by default the first, unless another's risk is clearly lower: by two standard
-    errors of the difference.
+    """The name of the preferred trial, by default the first, unless another's risk is clearly lower.
+
+    Clearly: by two standard errors of the difference.
     """
     names = list(trials)
     first = 0 if preferred is None or preferred not in trials else names.index(preferred)

@@ -12,7 +12,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.parallel import Job, Result, side_by_side
+from bagwise.boosting.trees import Job, Result, side_by_side
 from bagwise.boosting.tuning import Choice, choose, join, mean_path
 from bagwise.data.features import TableFeatures
 from bagwise.data.reading import Reads
@@ -87,8 +87,10 @@ class _BoostingFit(TableFeatures):
         self.random_state = random_state
 
     def _fit_data(self, data: BagRows) -> None:
-        """Rows in several blocks are read one block at a time, after penalty, number of trees and stretch are chosen on
-        a sample of whole bags; where that holds all of them, it is fitted to as it is."""
+        """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.
+
+        Where the sample holds all bags, it is fitted to as it is.
+        """
         some = data if in_one_piece(data) else data.sample()
         if len(some.bags) == len(data.size):
             self._fit_bags(some.X, some.bags)
@@ -179,8 +181,7 @@ class _BoostingFit(TableFeatures):
     def _stretched(self, log_odds: Sequence[Floats]) -> Floats:
         """(n, outputs) the mean of the fits' log odds, stretched away from that of p, and centred."""
         start = score_of(next(iter(self.fits_.values()))[0].prior, LOGIT)
-        mean: Floats = np.mean(log_odds, axis=0)
-        return start + self.stretch_ * (mean - start) + self.offset_
+        return np.asarray(start + self.stretch_ * (np.mean(log_odds, axis=0) - start) + self.offset_)
 
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
@@ -260,6 +261,10 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
     offset_ : array
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
+    fits_ : dict
+        By kind, the fits that predictions are the mean of.
+    features_ : FeatureCodes
+        The columns of the table it was fitted to, and the levels of their categories.
 
     Examples
     --------

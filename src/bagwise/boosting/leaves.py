@@ -47,8 +47,7 @@ def solve_leaves(
     # ÃᵀK⁻¹Ã = AᵀK⁻¹A − n f fᵀ, since the rows of A add up to n f.
     matrix = (gram - n * np.outer(share, share)) / m + np.outer(share, share)
     matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
-    value: Floats = linalg.solve(matrix, right / m - share * bias, assume_a="pos")
-    return value
+    return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
 
 
 def _products(

@@ -62,8 +62,7 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
            [-4.6]])
     """
     p = np.clip(prior, _MARGIN, 1 - _MARGIN)
-    odds: Floats = special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p)))
-    return odds
+    return np.asarray(special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p))))
 
 
 def centring(score: Floats, prior: Floats) -> Floats:

@@ -1,10 +1,15 @@
-"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags."""
+"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags; fits side by side.
+
+LightGBM works outside Python's lock, so threads share a table without copies.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import joblib
 import lightgbm as lgb
@@ -24,6 +29,9 @@ from bagwise.boosting.links import (
     score_of,
     slope_of,
 )
+from bagwise.boosting.tuning import Path
+from bagwise.data.rows import BagRows
+from bagwise.folds import Fold
 from bagwise.losses import residual
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
@@ -35,7 +43,10 @@ _FLAT = 1e-9  # mean slope below which log odds can move no prediction
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
 _LONGEST = 4.0  # step on log odds
+_ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
+
+Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
@@ -61,11 +72,10 @@ class Boosted:
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(start, (len(X), 1))
         threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
-        trees: list[Floats] = [
+        trees = [
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
-        scores: Floats = start + np.stack(trees, axis=1)
-        return scores
+        return np.asarray(start + np.stack(trees, axis=1))
 
     def log_odds(self, scores: Floats) -> Floats:
         """Scores as log odds, centred."""
@@ -186,8 +196,10 @@ class _Growth:
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
 
     def add_tree(self, output: int) -> bool:
-        """Grow a tree on the gradient −R_j + (E[h] − p) of each row, times the slope of its prediction; then solve for
-        its values. False if none can grow."""
+        """Grow a tree on the gradient of each row, then solve for its values. False if none can grow.
+
+        The gradient is −R_j + (E[h] − p), times the slope of the row's prediction.
+        """
         bags, options, booster = self.bags, self.options, self.boosters[output]
         if output in self.stuck:
             return False
@@ -244,8 +256,7 @@ class _Growth:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
         mean = prediction_of(self.scores, self.options.link).mean(axis=0)
         size = watch.size[:, None]
-        found: Floats = (watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size)
-        return found
+        return np.asarray((watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size))
 
 
 def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
@@ -295,5 +306,60 @@ def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats],
 
 def targets(bags: Bags, prior: Floats) -> Floats:
     """(m, outputs) √k(α − p): what the deviations of a good model are near to."""
-    root: Floats = np.sqrt(bags.size)[:, None]
-    return root * (bags.outputs - prior)
+    return np.asarray(np.sqrt(bags.size)[:, None] * (bags.outputs - prior))
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One fit.  fold: what to fit to and what to watch, and after how many trees without gain to stop; None: all."""
+
+    table: Table
+    options: TreeOptions
+    n_trees: int
+    seed: int
+    fold: Fold | None = None
+    patience: int = 0
+
+    def fit(self, n_jobs: int) -> Boosted:
+        """The fit, by `n_jobs` threads."""
+        table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
+        model = boost(
+            table,
+            table.bags if fold is None else table.bags.take(fold.train),
+            options,
+            n_trees=self.n_trees,
+            seed=self.seed,
+            watch=None if fold is None else table.bags.take(fold.held_out),
+            patience=self.patience,
+        )
+        if comes_alone(table.rows):
+            model.release()
+        return model
+
+    def path(self, n_jobs: int) -> Path:
+        """What the fit says, tree by tree, about bags it did not see; p and E[h] come from those it saw."""
+        assert self.fold is not None
+        fit, watch = self.fit(n_jobs), self.table.bags.take(self.fold.held_out)
+        target = targets(watch, fit.prior)
+        empty = np.empty((*target.shape, 0))
+        return Path(np.stack(fit.deviations, axis=2) if fit.deviations else empty, target, watch.noise_per_row)
+
+
+def side_by_side(
+    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, told: Callable[[int], None] | None = None
+) -> list[Result]:
+    """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
+
+    told: called with how many are finished, in the order of `calls`, each time one more is.
+    """
+    threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
+    at_once = 1 if comes_alone(rows) else min(threads, len(calls))
+    run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
+    # Each in a copy of this thread's context, where the limit of time is known: made now, as joblib's own threads ask.
+    tasks = [joblib.delayed(copy_context().run)(call, threads // at_once) for call in calls]
+    results = []
+    for result in run(tasks):
+        results.append(result)
+        if told is not None:
+            told(len(results))
+    return results

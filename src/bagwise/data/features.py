@@ -103,8 +103,8 @@ class TableFeatures:
             if fitting:
                 self.features_ = FeatureCodes.of(X)
             codes = self.features_.matrix(X)  # whose columns have been checked
-            checked: Floats = check_array(codes, ensure_all_finite="allow-nan", ensure_min_samples=2 if fitting else 1)
-            return checked
+            least = 2 if fitting else 1
+            return np.asarray(check_array(codes, ensure_all_finite="allow-nan", ensure_min_samples=least))
         if not fitting and self.features_.categorical:
             raise ValueError("the model was fitted on a table with categories: pass a table with the same columns.")
         options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}

@@ -7,8 +7,9 @@ order they come.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bagwise.data.shards import FORMAT, INDEX, REPORTS, File, Stored, digest
+from bagwise.data.shards import FORMAT, INDEX, REPORTS, SIZE, File, Stored, digest
 from bagwise.utils.typing import Floats, Integers
 
 _DIGITS = 2**10  # by how many times its range a column may be away from 0 to be kept in single precision
@@ -70,75 +71,50 @@ def cuts(size: Integers, rows: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], wanted, [len(size)]])).astype(np.int64)
 
 
-class ShardWriter:
-    """A folder of shards while it is written.
+def write_blocks(
+    folder: Path,
+    blocks: Iterator[Sequence[NDArray[Any]]],
+    starts: Integers,
+    *,
+    kept: Mapping[str, Kept],
+    reports: pa.Table,
+    shard_rows: int,
+    classes: int | None,
+    noised: bool,
+) -> None:
+    """Write shards into an empty folder.
 
-    names: of the columns in files.  reports: what each bag reported, by columns (see `data.shards`).
+    blocks: their columns, as `as_kept` makes them.  starts: the bag that each begins with, and the number of bags.
+    kept: by the names of columns in files.  reports: what each bag reported, by columns (see `data.shards`).
+    shard_rows: about how many a file holds.
     """
-
-    def __init__(self, folder: Path, names: Sequence[str], kept: Sequence[Kept], reports: pa.Table) -> None:
-        self.folder, self.kept, self.reports = folder, kept, reports
-        self.schema = pa.schema([(name, pa.type_for_alias(how.type)) for name, how in zip(names, kept, strict=True)])
-        self.statistics = [_Statistics(how) for how in kept]
-        self.files: list[File] = []
-        self._writer: pq.ParquetWriter | None = None
-        self._bags: list[int] = []
-        pq.write_table(reports, folder / REPORTS, write_page_checksum=True)
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end_file()
-
-    def block(self, columns: Sequence[NDArray[Any]], bags: int, *, new_file: bool) -> None:
-        """Write the rows of some bags, as `as_kept` makes them.  new_file: they begin one."""
-        if new_file:
-            self._begin_file()
-        assert self._writer is not None
-        for statistics, column in zip(self.statistics, columns, strict=True):
-            statistics.add(column)
-        self._writer.write_table(pa.table(list(columns), schema=self.schema), row_group_size=len(columns[0]))
-        self._bags.append(bags)
-
-    def finish(self, *, classes: int | None, noised: bool) -> None:
-        """Write the index, which makes the folder one of shards."""
-        self._end_file()
-        index: dict[str, Any] = {
-            "format": FORMAT,
-            "rows": sum(pq.read_metadata(self.folder / file.name).num_rows for file in self.files),
-            "bags": sum(sum(file.bags) for file in self.files),
-            "classes": classes,
-            "noised": noised,
-            "columns": [asdict(statistics.stored()) for statistics in self.statistics],
-            "files": [asdict(file) for file in self.files],
-            "reports_bytes": (self.folder / REPORTS).stat().st_size,
-        }
-        index["sha256"] = digest(index)
-        (self.folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-
-    @property
-    def _name(self) -> str:
-        return f"shard-{len(self.files):05d}.parquet"
-
-    def _begin_file(self) -> None:
-        self._end_file()
-        codes = [name for name, how in zip(self.schema.names, self.kept, strict=True) if how.levels is not None]
-        self._writer = pq.ParquetWriter(
-            self.folder / self._name,
-            self.schema,
-            compression="lz4",
-            use_dictionary=codes,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
-
-    def _end_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            path = self.folder / self._name
-            self.files.append(File(path.name, path.stat().st_size, tuple(self._bags)))
-            self._writer, self._bags = None, []
+    size = reports.column(SIZE).to_numpy()
+    schema = pa.schema([(name, pa.type_for_alias(how.type)) for name, how in kept.items()])
+    codes = [name for name, how in kept.items() if how.levels is not None]
+    options = {"use_dictionary": codes, "compression": "lz4", "write_statistics": False, "write_page_checksum": True}
+    statistics = [_Statistics(how) for how in kept.values()]
+    files: list[File] = []
+    pq.write_table(reports, folder / REPORTS, write_page_checksum=True)
+    for first, last in pairwise(cuts(np.add.reduceat(size, starts[:-1]), shard_rows).tolist()):
+        path = folder / f"shard-{len(files):05d}.parquet"
+        with pq.ParquetWriter(path, schema, **options) as writer:
+            for columns in islice(blocks, last - first):
+                for one, column in zip(statistics, columns, strict=True):
+                    one.add(column)
+                writer.write_table(pa.table(list(columns), schema=schema), row_group_size=len(columns[0]))
+        files.append(File(path.name, path.stat().st_size, tuple(np.diff(starts[first : last + 1]).tolist())))
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "rows": int(size.sum()),
+        "bags": len(size),
+        "classes": classes,
+        "noised": noised,
+        "columns": [asdict(one.stored()) for one in statistics],
+        "files": [asdict(file) for file in files],
+        "reports_bytes": (folder / REPORTS).stat().st_size,
+    }
+    index["sha256"] = digest(index)
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
 class _Statistics:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.data.rows import InMemory, checksum, read_sample, row_starts, subset
+from bagwise.data.rows import BagRows, checksum, row_starts, subset
 from bagwise.utils.typing import Floats, Integers
 
 FORMAT = 1
@@ -59,12 +58,8 @@ class File:
     bags: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Shards:
-    """Bags on disk, as `BagRows`.
-
-    size, proportion, noise_variance: of the bags, as in `Bags`.  codes_to_numbers: how the model reads rows; None for
-    as they are.
+class Shards(BagRows):
+    """Bags on disk.  folder: where.  columns: what is stored.  files: in which files.  Others as in `BagRows`.
 
     >>> import tempfile
     >>> from bagwise.tables import join
@@ -81,13 +76,24 @@ class Shards:
     array([0. , 0.5])
     """
 
-    folder: Path
-    columns: tuple[Stored, ...]
-    files: tuple[File, ...]
-    size: Integers
-    proportion: Floats
-    noise_variance: Floats | None
-    codes_to_numbers: Encoding | None = None
+    def __init__(
+        self,
+        folder: Path,
+        columns: tuple[Stored, ...],
+        files: tuple[File, ...],
+        size: Integers,
+        proportion: Floats,
+        noise_variance: Floats | None,
+        codes_to_numbers: Encoding | None = None,
+    ) -> None:
+        self.folder, self.columns, self.files, self.codes_to_numbers = folder, columns, files, codes_to_numbers
+        self.size, self.proportion, self.noise_variance = size, proportion, noise_variance
+        self.starts = np.concatenate([[0], np.cumsum([n for file in files for n in file.bags])]).astype(np.int64)
+        self.n_rows, self.n_columns = int(size.sum()), len(columns)
+        codes = [number for number, column in enumerate(columns) if column.levels is not None]
+        self.categorical = codes if codes_to_numbers is None else []
+        self._places = [(file.name, group) for file in files for group in range(len(file.bags))]
+        self._rows = np.diff(row_starts(self))
 
     @classmethod
     def open(cls, folder: str | Path) -> Shards:
@@ -106,51 +112,22 @@ class Shards:
         return cls(place, columns, files, size, proportion, noise)
 
     @property
-    def categorical(self) -> list[int]:
-        """Numbers of the columns that the model reads as categories."""
-        if self.codes_to_numbers is not None:
-            return []
-        return [number for number, column in enumerate(self.columns) if column.levels is not None]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows, and the numbers in each as the model reads it."""
-        encoding = self.codes_to_numbers
-        return self.n_rows, len(self.columns) if encoding is None else encoding.width
-
-    @property
-    def n_rows(self) -> int:
-        """Rows in all."""
-        return int(self.size.sum())
-
-    @property
     def fingerprint(self) -> str:
         """A checksum of the index and of what bags reported: shards of other bags have another one."""
         return checksum(self, (self.folder / INDEX).read_bytes())
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
 
     def block(self, number: int) -> Floats:
         """(rows, columns) numbers and codes of one block, bag after bag; NaN for what is missing."""
         file, group = self._places[number]
         path = self.folder / file
         table = _damaged(path, lambda: _read_group(path, group))
-        if table.num_rows != self.rows[number] or table.num_columns != len(self.columns):
+        if table.num_rows != self._rows[number] or table.num_columns != len(self.columns):
             raise ValueError(f"{path} does not fit the other shards: gather the bags again.")
         return matrix_of([column.to_numpy() for column in table.columns])
 
-    def encode(self, rows: Floats) -> Floats:
-        """Stored rows as the model reads them."""
-        return rows if self.codes_to_numbers is None else self.codes_to_numbers(rows)
-
-    def sample(self, rows: int | None = None) -> InMemory:
-        """The first bags, in memory: a random sample of the bags."""
-        return read_sample(self, rows)
-
     @property
     def bags(self) -> Bags:
-        """All bags, as those of a table of all rows in the order of blocks; 8 or 12 bytes per row."""
+        """All bags, as those of a table of all rows in the order of blocks; made anew, with 8 or 12 bytes per row."""
         return subset(self, np.arange(len(self.size)), coded=True)
 
     def encoding(self) -> Encoding:
@@ -164,22 +141,8 @@ class Shards:
 
     def encoded(self, encoding: Encoding) -> Shards:
         """The same bags for a model that reads numbers; rows are encoded as they are read."""
-        return replace(self, codes_to_numbers=encoding)
-
-    @cached_property
-    def starts(self) -> NDArray[np.int64]:
-        """The bag that each block begins with, and the number of bags."""
-        return np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
-
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """Rows of each block."""
-        return np.diff(row_starts(self))
-
-    @cached_property
-    def _places(self) -> list[tuple[str, int]]:
-        """The file of each block, and its row group there."""
-        return [(file.name, group) for file in self.files for group in range(len(file.bags))]
+        parts = (self.folder, self.columns, self.files, self.size, self.proportion, self.noise_variance)
+        return Shards(*parts, encoding)
 
 
 _STATISTICS = ("low", "high", "mean")

@@ -1,7 +1,6 @@
 """Linear models: ridge in closed form, projected stochastic gradient descent (Algorithm 2), and the mean map."""
 
 from bagwise.linear.mean_map import BagMeanMapClassifier
-from bagwise.linear.moments import Moments
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
 
@@ -11,5 +10,4 @@ __all__ = [
     "BagRidgeRegressor",
     "BagSGDClassifier",
     "BagSGDRegressor",
-    "Moments",
 ]

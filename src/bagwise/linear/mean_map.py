@@ -108,5 +108,4 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
     def _predict_mean(self, X: Floats) -> Floats:
         scores = X @ self.coef_.T + self.intercept_
         check_finite_features(scores, X, getattr(self, "feature_names_in_", None))  # h would hide infinity
-        h: Floats = softmax(scores, axis=1) if scores.ndim == 2 else expit(scores)
-        return h
+        return np.asarray(softmax(scores, axis=1) if scores.ndim == 2 else expit(scores))

@@ -77,8 +77,6 @@ class _Path:
         if used.any():
             self.scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
         gram = centred.xx * np.outer(self.scale, self.scale) / moments.bags
-        self.values: Floats
-        self.vectors: Floats
         self.values, self.vectors = linalg.eigh(gram, check_finite=False)
         self.cross = self.vectors.T @ (self.scale[:, None] * centred.xy / moments.bags)
 
@@ -88,7 +86,7 @@ class _Path:
         # Without a penalty, directions the data do not show get no weight.
         small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
         inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
-        return self.scale[:, None] * (self.vectors @ (inverse[:, :, None] * self.cross))
+        return np.asarray(self.scale[:, None] * (self.vectors @ (inverse[:, :, None] * self.cross)))
 
 
 def moments_by_fold(
@@ -221,6 +219,8 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         The intercept b.
     alpha_, scaling_ : float
         The penalty chosen.
+    alphas_, scalings_ : array
+        Those that were tried.
     risks_ : array, shape (scalings, alphas)
         Cross-validated risk of each penalty tried.
 

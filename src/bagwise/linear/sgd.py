@@ -105,9 +105,9 @@ def _one_by_one(
     step: float,
     radius: float,
 ) -> tuple[float, Floats, Floats, Floats]:
-    """The same steps with projection, w = scale·(w₀ + Σ β_l z_l + Σ γ_l μ) known by inner products only.
+    r"""The same steps with projection, w = scale·(w₀ + Σ β_l z_l + Σ γ_l μ) known by inner products only.
 
-    inner: G, Zμ, \\|μ\\|², Zw₀, μ·w₀, \\|w₀\\|².  Returns scale, β, γ and what each iterate counts, weight times scale.
+    inner: G, Zμ, \|μ\|², Zw₀, μ·w₀, \|w₀\|².  Returns scale, β, γ and what each iterate counts, weight times scale.
     """
     gram, along, mean_norm, zw, m_w, norm = inner
     scale, gammas, limit = 1.0, 0.0, radius**2

@@ -43,8 +43,9 @@ class Shared:
 
 
 class Gathered:
-    """Rows of X, gathered for a few networks at a time, and once more for the derivatives: that is faster than to
-    write the rows of all networks to memory and to read them twice.
+    """Rows of X, gathered for a few networks at a time, and once more for the derivatives.
+
+    That is faster than to write the rows of all networks to memory and to read them twice.
 
     counts: how many networks, one after the other, read each batch.
     """

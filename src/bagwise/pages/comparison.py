@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from bagwise.estimates import Estimate
+from bagwise.estimators import MODELS
 from bagwise.evaluation import Evaluation, differences
 from bagwise.metrics import METRICS, possible
 from bagwise.pages import figures, parts, verdicts
 from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
-from bagwise.tables import MODELS, BagTable, Measurement, diagnose
+from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import last_bags
 
 _NOT_RANDOM = (

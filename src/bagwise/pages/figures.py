@@ -183,8 +183,10 @@ def roc(curve: Curve, level: float) -> Figure:
 
 
 def _curve(curve: Curve, level: float, diagonal: str, points: str, top: float, limits: dict[str, Any]) -> Figure:
-    """Points in a band around them. Nothing is clipped: with few bags an estimate may lie outside of what is possible,
-    and is shown there."""
+    """Points in a band around them.
+
+    Nothing is clipped: with few bags an estimate may lie outside of what is possible, and is shown there.
+    """
     figure, panel = _panel()
     panel.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label=diagonal)
     order = np.argsort(curve.x, kind="stable")

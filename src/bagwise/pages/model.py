@@ -9,12 +9,13 @@ import numpy as np
 
 from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
+from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS
 from bagwise.pages import parts, verdicts
 from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
-from bagwise.tables import MODELS, BagTable, Measurement, diagnose
+from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import constant_guess, reported
 
 HIGHER_IS_BETTER = ("accuracy", "auc")

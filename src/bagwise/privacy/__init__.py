@@ -1,7 +1,7 @@
-"""Releasing the proportions of bags with label differential privacy.
+r"""Releasing the proportions of bags with label differential privacy.
 
 Two data sets are neighbours if they differ in the label of one row; rows, features and bags are the same. A release is
-(ε, δ)-differentially private if no outcome is more than :math:`e^\\varepsilon` times as likely (plus δ) under one of
+(ε, δ)-differentially private if no outcome is more than :math:`e^\varepsilon` times as likely (plus δ) under one of
 them as under the other. Noise comes from OpenDP (``pip install 'bagwise[privacy]'``), never from a generator of ours.
 """
 

@@ -157,8 +157,10 @@ def clipped_erm(
 def _bag_sums(
     hypotheses: Sequence[Hypothesis] | NDArray[Any], count: int, bags: Bags, X: Any
 ) -> Iterator[tuple[int, Floats]]:
-    """(m + 1, b) sums over each bag, and over the rows in no bag, of a few hypotheses at a time; with the first's
-    number. An array is read in stretches of rows, as many columns at a time as their sums leave room for."""
+    """(m + 1, b) sums over each bag, and over the rows in no bag, of a few hypotheses; with the first's number.
+
+    An array is read in stretches of rows, as many columns at a time as their sums leave room for.
+    """
     outside = np.where(bags.code < 0, len(bags), bags.code)
     rows = len(bags) + 1 if isinstance(hypotheses, np.ndarray) else bags.n_rows
     width = max(1, _BLOCK_BYTES // (8 * rows))

@@ -19,7 +19,7 @@ _CONSTRAINTS = {"delta": number(least=-1, most=1), "beta": number(least=0, most=
 
 @dataclass(frozen=True)
 class TwoFunctionTest:
-    """What the test decided and on which statistic.
+    r"""What the test decided and on which statistic.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class TwoFunctionTest:
     branch : {"totals", "bags"}
         "totals" where the models' means differ enough to count positives, otherwise "bags".
     statistic : float
-        \\|A₁\\| − \\|A₂\\| on totals, Q on bags; negative chooses model 0.
+        \|A₁\| − \|A₂\| on totals, Q on bags; negative chooses model 0.
     delta, beta : float
         Bias Δ = E[h₀ − h₁] and separation β = E[(h₀ − h₁)²].
     """
@@ -94,7 +94,7 @@ def _decide(
 
 
 def counts_decide(*, delta: float, beta: float, size: float) -> bool:
-    """Whether the models' means differ enough for the total count of positives: \\|Δ\\| ≥ √(β/2k)."""
+    r"""Whether the models' means differ enough for the total count of positives: \|Δ\| ≥ √(β/2k)."""
     return bool(abs(delta) >= np.sqrt(beta / (2 * size)))
 
 

@@ -6,7 +6,6 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 """
 
 from bagwise.data.shards import Shards
-from bagwise.estimators import MODELS
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary
 from bagwise.tables.engine import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity, split
@@ -19,7 +18,6 @@ from bagwise.tables.scoring import write_scores
 from bagwise.tables.sources import read
 
 __all__ = [
-    "MODELS",
     "About",
     "BagTable",
     "Measurement",

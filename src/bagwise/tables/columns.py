@@ -195,8 +195,7 @@ def _of_each(
 
 
 def _is_unique(table: Table, name: str, about: int, connection: Connection) -> bool:
-    """Whether nearly every row has a value, and none has another's; `about` so many are there, which is looked at
-    first."""
+    """Whether nearly every row has a value, and none has another's; `about` how many there are is looked at first."""
     found = engine.execute(table.agg(rows=table.count(), held=table[name].count()), connection)
     if min(about, found["held"]) < _NEARLY_ALL * found["rows"]:
         return False
@@ -290,7 +289,7 @@ class Features:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the made columns in `select`: `bagwise_f0`, `bagwise_f1`, …"""
+        """Names of the made columns in `select`: `bagwise_f0`, `bagwise_f1` and so on."""
         return tuple(f"bagwise_f{number}" for number in range(len(self.made)))
 
     def expressions(self, table: Table, *, plain: bool = False) -> list[Expression]:

@@ -1,5 +1,7 @@
-"""Bags gathered from an engine: it sorts the events by bag, moving to disk what it cannot hold; what comes out is cut
-into blocks of whole bags as it passes, into memory or into shards on disk.
+"""Bags gathered from an engine, into memory or into shards on disk.
+
+The engine sorts the events by bag, moving to disk what it cannot hold; what comes out is cut into blocks of whole bags
+as it passes.
 
 Rows of a bag are put in an order that their numbers alone determine, so the same tables give the same rows, whatever
 the engine, its threads and the order of the events.
@@ -9,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise.data.rows import InMemory, bags_in_order
-from bagwise.data.shard_writer import Kept, ShardWriter, as_kept, cuts
+from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
 from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of, read_reports
 from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.columns import Features
@@ -47,15 +48,17 @@ def gather(data: BagTable, features: Features) -> InMemory:
     InMemory
         Numbers, codes of categories and NaN, bag after bag.
     """
-    gathering = _Gathering.of(data, features, _block_rows(data, features))
+    kept, reports = _kept(data, features), _reports(data)
     classes = None if data.classes is None else len(data.classes)
-    size, proportion, noise = read_reports(gathering.reports, classes=classes, noised=data.summary.noised)
-    X = np.empty((int(size.sum()), len(gathering.kept)), dtype=precision_of(how.type for how in gathering.kept))
-    place = 0
-    for columns, _ in gathering.blocks():
+    size, proportion, noise = read_reports(reports, classes=classes, noised=data.summary.noised)
+    rows = _block_rows(data, features)
+    starts, place = cuts(size, rows), 0
+    X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
+    for columns in _blocks(data, features, kept, size, starts, rows):
         matrix_of(columns, into=X[place : place + len(columns[0])])
         place += len(columns[0])
-    return InMemory(X, bags_in_order(size, proportion, noise), features.categorical, gathering.starts)
+    bags = bags_in_order(np.arange(len(size)), size, proportion, noise)
+    return InMemory(X, bags, features.categorical, starts)
 
 
 def write_shards(
@@ -100,15 +103,21 @@ def write_shards(
     if place.exists():
         raise FileExistsError(f"{place} exists already: name a new folder, or remove it first.")
     with new_folder(place) as new:
-        gathering = _Gathering.of(data, features, group_rows or _block_rows(data, features, least_blocks))
-        begins_file = set(cuts(gathering.rows_of_block, shard_rows)[:-1].tolist())
-        with (
-            ShardWriter(new, features.names, gathering.kept, gathering.reports) as writer,
-            closing(gathering.blocks()) as blocks,
-        ):
-            for number, (columns, bags) in enumerate(blocks):
-                writer.block(columns, bags, new_file=number in begins_file)
-        writer.finish(classes=None if data.classes is None else len(data.classes), noised=data.summary.noised)
+        kept, reports = _kept(data, features), _reports(data)
+        size, rows = reports.column(SIZE).to_numpy(), group_rows or _block_rows(data, features, least_blocks)
+        starts = cuts(size, rows)
+        with closing(_blocks(data, features, kept, size, starts, rows)) as blocks:
+            write_blocks(
+                new,
+                blocks,
+                starts,
+                kept=dict(zip(features.names, kept, strict=True)),
+                reports=reports,
+                shard_rows=shard_rows,
+                classes=None if data.classes is None else len(data.classes),
+                noised=data.summary.noised,
+            )
+            next(blocks, None)  # raises if the engine has more rows
     return Shards.open(place)
 
 
@@ -117,44 +126,21 @@ def _block_rows(data: BagTable, features: Features, least_blocks: int = 1) -> in
     return max(1, min(_NUMBERS // len(features.made), data.summary.used_rows // least_blocks))
 
 
-@dataclass(frozen=True, eq=False)
-class _Gathering:
-    """Rows to be gathered.
+def _blocks(
+    data: BagTable, features: Features, kept: Sequence[Kept], size: Integers, starts: Integers, rows: int
+) -> Generator[list[NDArray[Any]], None, None]:
+    """The columns of each block as they are kept.
 
-    kept: how each column is.  reports: what each bag reported, in the order of the bags' numbers.
     starts: the bag that each block begins with, and the number of bags.  rows: about how many a block holds.
     """
-
-    data: BagTable
-    features: Features
-    kept: list[Kept]
-    reports: pa.Table
-    starts: NDArray[np.int64]
-    rows: int
-
-    @classmethod
-    def of(cls, data: BagTable, features: Features, rows: int) -> _Gathering:
-        """Ask the engine for the bags and the range of each column, and cut the bags into blocks."""
-        kept, reports = _kept(data, features), _reports(data)
-        return cls(data, features, kept, reports, cuts(reports.column(SIZE).to_numpy(), rows), rows)
-
-    @property
-    def rows_of_block(self) -> Integers:
-        """Rows of each block."""
-        return np.add.reduceat(self.reports.column(SIZE).to_numpy(), self.starts[:-1])
-
-    def blocks(self) -> Generator[tuple[list[NDArray[Any]], int], None, None]:
-        """The columns of each block as they are kept, and how many bags it holds."""
-        size, connection = self.reports.column(SIZE).to_numpy(), self.data.connection
-        query = _in_order(self.data, self.features, self.kept)
-        stream: Any = batches(query, connection, min(max(self.rows, 1024), 65_536))
-        with closing(stream):
-            pieces = _pieces(stream, self.rows_of_block)
-            for piece, (first, last) in zip(pieces, pairwise(self.starts), strict=True):
-                bag = np.repeat(np.arange(first, last), size[first:last])
-                if not np.array_equal(piece.column(NUMBER).to_numpy(), bag):
-                    raise ValueError(_CHANGED)
-                yield as_kept(self.features.matrix(piece), bag, self.kept), int(last - first)
+    stream: Any = batches(_in_order(data, features, kept), data.connection, min(max(rows, 1024), 65_536))
+    with closing(stream):
+        pieces = _pieces(stream, np.add.reduceat(size, starts[:-1]))
+        for piece, (first, last) in zip(pieces, pairwise(starts), strict=True):
+            bag = np.repeat(np.arange(first, last), size[first:last])
+            if not np.array_equal(piece.column(NUMBER).to_numpy(), bag):
+                raise ValueError(_CHANGED)
+            yield as_kept(features.matrix(piece), bag, kept)
 
 
 _CHANGED = "the events are not those that were joined with the reports: join them again."

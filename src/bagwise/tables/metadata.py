@@ -112,11 +112,11 @@ class About:
         return None if self.evaluation is None else Measurement(self.evaluation, self.guess, self.gain, None)
 
     def has_seen(self, summary: Summary) -> bool:
-        """Whether tables are, by their numbers of lines and bags and their mean label, those that it was made from."""
+        """Whether tables of a `summary` are, by numbers of lines and bags and mean label, those it was made from."""
         return _fingerprint(self.seen) == _fingerprint(summary)
 
     def shown(self, *, even_if_not_random: bool = False) -> About:
-        """The same without the numbers that the bags cannot tell, unless they are asked for all the same."""
+        """The same without the numbers that the bags cannot tell, unless asked for (`even_if_not_random`)."""
         if even_if_not_random or self.evaluation is None or self.evaluation.doubt is None:
             return self
         nothing: dict[str, Any] = dict.fromkeys([*METRICS, "calibration", "roc"])
@@ -177,6 +177,15 @@ def read_about(facts: Mapping[str, Any]) -> About | None:
     """What a model's folder tells, as the record it was; None where the model was saved without.
 
     A ValueError is raised where the facts are not such as `about` makes: folders may come from elsewhere.
+
+    Parameters
+    ----------
+    facts : dict
+        What `bagwise.saving.inspect` found beside the model.
+
+    Returns
+    -------
+    About or None
     """
     if "columns" not in facts:
         return None

@@ -31,9 +31,22 @@ _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
 class TableModel:
     """A fitted model that scores rows of a table.
 
-    features: columns and their roles.  estimator: reads the matrix of numbers and codes that `features` makes, or, if
-    there is an `encoding`, what that makes of it.  classes: names of the classes, None for labels 0 and 1.
-    kind: one of `MODELS`.  keys: columns of the bags it was trained on.  summary: what it was trained on.
+    Attributes
+    ----------
+    features : Features
+        Columns and their roles.
+    estimator : BagClassifier
+        Reads the numbers and codes that `features` makes or, if there is an `encoding`, what that makes of them.
+    encoding : Encoding or None
+        See `estimator`.
+    classes : tuple of str or None
+        Names of the classes, None for labels 0 and 1.
+    kind : str
+        What `fit` was asked for, or the class of the estimator.
+    keys : tuple of str
+        Columns of the bags it was trained on.
+    summary : Summary
+        What it was trained on.
     """
 
     features: Features
@@ -55,11 +68,11 @@ class TableModel:
             raise ValueError("a table's model has as many classes as its estimator")
 
     def predict(self, batch: pa.RecordBatch | pa.Table) -> Floats:
-        """(n,) probabilities of label 1, or (n, classes), of rows with the made columns (see `Features`)."""
+        """(n,) probabilities of label 1, or (n, classes), of a `batch` of rows with the made columns."""
         return self.predict_codes(self.features.matrix(batch))
 
     def predict_codes(self, codes: Floats) -> Floats:
-        """The same of the numbers and codes that `Features.matrix` makes."""
+        """The same of the numbers and `codes` that `Features.matrix` makes."""
         h = self.estimator.predict_proba(codes if self.encoding is None else self.encoding(codes))
         return h if self.classes is not None else h[:, 1]
 
@@ -68,7 +81,18 @@ class TableModel:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
 
-        keep: columns to hand on; None for all.
+        Parameters
+        ----------
+        table, connection : table of an engine and its connection
+            As `read` returns them.
+        keep : sequence of str, optional
+            Columns to hand on; all of them if not given.
+        rows : int
+            Most rows of a piece.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
         """
         kept = list(table.columns if keep is None else keep)
         made = list(self.features.names)
@@ -91,7 +115,12 @@ class TableModel:
 class Recipe:
     """What a model must know of the tables that shards were gathered from.
 
-    features, keys, classes: as in `TableModel`.  summary: of the bags gathered to learn from.  seen: of the tables.
+    Attributes
+    ----------
+    features, keys, classes : Features, tuple of str, tuple of str or None
+        As in `TableModel`.
+    summary, seen : Summary
+        Of the bags gathered to learn from, and of the tables.
     """
 
     features: Features
@@ -101,7 +130,7 @@ class Recipe:
     seen: Summary
 
     def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
-        """The model, once an estimator is fitted to the shards."""
+        """The model of a `kind`, once an `estimator` is fitted to the shards, through an `encoding` or without."""
         return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, self.summary)
 
 
@@ -158,13 +187,24 @@ def fit(
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
-    """The columns to learn from and their roles; see `roles.infer`."""
+    """The columns to learn from and their roles.
+
+    Parameters
+    ----------
+    data : BagTable
+        As `join` returns it.
+    roles, max_levels : dict and int, optional
+        As in `fit`.
+
+    Returns
+    -------
+    Features
+    """
     return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:
-    """Fit to rows that are gathered first, on disk if they are many; the encoding of their columns, None where codes
-    are read.
+    """Fit to rows that are gathered first, on disk if they are many; with their encoding, None where codes are read.
 
     end: when an estimator that minds the time should be done.
     """

@@ -43,9 +43,9 @@ def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
 
 
 def _bag_sums(data: BagTable, features: Features) -> tuple[Any, dict[str, Any]]:
-    """One line per usable bag: per number its sum and how many are known, per level how many rows have it. And the sums
-    of these columns over all bags.
+    """One line per usable bag: per number its sum and how many are known, per level how many rows have it.
 
+    And the sums of these columns over all bags.
     To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
     """
     for plain in (True, False):
@@ -87,8 +87,10 @@ def _with_gaps(rows: Any, features: Features, connection: Any) -> set[str]:
 
 
 def _encode(sums: Any, totals: dict[str, Any], features: Features) -> tuple[Encoding, Floats, list[Any]]:
-    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means, as
-    expressions on `sums`."""
+    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means.
+
+    The latter as expressions on `sums`.
+    """
     rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
     low, missing, origin, deviations = [], [], [], []
     levels: list[Floats | None] = []

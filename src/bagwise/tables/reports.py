@@ -101,8 +101,10 @@ class ReportColumns:
                 )
 
     def said(self, table: Table) -> dict[str, Expression]:
-        """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count), and
-        truth values: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no)."""
+        """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count).
+
+        And truth values: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
+        """
         variance, wrong = self._variance(table)
         withheld, unclear = self._marked(table)
         return {

@@ -100,7 +100,15 @@ def chernoff_rate(exponent: Callable[[float], float], most: float) -> float:
 def laplace_variance(epsilon: float | None) -> float:
     r"""Variance :math:`2q/(1-q)^2` of the noise, a little less than the :math:`2/\varepsilon^2` of continuous noise.
 
-    It is 0 where epsilon is None: no noise.
+    Parameters
+    ----------
+    epsilon : float or None
+        Of the noise, None for none.
+
+    Returns
+    -------
+    float
+        0 where there is none.
 
     Examples
     --------
@@ -119,8 +127,10 @@ def laplace_tail(threshold: float, epsilon: float | None) -> float:
 
 
 def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
-    r"""E[e²; \|e\| > t], from :math:`\sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} +
-    \tfrac{q(1+q)}{(1-q)^3}\bigr)`."""
+    r"""E[e²; \|e\| > t], from a closed form.
+
+    .. math:: \sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} + \tfrac{q(1+q)}{(1-q)^3}\bigr)
+    """
     if epsilon is None:
         return 0.0
     q, n, left = exp(-epsilon), floor(threshold) + 1, -expm1(-epsilon)

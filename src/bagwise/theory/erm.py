@@ -19,7 +19,7 @@ from bagwise.utils.parameters import NONE, check_parameters, number
 
 @dataclass(frozen=True, kw_only=True)
 class HypothesisClass:
-    """A finite class to choose from by the clipped empirical risk.
+    r"""A finite class to choose from by the clipped empirical risk.
 
     Parameters
     ----------
@@ -93,7 +93,14 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
-    Among its constants are `log_clip`, `separation` and `sum_square`.
+    Parameters
+    ----------
+    problem : HypothesisClass
+
+    Returns
+    -------
+    Bound
+        With `log_clip`, `separation` and `sum_square` among its constants.
 
     Examples
     --------
@@ -120,13 +127,18 @@ def erm_bound(problem: HypothesisClass) -> Bound:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee, infinite where they guarantee none up to 1.
+    """The regret that so many bags guarantee.
 
     Parameters
     ----------
     bags : float
     hypotheses, size, **options
         The fields of `HypothesisClass` but `regret`.
+
+    Returns
+    -------
+    float
+        Infinite where they guarantee none up to 1.
 
     Examples
     --------
@@ -141,7 +153,7 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
 
 
 def sample_complexity(size: int, regret: float) -> dict[str, float]:
-    """Bags that methods need, by order of growth alone, without constants and logarithms: only ratios mean something.
+    """Bags that methods need, by order of growth alone, without constants and logarithms.
 
     In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
     EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
@@ -151,6 +163,11 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     ----------
     size, regret : int, float
         Rows per bag k and target β.
+
+    Returns
+    -------
+    dict of str to float
+        By method. Only ratios between sizes or regrets mean something.
 
     Examples
     --------

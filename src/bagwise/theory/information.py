@@ -48,8 +48,15 @@ class SymmetricPair:
 def information_bound(problem: SymmetricPair) -> Bound:
     r"""Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\delta)) / I`.
 
-    Among its constants are `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
-    proof's upper bound on it, which knows of no noise and tends to :math:`-\tfrac{1}{2} \log_2(1 - \beta)` as k grows.
+    Parameters
+    ----------
+    problem : SymmetricPair
+
+    Returns
+    -------
+    Bound
+        With two constants: `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
+        proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows.
 
     Examples
     --------
@@ -93,7 +100,16 @@ def information_bound(problem: SymmetricPair) -> Bound:
 def limiting_information(regret: float) -> float:
     r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac{1}{2} \log_2(1 - \beta)` bits.
 
-    For small β, which is `regret`, it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
+    For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
+
+    Parameters
+    ----------
+    regret : float
+        β in (0, 1).
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -114,13 +130,18 @@ def binary_entropy(probability: float) -> float:
 
 
 def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many bags, to a thousandth; 1 if there is none.
+    """The regret below which no learner can be sure to come with so many bags.
 
     Parameters
     ----------
     bags : float
     size, error, epsilon
         As in `SymmetricPair`.
+
+    Returns
+    -------
+    float
+        To a thousandth; 1 if there is none.
 
     Examples
     --------

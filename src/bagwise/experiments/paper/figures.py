@@ -28,9 +28,9 @@ _CONSTANT = 12_435 / 16_281  # Adult's test rows with label 0, over all of them
 
 
 def accuracy_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
-    """Accuracy against bag size, a panel per duration; below, the same at the longest with learning rates chosen
-    without labels, and learning curves at one bag size.
+    """Accuracy against bag size, a panel per duration; below, the same without labels, and learning curves.
 
+    Without labels: at the longest duration, learning rates chosen by bags. Curves are those of one bag size.
     Bars are standard errors over repetitions.
     """
     found = curves(frame, config)
@@ -99,9 +99,9 @@ def _draw(panel: Axes, found: pd.DataFrame, x: str) -> None:
 
 
 def front_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
-    """Boosting, the paper's network and its baselines after the longest training, between the accuracy with individual
-    labels and that of the constant guess.
+    """Boosting, the paper's network and its baselines after the longest training.
 
+    They lie between the accuracy with individual labels and that of the constant guess.
     Networks have the learning rate that is best on the test rows, as in the paper; boosting chooses without labels.
     """
     found = curves(frame, config)

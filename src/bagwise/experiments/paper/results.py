@@ -81,8 +81,10 @@ def _row(rule: str, duration: int, one: pd.DataFrame) -> dict[str, Any]:
 
 
 def learning_curves(frame: pd.DataFrame, config: PaperConfig, size: int) -> pd.DataFrame:
-    """One row per network method and measured epoch at one bag size: mean accuracy and se, with the learning rate that
-    is best at the longest duration by test accuracy."""
+    """One row per network method and measured epoch at one bag size: mean accuracy and se.
+
+    With the learning rate that is best at the longest duration by test accuracy.
+    """
     chosen = curves(frame, config)
     chosen = chosen[(chosen["rule"] == BY_TEST) & (chosen["size"] == size) & (chosen["epochs"] == max(config.epochs))]
     long = measurements(frame)

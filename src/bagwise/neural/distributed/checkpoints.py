@@ -106,8 +106,7 @@ class Checkpoints:
             temporary.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
 
     def check_place(self) -> None:
-        """Raise where no checkpoint could be written, or something else lies; better now than when there is something
-        to lose."""
+        """Raise where no checkpoint could be written, or something else lies: before there is something to lose."""
         others = sorted(path.name for path in self._inside() if not self._is_ours(path))
         if others:
             raise ParameterError(

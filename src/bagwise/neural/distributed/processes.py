@@ -36,7 +36,7 @@ class LostError(RuntimeError):
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together.
+    """One process, this one, among those that train together.
 
     Parameters
     ----------

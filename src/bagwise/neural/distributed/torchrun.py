@@ -1,5 +1,7 @@
-"""Processes started by torchrun: from Python, with their progress, their errors and an end in order; and what each of
-them says when something goes wrong."""
+"""Processes started by torchrun: from Python, with their progress, their errors and an end in order.
+
+Also what each of them says when something goes wrong.
+"""
 
 from __future__ import annotations
 
