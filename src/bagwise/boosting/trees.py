@@ -1,6 +1,6 @@
-"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags.
+"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags; fits side by side.
 
-Several fits to one table run side by side: LightGBM works outside Python's lock, so threads share it without copies.
+LightGBM works outside Python's lock, so threads share a table without copies.
 """
 
 from __future__ import annotations

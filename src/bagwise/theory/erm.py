@@ -19,7 +19,7 @@ from bagwise.utils.parameters import NONE, check_parameters, number
 
 @dataclass(frozen=True, kw_only=True)
 class HypothesisClass:
-    """A finite class to choose from by the clipped empirical risk.
+    r"""A finite class to choose from by the clipped empirical risk.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def sgd_constants(
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProblem:
-    """Linear predictors of bounded norm, learned by one pass of Algorithm 2.
+    r"""Linear predictors of bounded norm, learned by one pass of Algorithm 2.
 
     Parameters
     ----------

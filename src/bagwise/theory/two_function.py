@@ -29,7 +29,7 @@ _BRANCHES = {None: "", True: " on total counts", False: " on single bags"}
 
 @dataclass(frozen=True, kw_only=True)
 class TwoFunctions:
-    """Two functions, one of which is true.
+    r"""Two functions, one of which is true.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class TwoFunctions:
 
     @property
     def edge(self) -> float:
-        """√(β/2k): from there on \\|Δ\\| makes the algorithm compare total counts."""
+        r"""√(β/2k): from there on \\|Δ\\| makes the algorithm compare total counts."""
         return sqrt(self.regret / (2 * self.size))
 
     @property
