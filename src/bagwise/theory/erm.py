@@ -12,8 +12,8 @@ from math import exp, inf, log, sqrt
 
 from scipy import optimize
 
-from bagwise.theory.bounds import HYPOTHESES, PROBLEM, REGRET, SIZE, Bound, least_bags, least_regret
-from bagwise.theory.noise import laplace_log_mgf, laplace_tail, laplace_tail_square, laplace_variance
+from bagwise.theory import bounds
+from bagwise.theory.bounds import HYPOTHESES, PROBLEM, REGRET, SIZE, Bound, laplace_variance
 from bagwise.utils.parameters import NONE, check_parameters, number
 
 
@@ -103,9 +103,9 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     """
     if problem.known:
         rate = _rate(problem, slack=0.0, spread=0.0)
-        value = inf if rate <= 0 else least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
+        value = inf if rate <= 0 else bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
     else:
-        value = least_bags(lambda m: _estimated(problem, m))
+        value = bounds.least_bags(lambda m: _estimated(problem, m))
     return Bound(
         value=value,
         by_proof=_by_proof(problem) if problem.known and problem.epsilon is None else None,
@@ -137,7 +137,7 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
     def needed(regret: float) -> float:
         return erm_bound(HypothesisClass(hypotheses=hypotheses, size=size, regret=regret, **options)).value  # type: ignore[arg-type]
 
-    return least_regret(needed, bags)
+    return bounds.least_regret(needed, bags)
 
 
 def sample_complexity(size: int, regret: float) -> dict[str, float]:
@@ -174,11 +174,11 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
     ceiling = (rows + more) ** 2 / k
     if rows <= k * slack:
         return 0.0
-    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), laplace_tail(more, problem.epsilon)
+    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), bounds.laplace_tail(more, problem.epsilon)
     clipped = min(1.0, far + noisy)
     lost = 4 * k * far
     if problem.epsilon is not None:  # (R + e)² ≤ 2R² + 2e², where R or e is large
-        of_noise = noise * far + laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
+        of_noise = noise * far + bounds.laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
         lost = 2 * lost + 2 * of_noise / k
     bias = (k + 1) * slack**2 + 2 * slack * sqrt(gamma) + 2 * spread * sqrt(problem.distance)
     gap = problem.regret - lost - bias
@@ -210,7 +210,7 @@ def _noise_of_sum(epsilon: float | None, bags: float, error: float) -> float:
     target = log(2 / error)
 
     def reached(rate: float) -> float:
-        return (target + bags * laplace_log_mgf(rate, epsilon)) / rate
+        return (target + bags * bounds.laplace_log_mgf(rate, epsilon)) / rate
 
     found = optimize.minimize_scalar(reached, bounds=(1e-9 * epsilon, (1 - 1e-9) * epsilon), method="bounded")
     return float(found.fun)

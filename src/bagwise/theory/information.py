@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import signal, special, stats
 
-from bagwise.theory.bounds import PROBLEM, Bound
-from bagwise.theory.noise import laplace_law, laplace_variance
+from bagwise.theory.bounds import PROBLEM, Bound, laplace_law, laplace_variance
 from bagwise.utils.parameters import LEVEL, check_parameters, number
 from bagwise.utils.typing import Floats, Integers
 
@@ -129,15 +128,12 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
     0.01
     """
     check_parameters({"bags": bags}, {"bags": number(above=0)})
-
-    def needed(regret: float) -> float:
-        return information_bound(SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)).value
-
     # A bag's information is nearly proportional to β: the ratio of bags needed to bags given is nearly the factor.
     loss = 1 + 4 * laplace_variance(epsilon) / size
     regret = min(1.0, float((1 - binary_entropy(error)) * 2 * np.log(2) * loss / bags))
     for _ in range(50):
-        ratio = needed(regret) / bags
+        pair = SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)
+        ratio = information_bound(pair).value / bags
         if abs(ratio - 1) < 1e-3 or (regret == 1.0 and ratio > 1):
             break
         regret = min(1.0, regret * ratio)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bagwise.theory.bounds import HYPOTHESES, REGRET, SIZE, least_regret
+from bagwise.theory.bounds import EPSILON, HYPOTHESES, REGRET, SIZE, laplace_variance, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
 from bagwise.theory.information import SymmetricPair, information_bound, information_regret
-from bagwise.theory.noise import EPSILON, laplace_variance
 from bagwise.theory.two_function import TwoFunctions, two_function_bound
 from bagwise.utils.parameters import NONE, check_parameters, number, whole
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.theory.bounds import SIZE, Bound, least_bags
-from bagwise.theory.noise import EPSILON, laplace_variance
+from bagwise.theory.bounds import EPSILON, SIZE, Bound, laplace_variance, least_bags
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Floats, Integers
 

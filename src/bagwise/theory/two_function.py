@@ -18,8 +18,7 @@ from math import exp, log, sqrt
 import numpy as np
 from scipy import optimize, stats
 
-from bagwise.theory.bounds import PROBLEM, Bound, chernoff_rate, exponential_bags
-from bagwise.theory.noise import laplace_log_mgf
+from bagwise.theory.bounds import PROBLEM, Bound, chernoff_rate, exponential_bags, laplace_log_mgf
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.typing import Floats
 
