@@ -56,7 +56,7 @@ CHECKS = tuple(check for check in _EVERY.values() if check not in (*CLASSIFIER_C
 
 
 def check_bag_estimator(estimator: Any) -> None:
-    """Run all checks on an estimator that is not fitted; the first that fails raises an AssertionError.
+    """Run all checks on an `estimator` that is not fitted; the first that fails raises an AssertionError.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def check_bag_estimator(estimator: Any) -> None:
 
 
 def checks_for(estimator: Any) -> list[Check]:
-    """The checks that apply to an estimator; each is called with it.
+    """The checks that apply to an `estimator`; each is called with it.
 
     Examples
     --------

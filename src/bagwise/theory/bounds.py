@@ -100,7 +100,7 @@ def chernoff_rate(exponent: Callable[[float], float], most: float) -> float:
 def laplace_variance(epsilon: float | None) -> float:
     r"""Variance :math:`2q/(1-q)^2` of the noise, a little less than the :math:`2/\varepsilon^2` of continuous noise.
 
-    It is 0 where epsilon is None: no noise.
+    It is 0 where `epsilon` is None: no noise.
 
     Examples
     --------

@@ -128,6 +128,10 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
     hypotheses, size, **options
         The fields of `HypothesisClass` but `regret`.
 
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> round(erm_regret(1_000_000, hypotheses=60, size=64), 5)
@@ -151,6 +155,11 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     ----------
     size, regret : int, float
         Rows per bag k and target β.
+
+    Returns
+    -------
+    dict of float
+        By the name of the method.
 
     Examples
     --------

@@ -122,6 +122,10 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
     size, error, epsilon
         As in `SymmetricPair`.
 
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> round(information_regret(99.4, size=64), 4)

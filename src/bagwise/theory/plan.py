@@ -84,7 +84,7 @@ class Answer:
 
 
 def expected_bags(setting: Setting, regret: float) -> float:
-    r"""Bags with which regret β is to be expected.
+    r"""Bags with which a `regret` of β is to be expected.
 
     Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which has
     mean β and, as D and S are nearly normal and independent, variance :math:`4\beta(r + s^2/k)`. All of \|H\| − 1
@@ -105,7 +105,7 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`; infinite where none is."""
+    """The regret to be expected with so many `bags`, see `expected_bags`; infinite where none is."""
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -120,7 +120,7 @@ def _scatter(setting: Setting) -> float:
 
 
 def regrets(setting: Setting, bags: float) -> Answer:
-    """The regret that so many bags guarantee, let expect, and make impossible to go below.
+    """The regret that so many `bags` guarantee, let expect, and make impossible to go below.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def regrets(setting: Setting, bags: float) -> Answer:
 
 
 def bags_needed(setting: Setting, regret: float) -> Answer:
-    """The bags that guarantee a regret, let it expect, and below which it is impossible.
+    """The bags that guarantee a `regret`, let it expect, and below which it is impossible.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def bags_needed(setting: Setting, regret: float) -> Answer:
 
 
 def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
-    """The largest of some sizes at which so many rows in bags reach a regret, by the fields of `Answer`.
+    """The largest of some `sizes` at which so many `rows` in bags reach a `regret`, by the fields of `Answer`.
 
     It is None where no size does. The size of the setting does not count.
 

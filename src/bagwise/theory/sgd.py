@@ -45,6 +45,11 @@ def sgd_constants(
     bags : float, optional
         m, where `size` is that of all of them.
 
+    Returns
+    -------
+    SGDConstants
+        `theta` of each bag, `zeta` and the `step` η.
+
     Examples
     --------
     >>> constants = sgd_constants(np.full(100, 64), rho_w=1.0, rho_x=1.0, rho_y=1.0, risk_bound=0.1)
@@ -97,7 +102,7 @@ class LinearProblem:
 
 
 def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
-    r"""Excess risk of the averaged iterate after so many bags, in expectation.
+    r"""Excess risk of the averaged iterate after so many `bags`, in expectation.
 
     It is at most
 

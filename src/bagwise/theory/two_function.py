@@ -109,7 +109,7 @@ def two_function_bound(problem: TwoFunctions) -> Bound:
 
 
 def two_function_error(problem: TwoFunctions, bags: int) -> float:
-    """Probability of error of Algorithm 1 with so many bags, at most; the `error` of the problem is not used."""
+    """Probability of error of Algorithm 1 with so many `bags`, at most; the `error` of the problem is not used."""
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 
 
