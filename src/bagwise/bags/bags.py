@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags.keys import keep, name
-from bagwise.bags.reports import Reports
-from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, sum_labels
+from bagwise.bags.reading import Reports, as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, sum_labels
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -472,11 +471,7 @@ def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
 
 
 def as_bags(
-    y: ArrayLike | None,
-    bags: ArrayLike | Bags | None,
-    n_rows: int,
-    *,
-    noise_variance: ArrayLike | None = None,
+    y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int, *, noise_variance: ArrayLike | None = None
 ) -> Bags:
     """What `fit` and `evaluate` accept as bags, as `Bags`.
 

@@ -1,5 +1,6 @@
-"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags; several fits to one table
-side by side: LightGBM works outside Python's lock, so threads share it without copies.
+"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags; fits side by side.
+
+LightGBM works outside Python's lock, so threads share a table without copies.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bagwise.tables import engine
 from bagwise.tables.engine import Connection, DataType, Expression, Table
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import check_parameters, whole
 
 MAX_LEVELS = 64
 _SURELY_MORE = 4
@@ -130,7 +130,7 @@ def infer(
 
     roles: roles that are known better, by column.  max_levels: text with more values than this is hashed.
     """
-    check_whole(max_levels, "max_levels", least=1)
+    check_parameters({"max_levels": max_levels}, {"max_levels": whole(1)})
     given = {name: _role(name, value) for name, value in (roles or {}).items()}
     unknown = [name for name in given if name not in names]
     if unknown:
