@@ -27,7 +27,7 @@ from bagwise.experiments import variance
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
-from bagwise.pages import comparison_page, diagnosis_page, model_page, reproduction_page, svg, verdicts, write
+from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, verdicts, write
 from bagwise.pages.comparison import _gain
 from bagwise.pages.funnel import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
@@ -183,7 +183,7 @@ def pages(frames, joined, ridge, other, results, commands):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures left out, to save time where words are looked at."""
-    monkeypatch.setattr(svg, "inline", lambda *_, **__: Markup("<svg></svg>"))
+    monkeypatch.setattr(parts, "inline", lambda *_, **__: Markup("<svg></svg>"))
 
 
 KINDS = ("diagnosis", "model", "stored", "comparison", "reproduction")
@@ -307,7 +307,7 @@ def test_letters_that_no_page_can_hold_are_replaced(undrawn, joined):
 
 
 def colours(mode):
-    css = (Path(svg.__file__).parent / "page.css").read_text()
+    css = (Path(parts.__file__).parent / "page.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     return dict(re.findall(r"--(\w+): (#\w{6});", blocks[("light", "dark", "print").index(mode)]))
 

@@ -52,10 +52,11 @@ def comparison_page(
     Page
         To be written by `write`.
     """
-    twice = [str(one) for place, one in enumerate(folders) if one in folders[:place]]
+    places = [Path(folder) for folder in folders]
+    twice = [str(one) for place, one in enumerate(places) if one in places[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
-    every = [Stored.of(folder, even_if_not_random=even_if_not_random) for folder in folders]
+    every = [Stored.of(place, even_if_not_random=even_if_not_random) for place in places]
     names = [one.name for one in every]
     labels = names if len(set(names)) == len(names) else [str(one.folder) for one in every]
     stored = dict(zip(labels, every, strict=True))
@@ -64,22 +65,25 @@ def comparison_page(
     if not doubtful:
         judged = dict(sorted(judged.items(), key=lambda item: item[1].evaluation.brier.value))  # type: ignore[union-attr]
     best, first = next(iter(judged.items()))
-    told = [stored[label].about for label in judged]
-    same = data is not None or (
-        len({one.evaluation.n_bags for one in judged.values()}) == 1 and all(one.has_seen(told[0].seen) for one in told)
-    )
+    told = {label: stored[label].about for label in judged}
+    bags = {one.evaluation.n_bags for one in judged.values()}
+    same = data is not None or (len(bags) == 1 and all(one.has_seen(told[best].seen) for one in told.values()))
     said = {} if doubtful else {label: one.predictions for label, one in judged.items() if one.predictions}
-    gains = {label: _gain(one, said[best], first.evaluation.level) for label, one in said.items() if label != best}
+    gains = {
+        label: _gain(one, said[best], judged[label].evaluation.level) for label, one in said.items() if label != best
+    }
     found = None if data is None else diagnose(data)
     standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(best, first, gains, same)
     enough = first.evaluation.n_bags >= ENOUGH_BAGS and (found is None or found.random)
     where = _where(first, data, same, "in alphabetical order" if doubtful else "the smallest square error first")
+    kinds = dict.fromkeys(one.model for one in told.values() if one.model in MODELS)
+    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
     sections = [
         Section("measures", "How good are they?", [where, _measures(judged, first)]),
         *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
         *([_paired(best, gains)] if gains else []),
-        Section("models", "The models", [_models(dict(zip(judged, told, strict=True)))]),
-        _again([stored[label] for label in judged], command),
+        Section("models", "The models", [_models(told)]),
+        parts.again(command, [], [stored[label].versions for label in judged], ["The models:", fits] if kinds else []),
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
     subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."
@@ -199,9 +203,3 @@ def _models(told: Mapping[str, About]) -> Table:
         for label, one in told.items()
     ]
     return Table("What they are", ["model", "kind", "bags fitted to", "columns that matter most"], rows, "llrl")
-
-
-def _again(stored: Sequence[Stored], command: str | None) -> Section:
-    kinds = dict.fromkeys(one.about.model for one in stored if one.about.model in MODELS)
-    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
-    return parts.again(command, [], [one.versions for one in stored], ["The models:", fits] if kinds else [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bagwise.diagnostics import Diagnosis
 from bagwise.pages import parts
 from bagwise.pages.funnel import Funnel, bag_parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Page, Section
@@ -41,19 +40,17 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
     if found.random:
         standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
-    remarks = [*([] if found.random else [advice]), *_remarks(data, found)]
-    subject = f"{data.summary.bags:,} bags, {data.summary.used_rows:,} rows, {len(data.features)} columns."
-    return Page("Diagnosis of bags", subject, standing, headline, remarks, sections)
-
-
-def _remarks(data: BagTable, found: Diagnosis) -> list[str]:
-    left_out, remarks = data.summary.rows - data.summary.used_rows, ["The tables fit: every row is used."]
+    remarks = [] if found.random else [advice]
+    left_out = data.summary.rows - data.summary.used_rows
     if left_out:
         wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
         kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
-        remarks = [f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}."]
+        remarks.append(f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}.")
+    else:
+        remarks.append("The tables fit: every row is used.")
     if data.summary.noised:
         remarks.append("Reports carry declared noise, which widens all intervals and limits.")
     if found.leaks.revealed_rows:
         remarks.append(f"The reports reveal the labels of {found.leaks.revealed_rows:,} single rows.")
-    return remarks
+    subject = f"{data.summary.bags:,} bags, {data.summary.used_rows:,} rows, {len(data.features)} columns."
+    return Page("Diagnosis of bags", subject, standing, headline, remarks, sections)

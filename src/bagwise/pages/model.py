@@ -136,7 +136,7 @@ def model_page(
         found = diagnose(data, stored.model.features, reports=reports)
         if judged is None or judged.predictions is None:
             told, sizes = parts.sizes(reports.size)
-            bags: list[Part] = [told, *([Pictures(sizes)] if sizes else [])]
+            bags: list[Part] = [told, Pictures(sizes)]
         else:
             h, given = judged.predictions.h, judged.predictions.bags
             output = int(np.argmin(np.abs(given.outputs.mean(axis=0) - 0.5)))
@@ -200,17 +200,16 @@ def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) 
 def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None) -> list[Part]:
     if judged is None:
         return ["No bags were held out when the model was fitted: pass events and reports of other bags."]
-    evaluation, curves = judged.evaluation, []
-    found: list[Part] = [_where(stored, judged, data)]
+    evaluation, curves, caution = judged.evaluation, [], ""
     if evaluation.doubt is not None:
         withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
-        found.append(Caution(withheld if evaluation.withheld else _BIASED))
-    found += [_measure_table(judged), *([_NO_BAGS] if data is None else [])]
-    if evaluation.doubt is None and evaluation.calibration is not None:
+        caution = withheld if evaluation.withheld else _BIASED
+    if not caution and evaluation.calibration is not None:
         curves.append(parts.curve_picture(evaluation.calibration, evaluation.level))
-    if evaluation.doubt is None and evaluation.roc is not None and evaluation.auc is not None:
+    if not caution and evaluation.roc is not None and evaluation.auc is not None:
         curves.append(parts.curve_picture(evaluation.roc, evaluation.level, evaluation.auc))
-    return [*found, *([Pictures(curves)] if curves else [])]
+    no_bags = _NO_BAGS if data is None else ""
+    return [_where(stored, judged, data), Caution(caution), _measure_table(judged), no_bags, Pictures(curves)]
 
 
 def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
@@ -260,7 +259,7 @@ def _fitted_to(about: About) -> list[Part]:
     return [
         *parts.summary_parts(about.summary),
         f"Key of a bag: {', '.join(about.keys)}.",
-        *([] if about.classes is None else [f"Classes: {', '.join(about.classes)}."]),
+        f"Classes: {', '.join(about.classes)}." if about.classes else "",
         Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),
     ]
 

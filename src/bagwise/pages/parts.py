@@ -21,8 +21,7 @@ from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import LEAST_SHOWN, Finding
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
-from bagwise.pages import svg
-from bagwise.pages.page import Bullets, Code, Part, Picture, Pictures, Section, Table
+from bagwise.pages.page import Bullets, Code, Part, Picture, Pictures, Section, Table, inline
 from bagwise.pages.verdicts import held_by, interval
 from bagwise.plotting import BLUE, GREY, RED
 from bagwise.tables import Summary
@@ -38,7 +37,7 @@ def picture(
     make: Callable[[], Figure], name: str, title: str, told: str, caption: str, table: Table | None = None
 ) -> Picture:
     """A figure with its words. name: of its own on the page.  told: what there is to be seen, with the main numbers."""
-    return Picture(svg.inline(make, name=name, title=title, description=told), caption, table)
+    return Picture(inline(make, name=name, title=title, description=told), caption, table)
 
 
 def one_panel(draw: Callable[[Axes], None], height: float = 3.7, margin: float = 0.06) -> Figure:
@@ -72,8 +71,7 @@ def curve_picture(curve: Curve, level: float, auc: Estimate | None = None) -> Pi
         told = f"True against false positives; the area under the curve is {interval(auc)}, that of chance 0.5."
         head, labels = ["false positives", "true positives"], ["rate of false positives", "rate of true positives"]
         left, right, top = -0.02, 1.02, max(1.02, highest)
-    values = zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)
-    rows = [[f"{value:.4f}" for value in point] for point in values]
+    rows = [[f"{one:.4f}" for one in point] for point in zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)]
     table = Table(f"{title}, with {level:.0%} intervals", [*head, "low", "high"], rows, "rrrr")
 
     def draw(panel: Axes) -> None:
@@ -143,8 +141,7 @@ def driver_parts(sensitivity: Mapping[str, float]) -> list[Part]:
         name_axis(panel, names[:_BARS], "mean change of a prediction")
         panel.xaxis.set_major_locator(MaxNLocator(5))
 
-    make = partial(one_panel, draw, 0.9 + 0.26 * bars)
-    return [Pictures([picture(make, "drivers", title, told, caption, table)])]
+    return [Pictures([picture(partial(one_panel, draw, 0.9 + 0.26 * bars), "drivers", title, told, caption, table)])]
 
 
 def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
@@ -181,10 +178,10 @@ def finding_parts(found: Diagnosis) -> list[Part]:
     p_values = [f"{p:.2g}" if (p := one.p_value) >= LEAST_SHOWN else f"< {LEAST_SHOWN:g}" for one in tested]
     rows = [[one.name, f"{one.ratio:.3g}", p_value] for one, p_value in zip(tested, p_values, strict=True)]
     return [
-        *([Pictures([_ratios(shown, found.level)])] if shown else []),
+        Pictures([_ratios(shown, found.level)] if shown else []),
         *([Table("What random bags would hardly show", head, rows[: min(unusual, 10)])] if unusual else []),
         Table("All tests", head, rows[:_LINES], folded=True),
-        *([f"Not testable: {', '.join(found.untestable[:20])}."] if found.untestable else []),
+        f"Not testable: {', '.join(found.untestable[:20])}." if found.untestable else "",
     ]
 
 
@@ -214,8 +211,7 @@ def _ratios(shown: Sequence[Finding], level: float) -> Picture:
 
 def summary_parts(summary: Summary) -> list[Part]:
     """What came of the join."""
-    left_out = [f"Left out: {one}." for one in summary.mismatches]
-    return [str(replace(summary, mismatches=())), *([Bullets(left_out)] if left_out else [])]
+    return [str(replace(summary, mismatches=())), Bullets(f"Left out: {one}." for one in summary.mismatches)]
 
 
 def again(
@@ -229,5 +225,4 @@ def again(
     rows = [[name, *([", ".join(then[name]) or "–"] if made_with else []), here.get(name, "–")] for name in names]
     head = ["", *(["of the results"] if made_with else []), "of this page"]
     this: list[Part] = ["This page:", Code(command)] if command else []
-    listed = [Bullets(facts)] if facts else []
-    return Section("again", "How to reproduce", [*this, *also, *listed, Table("Versions", head, rows, "lll")])
+    return Section("again", "How to reproduce", [*this, *also, Bullets(facts), Table("Versions", head, rows, "lll")])

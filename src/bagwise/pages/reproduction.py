@@ -71,7 +71,8 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     """
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
-    simulated = {name: frame for name in _SIMULATIONS if (frame := _simulated(folder, name)) is not None}
+    files = [(name, folder / f"{name}{end}.parquet") for name in _SIMULATIONS for end in ("-quick", "")]
+    simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
     told = _claims(stored, simulated)
@@ -118,11 +119,6 @@ def _stored(folder: Path, name: str) -> _Runs | None:
     return most if len(most.frame) else None
 
 
-def _simulated(folder: Path, name: str) -> pd.DataFrame | None:
-    paths = (folder / f"{name}.parquet", folder / f"{name}-quick.parquet")
-    return next((store.read_table(path) for path in paths if path.is_file()), None)
-
-
 def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[paper.Claim]:
     complete = {
         runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete
@@ -150,29 +146,29 @@ def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
 def _dataset(runs: _Runs) -> list[Part]:
     config, frame, found = runs.config, runs.frame, paper.curves(runs.frame, runs.config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
-    told: list[Part] = [
+    told = (
         f"{len(frame):,} trainings on {rows}; {int(frame['diverged'].sum()):,} diverged. Accuracy on the labels of "
         "single test rows, mean over repetitions; bars are standard errors."
+    )
+    fewer = f"{runs}: points rest on fewer repetitions than planned, and some may be missing."
+    drawn = [(paper.BY_TEST, epochs) for epochs in config.epochs] + [(paper.LABEL_FREE, config.epochs[-1])]
+    pictures = [
+        _accuracies(runs, part, epochs, rule)
+        for rule, epochs in drawn
+        if len(part := found[(found["rule"] == rule) & (found["epochs"] == epochs)])
     ]
-    if not runs.complete:
-        told.append(Caution(f"{runs}: points rest on fewer repetitions than planned, and some may be missing."))
-    pictures, tables = [], []
-    for rule in paper.RULES:
-        for epochs in config.epochs if rule == paper.BY_TEST else config.epochs[-1:]:
-            part = found[(found["rule"] == rule) & (found["epochs"] == epochs)]
-            if len(part):
-                pictures.append(_accuracies(runs, part, epochs, rule))
     size = min(config.sizes, key=lambda k: abs(k - 64))
     learned = paper.learning_curves(frame, config, size)
     if len(learned):
         pictures.append(_learning(runs, learned, size, (found["accuracy"].min(), found["accuracy"].max())))
-    for epochs in config.epochs:
-        for rule in paper.RULES:
-            wide = paper.table(found, epochs, rule)
-            if len(wide):
-                title = f"Test accuracy after {number_of(epochs, 'epoch')}, learning rate by {rule}"
-                tables.append(_frame(title, wide, folded=rule == paper.LABEL_FREE))
-    return [*told, Pictures(pictures), *tables]
+    title = "Test accuracy after {}, learning rate by {}"
+    tables = [
+        _frame(title.format(number_of(epochs, "epoch"), rule), wide, folded=rule == paper.LABEL_FREE)
+        for epochs in config.epochs
+        for rule in paper.RULES
+        if len(wide := paper.table(found, epochs, rule))
+    ]
+    return [told, Caution("" if runs.complete else fewer), Pictures(pictures), *tables]
 
 
 def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Picture:
@@ -184,10 +180,7 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
-
-    def draw(panel: Axes) -> None:
-        drawing.draw_accuracies(panel, part, "")
-
+    draw = partial(drawing.draw_accuracies, part=part, title="")
     return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
 
 
@@ -242,13 +235,9 @@ def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
 def _again(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame], command: str | None) -> Section:
     lines = [f"bagwise reproduce {runs.name} --scale {runs.scale}" for runs in stored]
     lines += [f"bagwise reproduce {name}" for name in simulated]
-    made_with = [
-        {column.removesuffix("_version"): str(one)}
-        for frame in (*(runs.frame for runs in stored), *simulated.values())
-        for column in frame.columns
-        if column.endswith("_version")
-        for one in frame[column].dropna().unique()
-    ]
+    frames = [frame.filter(regex="_version$") for frame in (*(runs.frame for runs in stored), *simulated.values())]
+    columns = [(name.removesuffix("_version"), frame[name].dropna().unique()) for frame in frames for name in frame]
+    made_with = [{name: str(one)} for name, versions in columns for one in versions]
     facts = []
     if stored:
         seeds = sorted({int(seed) for runs in stored for seed in runs.frame["random_state"].unique()})
