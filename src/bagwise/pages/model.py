@@ -14,8 +14,8 @@ from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS
-from bagwise.pages import parts, verdicts
-from bagwise.pages.funnel import Funnel, bag_parts
+from bagwise.pages import parts
+from bagwise.pages.diagnosis import Funnel, bag_parts
 from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table
 from bagwise.tables import About, BagTable, Measurement, TableModel, diagnose, measure, read_about
 from bagwise.tables.evaluation import constant_guess, last_bags, predict, reported
@@ -130,28 +130,26 @@ def model_page(
     """
     stored = Stored.of(folder, even_if_not_random=even_if_not_random)
     about, judged = stored.about, stored.judged(data)
-    found, of_tables = None, []
+    bags: list[Part] = []
+    found, diagnosis = None, []
     if data is not None:
         reports = reported(data)
         found = diagnose(data, stored.model.features, reports=reports)
+        told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
+        diagnosis = [told, *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
             told, sizes = parts.sizes(reports.size)
-            bags: list[Part] = [told, Pictures(sizes)]
+            bags = [told, Pictures(sizes)]
         else:
             h, given = judged.predictions.h, judged.predictions.bags
             output = int(np.argmin(np.abs(given.outputs.mean(axis=0) - 0.5)))
             bags = bag_parts(Funnel.of_predictions(h, given, output), data, output, predicted=True)
-        verdict = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
-        of_tables = [
-            Section("bags", "The bags", bags),
-            Section("diagnosis", "What the diagnosis found", [verdict, *parts.finding_parts(found)]),
-        ]
     sections = [
         Section("measures", "How good is it?", _measures(stored, judged, data)),
-        *of_tables[:1],
+        Section("bags", "The bags", bags),
         Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
-        *of_tables[1:],
-        *([Section("trials", "What was tried", _trials(about))] if about.trials else []),
+        Section("diagnosis", "What the diagnosis found", diagnosis),
+        Section("trials", "What was tried", _trials(about) if about.trials else []),
         Section("tables", "What it was fitted to", _fitted_to(about)),
         _again(stored, data, command),
     ]
@@ -159,36 +157,34 @@ def model_page(
     if judged is not None:
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
     subject = f"{about.model} ({about.fitted_by}); {where}."
-    return Page(f"Model {stored.name}", subject, *_verdict(about, judged, found), sections)
+    verdict = _verdict(about, judged, found)
+    return Page(f"Model {stored.name}", subject, *verdict, [section for section in sections if section.parts])
 
 
 def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
     if judged is None:
-        return (
-            UNSURE,
-            "Nobody knows yet how good this model is: no bags were held out when it was fitted.",
-            ["Pass events and reports of bags that it was not fitted to, and this page will tell."],
-        )
+        headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
+        remarks = ["Pass events and reports of bags that it was not fitted to, and this page will tell."]
+        return UNSURE, headline, remarks
     evaluation, said = judged.evaluation, judged.predictions
     funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
-    remarks = verdicts.cautions(evaluation, found)
+    remarks = parts.cautions(evaluation, found)
     if evaluation.doubt is None:
-        standing, headline = verdicts.standing(evaluation, judged.gain)
+        standing, headline = parts.standing(evaluation, judged.gain)
         if standing == GOOD and found is not None and not found.random:
             standing = UNSURE
-        remarks += verdicts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
+        remarks += parts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
         if evaluation.calibration is not None:
-            off = None if funnel is None else verdicts.off_level(*funnel.level)
-            remarks.append(off or verdicts.calibrated(evaluation.calibration))
+            off = None if funnel is None else parts.off_level(*funnel.level)
+            remarks.append(off or parts.calibrated(evaluation.calibration))
     else:
         standing, headline = UNSURE, evaluation.doubt
         if funnel is not None:
             told = f"its mean predictions explain {max(funnel.explained, 0):.0%} of the variation"
             remarks.append(f"What such bags can tell: {told} of the reported proportions between bags.")
     if funnel is not None and funnel.too_many_outside:
-        remarks.append(
-            f"More bags than chance allows lie where a calibrated model would not put random bags: {funnel}."
-        )
+        where = "More bags than chance allows lie where a calibrated model would not put random bags"
+        remarks.append(f"{where}: {funnel}.")
     if about.sensitivity:
         remarks.append(f"What moves its predictions most: {', '.join(list(about.sensitivity)[:3])}.")
     return standing, headline, remarks
@@ -231,11 +227,11 @@ def _measure_table(judged: Measurement) -> Table:
         value: Estimate | None = getattr(evaluation, name)
         if value is None and not evaluation.withheld:
             continue
-        row = [label, verdicts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
+        row = [label, parts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
         if gain:
             better = "better" if (gain[name].value > 0) == (name in HIGHER_IS_BETTER) else "worse"
             reading = "not clearly different" if gain[name].low <= 0 <= gain[name].high else better
-            row += [verdicts.interval(gain[name], 4, signed=True), reading]
+            row += [parts.interval(gain[name], 4, signed=True), reading]
         rows.append(row)
     head = ["", "model", "constant guess", *(["difference", "the model is"] if gain else [])]
     return Table(f"Label-free measures of single rows, with {evaluation.level:.0%} intervals", head, rows, "lrrrl")

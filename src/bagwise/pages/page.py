@@ -29,11 +29,10 @@ from bagwise.utils.files import replacing
 GOOD, UNSURE, POOR = "good", "unsure", "poor"
 """What a verdict can be; pages say it in words, too."""
 
+# Colours to draw with, and the page's variables that take their places, so that figures follow light and dark.
 _DRAWN = (BLACK, PAPER, GRID, GREY, BLUE, ORANGE, SKY, GREEN, RED, PURPLE)
 _NAMES = ("ink", "paper", "grid", "grey", "blue", "orange", "sky", "green", "red", "purple")
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _NAMES, strict=True)}
-"""Colours to draw with, and the page's variables that take their places, so that figures follow light and dark."""
-
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -55,7 +54,7 @@ class Bullets(tuple[str, ...]):
 class Table:
     """Text in rows and columns; the first column names its row.
 
-    caption: what it shows.  align: a letter per column, l or r; r where there is none.  folded: shown only when asked for.
+    caption: what it shows.  align: a letter per column, l or r, and r for the rest.  folded: shown when asked for.
     """
 
     caption: str
@@ -178,9 +177,6 @@ def _template() -> Template:
     environment.filters["kind"] = lambda part: type(part).__name__
     environment.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.splitlines())
     return environment.get_template("page.html.jinja")
-
-
-# -- figures ----------------------------------------------------------------------------------------------------------
 
 
 def inline(draw: Callable[[], Figure], *, name: str, title: str, description: str) -> Markup:

@@ -24,12 +24,11 @@ from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
+# By name: the room, its figure, the column whose values make a figure each, a title.
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
     "variance": (variance, variance_figure, "model", "Variance of a bag's loss"),
     "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
 }
-"""By name: the room, its figure, the column whose values make a figure each, a title."""
-
 _SHAPE = 5.2, 0.04167  # height and margin of a figure
 
 
@@ -75,7 +74,11 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
-    told = _claims(stored, simulated)
+    complete = [runs for runs in stored if runs.complete]
+    measured = {runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in complete}
+    told = paper.claims(measured) if measured else []
+    if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
+        told += paper.variance_claims(simulated["variance"])
     rows = [[one.says, f"{one.measured}.", one.verdict] for one in told]
     head = ["the paper says", "measured", "verdict"]
     claimed = Table("What the paper says, and what was measured here", head, rows, "lll")
@@ -88,11 +91,11 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     titles = [*(NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
     standing, headline = _verdict(told)
     remarks = [f"{runs}." for runs in stored]
-    if any(not runs.complete for runs in stored):
+    if len(complete) < len(stored):
         remarks.append("What is not finished is drawn as far as it is there; claims are judged on complete runs only.")
-    if any(runs.complete and runs.config.repetitions == 1 for runs in stored):
+    if any(runs.config.repetitions == 1 for runs in complete):
         remarks.append("One repetition has no standard errors: differences may be chance.")
-    if any(runs.complete and runs.scale == "quick" for runs in stored):
+    if any(runs.scale == "quick" for runs in complete):
         remarks.append("Quick runs are small: their numbers are rough.")
     return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", standing, headline, remarks, sections)
 
@@ -117,16 +120,6 @@ def _stored(folder: Path, name: str) -> _Runs | None:
             return some[-1]
     most = max(some, key=lambda runs: len(runs.frame) / runs.planned)
     return most if len(most.frame) else None
-
-
-def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[paper.Claim]:
-    complete = {
-        runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete
-    }
-    told = paper.claims(complete) if complete else []
-    if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
-        told += paper.variance_claims(simulated["variance"])
-    return told
 
 
 def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
@@ -204,9 +197,8 @@ def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
 
 
 def _digits(value: float) -> str:
-    if pd.isna(value):
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.4f}"
+    form = ",.0f" if abs(value) >= 100 else ".3g" if abs(value) >= 1 else ".4f"
+    return "–" if pd.isna(value) else f"{value:{form}}"
 
 
 # -- simulations --------------------------------------------------------------------------------------------------
