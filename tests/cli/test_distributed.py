@@ -71,7 +71,7 @@ def test_commands_gather_and_train(tables, tmp_path):
         assert words in result.stderr
 
 
-def interrupt(*_: Any) -> None:
+def interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
