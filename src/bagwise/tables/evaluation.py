@@ -296,7 +296,9 @@ def evaluate(
 # -- what bags are like -------------------------------------------------------------------------------------------
 
 
-def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
+def diagnose(
+    data: BagTable, features: Features | None = None, *, level: float = 0.01, reports: Reported | None = None
+) -> diagnostics.Diagnosis:
     """Are the bags random, do they drift along their keys, what do they leak?
 
     Parameters
@@ -308,6 +310,8 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
         The columns to look at, with their roles; those that `fit` would read by default.
     level : float
         Rate at which random bags raise a false alarm, at most.
+    reports : Reported, optional
+        What the bags reported, where it was fetched already.
 
     Returns
     -------
@@ -322,7 +326,8 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     rank = np.empty(len(place), dtype=np.int64)
     rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
     table = fetch(features.select(data.rows().filter(ibis._[NUMBER] < most), NUMBER), data.connection)
-    frame, number, reports = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy(), reported(data)
+    frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
+    reports = reported(data) if reports is None else reports
     noise = None if reports.noise is None else reports.noise[number]
     found = diagnostics.diagnose(
         frame, reports.proportion[number], bags=rank[number], noise_variance=noise, level=level
