@@ -203,7 +203,7 @@ def bags_in_order(
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
     codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
-    return Bags._build(keys, np.arange(n_rows, dtype=small), offsets, proportion, noise_variance, n_rows, codes)
+    return Bags.build(keys, np.arange(n_rows, dtype=small), offsets, proportion, noise_variance, n_rows, codes)
 
 
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:

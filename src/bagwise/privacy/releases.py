@@ -123,7 +123,7 @@ def release(
     order, offsets = segment.group(kept, len(known))
     proportion = noised[shown] / per_bag(size[shown], noised)
     variance = np.full(len(known), budget.noise_variance)
-    bags = Bags._build(known, order, offsets, proportion, variance, len(labels), kept)
+    bags = Bags.build(known, order, offsets, proportion, variance, len(labels), kept)
     return Release(bags, _table(keys, size, noised, shown, budget, threshold), budget)
 
 
