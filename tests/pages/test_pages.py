@@ -379,7 +379,7 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
 
 @pytest.mark.parametrize("page", ["diagnosis", "model"])
 def test_what_bags_reported_is_fetched_once(undrawn, monkeypatch, fitted, folder, joined, page):
-    blind = store(fitted[0], folder / "unjudged", fitted[1], None, joined)
+    blind = store(fitted[0], folder / f"unjudged-{page}", fitted[1], None, joined)
     fetched, real = [], tables.evaluation.reported
     for where in (tables.evaluation, diagnosis, model):
         monkeypatch.setattr(where, "reported", lambda data: fetched.append(data) or real(data))

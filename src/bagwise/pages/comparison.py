@@ -18,15 +18,13 @@ from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
 from bagwise.plotting import BLUE, RED
-from bagwise.tables import About, BagTable, Measurement, diagnose
+from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import Predictions, last_bags
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
     "would be biased, maybe grossly."
 )
-_Judged = Mapping[str, Measurement]
-_Gains = Mapping[str, Mapping[str, Estimate]]
 
 
 def comparison_page(
@@ -83,13 +81,18 @@ def comparison_page(
         which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
         order = "in alphabetical order" if doubtful else "the smallest square error first"
         where = f"Measured on {which}, {order}."
+    rows = [
+        [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
+        for label, one in told.items()
+    ]
+    head = ["model", "kind", "bags fitted to", "columns that matter most"]
     kinds = dict.fromkeys(one.model for one in told.values() if one.model in MODELS)
     fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
     sections = [
         Section("measures", "How good are they?", [where, _measures(judged, first)]),
         *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
         *([_paired(best, gains)] if gains else []),
-        Section("models", "The models", [_models(told)]),
+        Section("models", "The models", [Table("What they are", head, rows, "llrl")]),
         parts.again(command, [], [stored[label].versions for label in judged], ["The models:", fits] if kinds else []),
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
@@ -105,11 +108,10 @@ def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Me
     """All models, on the bags that none of them was fitted to where there are tables."""
     bags, found, other = None, {}, "pass events and reports of other bags."
     if data is not None:
-        unseen = {one.folder: one.unseen(data) for one in stored.values()}
-        taken = [folder for folder, number in unseen.items() if not number]
+        taken = [one.folder for one in stored.values() if not one.unseen(data)]
         if taken:
             raise ValueError(f"{taken[0]} was fitted to all bags of these tables: {other}")
-        bags = last_bags(data, min(unseen.values()))
+        bags = last_bags(data, min(one.unseen(data) for one in stored.values()))
     for label, one in stored.items():
         judged = one.judged(data, bags)
         if judged is None:
@@ -128,7 +130,7 @@ def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estim
 # -- words --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(best: str, first: Measurement, gains: _Gains, same: bool) -> tuple[str, str]:
+def _verdict(best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool) -> tuple[str, str]:
     if not same:
         return UNSURE, (
             "These models were measured on different bags, so that their numbers cannot be compared row by row; pass "
@@ -147,7 +149,7 @@ def _verdict(best: str, first: Measurement, gains: _Gains, same: bool) -> tuple[
     return GOOD, f"Model {best} is best: its square error is clearly the smallest ({shown})."
 
 
-def _measures(judged: _Judged, first: Measurement) -> Table:
+def _measures(judged: Mapping[str, Measurement], first: Measurement) -> Table:
     guess, found = first.guess, {label: one.evaluation for label, one in judged.items()}
     names = [name for name in METRICS if getattr(first.evaluation, name) is not None or name in guess]
     rows = [[label, *(parts.interval(getattr(one, name), 4) for name in names)] for label, one in found.items()]
@@ -156,7 +158,7 @@ def _measures(judged: _Judged, first: Measurement) -> Table:
     return Table(caption, ["model", *(METRICS[name] for name in names)], rows)
 
 
-def _pictures(judged: _Judged, guess: Mapping[str, float]) -> list[Picture]:
+def _pictures(judged: Mapping[str, Measurement], guess: Mapping[str, float]) -> list[Picture]:
     """An estimate with its interval per model, beside the constant guess's; a picture per measure that all have."""
     found = []
     for name, label in METRICS.items():
@@ -181,7 +183,7 @@ def _intervals(panel: Axes, found: Mapping[str, Estimate], xlabel: str, guess: f
     panel.xaxis.set_major_locator(MaxNLocator(5))
 
 
-def _paired(best: str, gains: _Gains) -> Section:
+def _paired(best: str, gains: Mapping[str, Mapping[str, Estimate]]) -> Section:
     """Differences to the best, on the same bags."""
     names = [name for name in METRICS if all(name in gain for gain in gains.values())]
     rows = [[label, *(parts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()]
@@ -191,11 +193,3 @@ def _paired(best: str, gains: _Gains) -> Section:
     )
     head = ["model", *(METRICS[name] for name in names)]
     return Section("paired", "Differences", [told, Table(f"Less {best}", head, rows)])
-
-
-def _models(told: Mapping[str, About]) -> Table:
-    rows = [
-        [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
-        for label, one in told.items()
-    ]
-    return Table("What they are", ["model", "kind", "bags fitted to", "columns that matter most"], rows, "llrl")

@@ -64,14 +64,11 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
     if found.random:
         standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
-    remarks = [] if found.random else [advice]
     left_out = data.summary.rows - data.summary.used_rows
-    if left_out:
-        wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
-        kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
-        remarks.append(f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}.")
-    else:
-        remarks.append("The tables fit: every row is used.")
+    wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
+    kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
+    used = f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}."
+    remarks = [*([] if found.random else [advice]), used if left_out else "The tables fit: every row is used."]
     if data.summary.noised:
         remarks.append("Reports carry declared noise, which widens all intervals and limits.")
     if found.leaks.revealed_rows:
@@ -197,8 +194,7 @@ def expected_histogram(funnel: Funnel) -> tuple[Floats, Floats]:
     rows, spread = lines[:, 0], np.sqrt(funnel.variance / lines[:, 0] + lines[:, 1] / lines[:, 0] ** 2)
     counts = stats.binom.cdf(np.floor(edges[:, None] * rows + 1e-9), rows, p)
     normal = stats.norm.cdf(edges[:, None], p, np.maximum(spread, 1e-12))
-    below = np.where(lines[:, 1] == 0, counts, normal) @ bags
-    return edges, np.diff(below)
+    return edges, np.diff(np.where(lines[:, 1] == 0, counts, normal) @ bags)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------

@@ -255,7 +255,7 @@ def _fitted_to(about: About) -> list[Part]:
     return [
         *parts.summary_parts(about.summary),
         f"Key of a bag: {', '.join(about.keys)}.",
-        f"Classes: {', '.join(about.classes)}." if about.classes else "",
+        "" if about.classes is None else f"Classes: {', '.join(about.classes)}.",
         Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),
     ]
 

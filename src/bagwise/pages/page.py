@@ -196,8 +196,7 @@ def inline(draw: Callable[[], Figure], *, name: str, title: str, description: st
         _restyle(element)
     for group in root.iter("g"):
         _hoist(group)
-    for attribute in ("width", "height", "version"):
-        root.attrib.pop(attribute, None)
+    root.attrib = {key: value for key, value in root.items() if key not in ("width", "height", "version")}
     root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-description"}
     for place, (tag, part, text) in enumerate((("title", "title", title), ("desc", "description", description))):
         element = ElementTree.Element(tag, {"id": f"{name}-{part}"})
@@ -247,8 +246,7 @@ def _restyle(element: ElementTree.Element) -> None:
             continue
         if key in ("style", "fill", "stroke"):
             value = _COLOUR.sub(lambda match: _VARIABLES.get(match[0], match[0]), value)
-        value = _DECIMALS.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
-        element.set(key, value)
+        element.set(key, _DECIMALS.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split())))
     if "var(" in element.get("fill", ""):  # attributes know no variables
         element.set("style", f"fill: {element.attrib.pop('fill')}")
     if element.tag == "text":

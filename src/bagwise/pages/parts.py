@@ -148,9 +148,8 @@ def driver_parts(sensitivity: Mapping[str, float]) -> list[Part]:
 def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
     """A line per name, the first on top; label: of the other axis."""
     panel.set_yticks(np.arange(len(names)), [short(name) for name in names])
-    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.set(ylim=(len(names) - 0.4, -0.6), xlabel=label)
     panel.grid(axis="y", visible=False)
-    panel.set_xlabel(label)
 
 
 def short(name: str, longest: int = 26) -> str:
@@ -316,10 +315,9 @@ def calibrated(curve: Curve) -> str:
 
 def off_level(predicted: float, reported: float, error: float) -> str | None:
     """What to say if the mean prediction is not what the bags report; error: the difference's standard error."""
-    if abs(predicted - reported) <= _FAR * error:
-        return None
     way = "high" if predicted > reported else "low"
-    return f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
+    told = f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
+    return None if abs(predicted - reported) <= _FAR * error else told
 
 
 def cautions(found: Evaluation, diagnosis: Diagnosis | None = None) -> list[str]:

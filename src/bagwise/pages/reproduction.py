@@ -89,7 +89,6 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
         _again(stored, simulated, command),
     ]
     titles = [*(NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
-    standing, headline = _verdict(told)
     remarks = [f"{runs}." for runs in stored]
     if len(complete) < len(stored):
         remarks.append("What is not finished is drawn as far as it is there; claims are judged on complete runs only.")
@@ -97,7 +96,7 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
         remarks.append("One repetition has no standard errors: differences may be chance.")
     if any(runs.scale == "quick" for runs in complete):
         remarks.append("Quick runs are small: their numbers are rough.")
-    return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", standing, headline, remarks, sections)
+    return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", *_verdict(told), remarks, sections)
 
 
 # -- what is stored -----------------------------------------------------------------------------------------------
