@@ -19,11 +19,6 @@ ROOT = Path(__file__).parent.parent
 OF_THE_TOP = [module for module in bagwise.PUBLIC if "." not in module]
 FEW_TRIALS = {"BagAutoClassifier": {"candidates": {"ridge": bagwise.BagRidgeClassifier()}}}
 
-NAMES = """
-tables.Shards
-"""
-NOT_YET = frozenset(NAMES.split())  # docstrings without numpydoc's form so far; the list only gets shorter
-
 
 @cache
 def public():
@@ -91,11 +86,7 @@ def faults(value):
 
 @pytest.mark.parametrize("name", sorted(described()))
 def test_docstrings_describe_what_is_taken_and_returned(name):
-    wrong = faults(described()[name])
-    if name in NOT_YET:
-        assert wrong, f"{name} is fine: take it off the list."
-        pytest.skip("; ".join(wrong))
-    assert not wrong
+    assert not faults(described()[name])
 
 
 def estimators():
@@ -118,9 +109,6 @@ def test_docstrings_describe_what_fit_sets(name):
     learned = {one for one in vars(model) if one.endswith("_") and not one.startswith("_")}
     wrong = [one for one in described if f"{one} :" in model.__doc__ and not hasattr(model, one)]
     wrong += sorted(learned - {*described, "classes_", "feature_names_in_", "n_features_in_"})  # scikit-learn's own
-    if f"{name}.attributes_" in NOT_YET:
-        assert wrong, f"{name} is fine: take it off the list."
-        pytest.skip(", ".join(wrong))
     assert not wrong
 
 

@@ -103,7 +103,7 @@ def fitted(joined):
 
 
 def store(model, place, train, measured, seen, **changes):
-    saving.save(model, place, about=as_data(tables.about(model, train, measured, seen=seen.summary)) | changes)
+    saving.save(model, place, about=as_data(metadata.about(model, train, measured, seen=seen.summary)) | changes)
     return place
 
 

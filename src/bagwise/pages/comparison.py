@@ -16,7 +16,7 @@ from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
 from bagwise.tables import BagTable, Measurement, diagnose
-from bagwise.tables.evaluation import last_bags
+from bagwise.tables.bag_table import last_bags
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "

@@ -7,7 +7,6 @@ from bagwise.pages import parts
 from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Page, Part, Pictures, Section, Text
 from bagwise.tables import BagTable, diagnose
-from bagwise.tables.evaluation import reported
 
 
 def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
@@ -25,7 +24,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     Page
         To be written by `write`.
     """
-    found, reports = diagnose(data), reported(data)
+    found, reports = diagnose(data), data.reported()
     shares = reports.proportion.reshape(len(reports.size), -1)
     output = int(abs(shares.mean(axis=0) - 0.5).argmin())
     funnel = Funnel.of_reports(reports, output)

@@ -22,7 +22,7 @@ from bagwise.dispersion import NOT_RANDOM
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Curve
 from bagwise.plotting import BLACK, BLUE, GREY, RED
-from bagwise.tables.evaluation import Reported
+from bagwise.tables.bag_table import Reported
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _WIDTH, _HEIGHT = 4.6, 3.7

@@ -16,7 +16,7 @@ from bagwise.pages.figures import Funnel
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Pictures, Section, Table, Text
 from bagwise.pages.stored import Stored
 from bagwise.tables import BagTable, Measurement, diagnose
-from bagwise.tables.evaluation import constant_guess, reported
+from bagwise.tables.evaluation import constant_guess
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
 _BIASED = (
@@ -176,7 +176,7 @@ def _reading(name: str, gain: Estimate) -> str:
 def _bags(judged: Measurement | None, data: BagTable) -> Section:
     """Sizes of bags, and their proportions beside predictions, where there are any."""
     if judged is None or judged.predictions is None:
-        told, sizes = parts.sizes("sizes", reported(data).size)
+        told, sizes = parts.sizes("sizes", data.reported().size)
         return Section("bags", "The bags", [Text(told), *([Pictures([sizes])] if sizes else [])])
     h, bags = judged.predictions.h, judged.predictions.bags
     output = int(np.argmin(np.abs(bags.outputs.mean(axis=0) - 0.5)))

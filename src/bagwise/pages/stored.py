@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from bagwise import saving
-from bagwise.tables import About, BagTable, Measurement, TableModel, measure, read_about
-from bagwise.tables.evaluation import last_bags, predict
+from bagwise.tables import BagTable, Measurement, TableModel, measure
+from bagwise.tables.bag_table import last_bags
+from bagwise.tables.evaluation import predict
+from bagwise.tables.metadata import About, read_about
 
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
 

@@ -13,6 +13,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
@@ -64,14 +65,13 @@ def connect(
     """
     check_parameters({"threads": threads}, {"threads": whole(1) | NONE})
     wrong_memory = ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
-    if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
+    if str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
         raise wrong_memory
     try:
         place = TemporaryFolder(folder)
     except OSError as error:
-        raise ParameterError(
-            "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
-        ) from error
+        why = f"{folder!r} cannot be written to ({error.strerror}): name another one."
+        raise ParameterError("folder", why) from error
     settings = {"temp_directory": str(place.path / "spilled"), "memory_limit": memory, "threads": threads}
     try:
         connection = ibis.duckdb.connect(**{name: value for name, value in settings.items() if value is not None})
@@ -100,25 +100,23 @@ def connection_of(*tables: Table) -> Connection | None:
         backends, _ = table._find_backends()
         found |= {id(backend): backend for backend in backends}
     if len(found) > 1:
-        names = " and ".join(sorted(backend.name for backend in found.values()))
-        raise ValueError(
-            f"events and reports live in different connections ({names}): bring them into one of them first."
-        )
+        names = f"different connections ({' and '.join(sorted(backend.name for backend in found.values()))})"
+        raise ValueError(f"events and reports live in {names}: bring them into one of them first.")
     return next(iter(found.values()), None)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Stream:
     """Rows that an engine is handing out.  late: what is to be removed afterwards.  ended: another query came first.
 
     DuckDB ends a result when the next query comes, and says nothing.
     """
 
-    def __init__(self) -> None:
-        self.late: list[Callable[[], None]] = []
-        self.ended = False
+    late: list[Callable[[], None]] = field(default_factory=list)
+    ended: bool = False
 
 
 _streams: dict[int, _Stream] = {}  # by engine
@@ -126,8 +124,7 @@ _streams: dict[int, _Stream] = {}  # by engine
 
 def fetch(expression: Table, connection: Connection) -> pa.Table:
     """The whole result, in memory."""
-    _end_stream(connection)
-    with plainly(), _stopping(connection):
+    with plainly(), _asking(connection):
         return connection.to_pyarrow(expression)
 
 
@@ -147,11 +144,10 @@ def keep(expression: Table, connection: Connection) -> Table:
     """The result as a table of the engine's own, which vanishes when nobody holds it any more."""
     if not is_duckdb(connection):
         return expression.cache()
-    # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
-    _end_stream(connection)
 
     def make(name: str) -> Table:
-        with plainly(), _stopping(connection):
+        # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
+        with plainly(), _asking(connection):
             return connection.create_table(name, expression, temp=True)
 
     return _held(connection, make, lambda duck, name: duck.execute(f'DROP TABLE IF EXISTS temp."{name}"'))
@@ -159,8 +155,7 @@ def keep(expression: Table, connection: Connection) -> Table:
 
 def write_parquet(expression: Table, path: Path, connection: Connection) -> None:
     """The result as a file."""
-    _end_stream(connection)
-    with _stopping(connection):
+    with _asking(connection):
         connection.to_parquet(expression, str(path))
 
 
@@ -169,10 +164,9 @@ def batches(expression: Table, connection: Connection, rows: int = 65_536) -> It
     if not is_duckdb(connection):
         yield from connection.to_pyarrow_batches(expression, chunk_size=rows)
         return
-    _end_stream(connection)
-    stream = _streams[id(connection)] = _Stream()
-    try:
-        with plainly(), _stopping(connection):
+    with plainly(), _asking(connection):
+        stream = _streams[id(connection)] = _Stream()
+        try:
             connection._run_pre_execute_hooks(expression)
             query = connection.con.execute(connection.compile(expression))
             # Ibis calls this by a name that DuckDB gives up.
@@ -181,9 +175,9 @@ def batches(expression: Table, connection: Connection, rows: int = 65_536) -> It
                 yield batch
                 if stream.ended:
                     raise RuntimeError("rows are missing: the engine was asked again before they were read to the end.")
-    finally:
-        if not stream.ended:
-            _end_stream(connection)
+        finally:
+            if not stream.ended:
+                _end_stream(connection)
 
 
 def _end_stream(connection: Connection) -> None:
@@ -216,8 +210,9 @@ def plainly(what: str = "the tables") -> Iterator[None]:
 
 
 @contextmanager
-def _stopping(connection: Connection) -> Iterator[None]:
-    """On Ctrl-C and its like end the query in DuckDB, too: it would go on, and whoever asks next would wait for it."""
+def _asking(connection: Connection) -> Iterator[None]:
+    """A query, which ends what streams; on Ctrl-C and its like it ends in DuckDB, too, or the next one would wait."""
+    _end_stream(connection)
     try:
         yield
     except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB hears of Ctrl-C itself and makes another error of it
@@ -258,10 +253,9 @@ def view_of_files(files: Sequence[Path], connection: Connection, *, parquet: boo
 
 def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], Table]]:
     """What opens each table of a DuckDB file, by name; it is open for reading as long as the connection lives."""
-    place, duck, catalog = os.path.realpath(path), connection.con, None
-    for name, file in duck.execute("SELECT database_name, path FROM duckdb_databases()").fetchall():
-        if file is not None and os.path.realpath(file) == place:
-            catalog = name
+    place, duck = os.path.realpath(path), connection.con
+    attached = duck.execute("SELECT path, database_name FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+    catalog = next((name for file, name in attached if os.path.realpath(file) == place), None)
     if catalog is None:
         catalog = _new_name()
         duck.execute(f"ATTACH '{place.replace(chr(39), chr(39) * 2)}' AS {catalog} (READ_ONLY, TYPE duckdb)")
@@ -387,8 +381,8 @@ def md5(text: Expression, engine: str | None = None) -> Expression:
     if engine == "bigquery":
         return _builtin("to_hex", bytes, str)(_builtin("md5", str, bytes)(text)).lower()
     if engine == "trino":
-        bytes_ = _builtin("to_utf8", str, bytes)(text)
-        return _builtin("to_hex", bytes, str)(_builtin("md5", bytes, bytes)(bytes_)).lower()
+        in_bytes = _builtin("md5", bytes, bytes)(_builtin("to_utf8", str, bytes)(text))
+        return _builtin("to_hex", bytes, str)(in_bytes).lower()
     if engine == "clickhouse":  # where case counts
         return _builtin("hex", bytes, str)(_builtin("MD5", str, bytes)(text)).lower()
     if engine in ("exasol", "mssql"):
