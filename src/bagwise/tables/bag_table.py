@@ -16,8 +16,7 @@ from bagwise.utils.parameters import LEVEL, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
-NUMBER = "bag_number"
-"""A column of `BagTable.bags`; its others are the keys, and those of `data.shards`."""
+NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
 CHANGED = "the events are not those that were joined with the reports: join them again."
 MISMATCHES = {
     "unreported": "with rows but no report",
@@ -34,8 +33,7 @@ MISMATCHES = {
     "keyless_reports": "of the reports without a key",
     "withheld": "with a withheld report",
     "keyless_events": "of the events without a key",
-}
-"""What may be wrong with bags or rows, in words."""
+}  # what may be wrong with bags or rows, in words
 
 
 @dataclass(frozen=True)

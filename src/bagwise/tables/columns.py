@@ -24,12 +24,11 @@ from bagwise.utils.parameters import check_whole
 from bagwise.utils.typing import Floats
 
 MAX_LEVELS = 64
-_SURELY_MORE = 4
-"""Times the limit that an estimated number of values must reach to be believed; below, values are counted."""
-_NEARLY_ALL = 0.8
-"""Share of the rows that an estimated number of values must reach for every row to have a value of its own."""
-BUCKETS = tuple(f"{number:02x}" for number in range(256))
-"""Levels of a hashed column: the first two digits of its MD5 sum."""
+_SURELY_MORE = (
+    4  # times the limit that an estimated number of values must reach to be believed; below, they are counted
+)
+_NEARLY_ALL = 0.8  # share of the rows that it must reach for every row to have a value of its own
+BUCKETS = tuple(f"{number:02x}" for number in range(256))  # of a hashed column: the first two digits of its MD5 sum
 
 
 class Role(StrEnum):
@@ -86,25 +85,19 @@ class Column:
     @property
     def made(self) -> tuple[Made, ...]:
         """The columns that models read in its place."""
-
-        def hour(column: Expression) -> Expression:
-            return column.cast("timestamp").hour().cast("string").lpad(2, "0")
-
-        def weekday(column: Expression) -> Expression:
-            return column.cast("timestamp").day_of_week.index().cast("string")
-
-        def days(column: Expression) -> Expression:
-            return (engine.as_seconds(column.cast("timestamp")) - self.origin) / 86_400
-
-        if self.role is Role.time:
-            of_day = (Made(f"{self.name}: hour", _HOURS, hour),) if self.has_hours else ()
-            return (*of_day, Made(f"{self.name}: weekday", _WEEKDAYS, weekday), Made(f"{self.name}: days", None, days))
-        of_role = {
-            Role.number: Made(self.name, None, lambda column: column.cast("float64")),
-            Role.category: Made(self.name, self.levels, _as_text),
-            Role.hashed: Made(self.name, BUCKETS, lambda column: engine.md5(_as_text(column)).left(2)),
+        name = self.name
+        hour = Made(f"{name}: hour", _HOURS, lambda time: _moment(time).hour().cast("string").lpad(2, "0"))
+        made = {
+            Role.number: (Made(name, None, lambda column: column.cast("float64")),),
+            Role.category: (Made(name, self.levels, _as_text),),
+            Role.hashed: (Made(name, BUCKETS, lambda column: engine.md5(_as_text(column)).left(2)),),
+            Role.time: (
+                *([hour] if self.has_hours else []),
+                Made(f"{name}: weekday", _WEEKDAYS, lambda time: _moment(time).day_of_week.index().cast("string")),
+                Made(f"{name}: days", None, lambda time: (engine.as_seconds(_moment(time)) - self.origin) / 86_400),
+            ),
         }
-        return (of_role[self.role],) if self.role in of_role else ()
+        return made.get(self.role, ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +142,11 @@ class Features:
         roles: those that are known better, by column.  max_levels: text with more values than this is hashed.
         """
         check_whole(max_levels, "max_levels", least=1)
-        given = {name: _role(name, value) for name, value in (roles or {}).items()}
-        unknown = [name for name in given if name not in names]
-        if unknown:
+        for name, value in (roles or {}).items():
+            if value not in [*Role]:
+                raise ValueError(f"column {name!r} cannot be {value!r}: a role is one of {', '.join(Role)}.")
+        given = {name: Role(value) for name, value in (roles or {}).items()}
+        if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
         kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
         for name, role in kinds.items():
@@ -204,8 +199,7 @@ class Features:
         """
         self.check(table)
         taken = {name.lower() for name in self.names}
-        clash = next((name for name in others if name.lower() in taken), None)
-        if clash is not None:
+        if (clash := next((name for name in others if name.lower() in taken), None)) is not None:
             raise ValueError(f"column {clash!r} has a name that bagwise uses: rename it.")
         made = [made.of(table[column.name]) for column in self.columns for made in column.made]
         made = made if plain else [engine.without_nan(column) for column in made]
@@ -242,13 +236,6 @@ class Features:
         return matrix
 
 
-def _role(name: str, value: str) -> Role:
-    try:
-        return Role(value)
-    except ValueError:
-        raise ValueError(f"column {name!r} cannot be {value!r}: a role is one of {', '.join(Role)}.") from None
-
-
 def _by_type(type_: DataType) -> Role:
     fitting = [role for role in (Role.number, Role.time) if _fits(role, type_)]
     return Role.category if type_.is_string() else fitting[0] if fitting else Role.ignored
@@ -283,6 +270,10 @@ def _category(table: Table, name: str, about: int | None, max_levels: int, conne
     if engine.execute(table.agg(n=table[name].nunique()), connection)["n"] < counts["held"]:
         return Column(name, Role.hashed)
     return Column(name, Role.ignored, note="every row has a value of its own")
+
+
+def _moment(column: Expression) -> Expression:
+    return column.cast("timestamp")
 
 
 def _as_text(column: Expression) -> Expression:

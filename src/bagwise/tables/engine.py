@@ -13,7 +13,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import cache, partial, reduce
 from operator import and_, or_
 from pathlib import Path
@@ -27,14 +26,11 @@ import pyarrow as pa
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.parameters import NONE, NamesParameters, Parameter, ParameterError, check_parameters, whole
 
-Connection: TypeAlias = ibis.BaseBackend
-"""An engine; DuckDB's own connection is its `con`."""
-Table: TypeAlias = ibis.Table
-"""A table of an engine, or a query that makes one."""
-Expression: TypeAlias = ibis.Value
-"""A column of a table, or what is computed from some."""
+Connection: TypeAlias = ibis.BaseBackend  # an engine; DuckDB's own connection is its `con`
+Table: TypeAlias = ibis.Table  # of an engine, or a query that makes one
+Expression: TypeAlias = ibis.Value  # a column of a table, or what is computed from some
 DataType: TypeAlias = ibis.DataType
-Duck: TypeAlias = duckdb.DuckDBPyConnection
+_Remove: TypeAlias = Callable[[duckdb.DuckDBPyConnection, str], object]
 
 _SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
 
@@ -108,18 +104,9 @@ def connection_of(*tables: Table) -> Connection | None:
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Stream:
-    """Rows that an engine is handing out.  late: what is to be removed afterwards.  ended: another query came first.
-
-    DuckDB ends a result when the next query comes, and says nothing.
-    """
-
-    late: list[Callable[[], None]] = field(default_factory=list)
-    ended: bool = False
-
-
-_streams: dict[int, _Stream] = {}  # by engine
+# What is to be removed when an engine, known by its id, has handed out the rows that it is handing out now. DuckDB ends
+# a result when the next query comes, and says nothing.
+_streams: dict[int, list[Callable[[], None]]] = {}
 
 
 def fetch(expression: Table, connection: Connection) -> pa.Table:
@@ -165,7 +152,7 @@ def batches(expression: Table, connection: Connection, rows: int = 65_536) -> It
         yield from connection.to_pyarrow_batches(expression, chunk_size=rows)
         return
     with plainly(), _asking(connection):
-        stream = _streams[id(connection)] = _Stream()
+        late = _streams[id(connection)] = []
         try:
             connection._run_pre_execute_hooks(expression)
             query = connection.con.execute(connection.compile(expression))
@@ -173,19 +160,16 @@ def batches(expression: Table, connection: Connection, rows: int = 65_536) -> It
             known = hasattr(query, "to_arrow_reader")
             for batch in query.to_arrow_reader(rows) if known else query.fetch_record_batch(rows):
                 yield batch
-                if stream.ended:
+                if _streams.get(id(connection)) is not late:
                     raise RuntimeError("rows are missing: the engine was asked again before they were read to the end.")
         finally:
-            if not stream.ended:
+            if _streams.get(id(connection)) is late:
                 _end_stream(connection)
 
 
 def _end_stream(connection: Connection) -> None:
-    stream = _streams.pop(id(connection), None)
-    if stream is not None:
-        stream.ended = True
-        for remove in stream.late:
-            remove()
+    for remove in _streams.pop(id(connection), ()):
+        remove()
 
 
 class OutOfMemoryError(NamesParameters, MemoryError):
@@ -269,7 +253,7 @@ def _new_name() -> str:
     return f"bagwise_{uuid.uuid4().hex}"
 
 
-def _held(connection: Connection, make: Callable[[str], Table], remove: Callable[[Duck, str], object]) -> Table:
+def _held(connection: Connection, make: Callable[[str], Table], remove: _Remove) -> Table:
     """What `make` makes in DuckDB under a new name; removed where that fails, and once no expression holds it."""
     name = _new_name()
     forget = partial(_remove, weakref.ref(connection), name, remove)
@@ -282,16 +266,14 @@ def _held(connection: Connection, make: Callable[[str], Table], remove: Callable
     return table
 
 
-def _remove(connection: weakref.ref[Connection], name: str, remove: Callable[[Duck, str], object]) -> None:
+def _remove(connection: weakref.ref[Connection], name: str, remove: _Remove) -> None:
     alive = connection()
-    if alive is None:
-        return
-    if id(alive) in _streams:
-        _streams[id(alive)].late.append(partial(_remove, connection, name, remove))
-        return
-    # A connection that the user closed has forgotten everything by itself.
-    with suppress(duckdb.ConnectionException):
-        remove(alive.con, name)
+    if alive is not None and id(alive) in _streams:
+        _streams[id(alive)].append(partial(_remove, connection, name, remove))
+    elif alive is not None:
+        # A connection that the user closed has forgotten everything by itself.
+        with suppress(duckdb.ConnectionException):
+            remove(alive.con, name)
 
 
 # -- expressions ------------------------------------------------------------------------------------------------------
@@ -310,8 +292,7 @@ def kind_of(type_: DataType) -> str:
     return str(type_).lower()
 
 
-literal = ibis.literal
-"""The same value in every row."""
+literal = ibis.literal  # the same value in every row
 
 
 def missing(type_: str = "float64") -> Expression:

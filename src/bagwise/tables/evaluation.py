@@ -136,11 +136,7 @@ def _shares(prior: ArrayLike) -> Floats:
 
 
 def measure(
-    model: TableModel,
-    data: BagTable | Shards | Predictions,
-    *,
-    level: float = 0.95,
-    even_if_not_random: bool = False,
+    model: TableModel, data: BagTable | Shards | Predictions, *, level: float = 0.95, even_if_not_random: bool = False
 ) -> Measurement:
     """Judge a model by bags that it was not fitted to, without a warning.
 

@@ -129,8 +129,7 @@ def join(
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
     """The columns to learn from."""
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
-    unknown = [name for name in ignored if name not in rows.columns]
-    if unknown:
+    if unknown := [name for name in ignored if name not in rows.columns]:
         raise ValueError(f"the events have no column {unknown[0]!r} to ignore: they have {', '.join(rows.columns)}.")
     features = tuple(name for name in rows.columns if name not in {*keys, *ignored, *taken})
     if not features:

@@ -105,12 +105,7 @@ class About:
 
 
 def about(
-    model: TableModel,
-    data: BagTable | Shards,
-    measured: Measurement | None,
-    *,
-    seen: Summary,
-    refitted: bool = False,
+    model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
 ) -> About:
     """Columns, training, label-free evaluation and what moves the predictions.
 

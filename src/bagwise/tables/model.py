@@ -272,8 +272,7 @@ def write_scores(
     own = connection_of(table) or own
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
-    clash = [name for name in model.predictions if name in (table.columns if keep is None else keep)]
-    if clash:
+    if clash := [name for name in model.predictions if name in (table.columns if keep is None else keep)]:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
     first = table if progress is not None else table.limit(1)
     total = int(execute(first.agg(n=first.count()), own)["n"])

@@ -23,9 +23,7 @@ from bagwise.utils.typing import Floats
 
 _OURS = "bagwise_sum_"
 _SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
-
-WIDEST = 100
-"""Encoded columns up to which the engine multiplies them: it does so one pair at a time."""
+WIDEST = 100  # encoded columns that the engine multiplies at the most: it does so one pair at a time
 
 
 def width(features: Features) -> int:

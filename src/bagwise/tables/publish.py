@@ -173,20 +173,17 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
     for name in (label, *by):
         if name not in table.columns:
             raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
-    reserved = [name for name in table.columns if is_reserved(name)]
-    if reserved:
+    if reserved := [name for name in table.columns if is_reserved(name)]:
         raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
     if label in by:
         raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
-    taken = [name for name in table.columns if size is not None and name.lower() == BAG]
-    if taken:
+    if taken := [name for name in table.columns if size is not None and name.lower() == BAG]:
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
 
 
 def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
     """Raise where a key would have the name of one of these columns of the reports."""
-    clash = [name for name in by if name.lower() in {column.lower() for column in columns}]
-    if clash:
+    if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
 
 
@@ -221,8 +218,7 @@ def classes_of(
             f"column {label!r} has {many} values: labels must be classes; name them if so (", Parameter("classes"), ")."
         )
     if given is not None:
-        others = [value for value in values if value not in given]
-        if others:
+        if others := [value for value in values if value not in given]:
             raise ValueError(f"column {label!r} has the value {others[0]!r}, which is not among the classes.")
         return tuple(given), list(given)
     if len(values) < 2 and not noised:

@@ -12,8 +12,8 @@ from bagwise.tables import engine
 from bagwise.tables.engine import DataType, Expression, Table
 from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, instance, number, several
 
+# Ways to declare noise; where a table has several, the first is exact and the others say how it was made.
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
-"""Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
 _RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
@@ -79,12 +79,10 @@ class ReportColumns:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
         if len(self.noises) > 1:
             raise ParameterError(self.noises[0], "and ", Parameter(self.noises[1]), " say the same: give one of them.")
-        absent = [name for name in self.names if name not in table.columns]
-        if absent:
+        if absent := [name for name in self.names if name not in table.columns]:
             raise ValueError(f"the reports have no column {absent[0]!r}: they have {there}.")
         all_names = (*keys, *self.names)
-        twice = [name for name in all_names if all_names.count(name) > 1]
-        if twice:
+        if twice := [name for name in all_names if all_names.count(name) > 1]:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
             type_ = table[name].type()
@@ -151,11 +149,9 @@ class Keys:
     def of(cls, names: Sequence[str], events: Table, reports: Table) -> Keys:
         """The keys of two tables; an error names the column that is missing or cannot be compared."""
         for what, table in (("events", events), ("reports", reports)):
-            absent = [name for name in names if name not in table.columns]
-            if absent:
+            if absent := [name for name in names if name not in table.columns]:
                 raise ValueError(f"the {what} have no key column {absent[0]!r}: they have {', '.join(table.columns)}.")
-        twice = [name for name in names if list(names).count(name) > 1]
-        if twice:
+        if twice := [name for name in names if list(names).count(name) > 1]:
             raise ParameterError("keys", f"names column {twice[0]!r} twice: name each key column once.")
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 

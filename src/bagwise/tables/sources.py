@@ -26,8 +26,7 @@ class ArrowTable(Protocol):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
-Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable
-"""What `read` takes: a path, a table, or a dict of columns."""
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable  # what `read` takes
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv"}
 _DATABASES = (".duckdb", ".db", ".ddb")
@@ -133,7 +132,9 @@ def _files(path: str, what: str) -> Sequence[Path]:
     """The files that a path stands for, in order."""
     place, said = Path(path), "there is no file {}"
     if place.is_dir():
-        found = [file for file in place.rglob("*") if _kind(file) is not None and not _hidden(file, place)]
+        inside = [(file, file.relative_to(place).parts) for file in place.rglob("*") if file.is_file()]
+        # By its name, or the name of its own folder, a file may be none of the data, as Spark has it.
+        found = [file for file, parts in inside if _kind(file) and not any(part[0] in "._" for part in parts)]
         said = "the folder {} holds no Parquet or CSV file"
     elif place.exists():
         found = [place]
@@ -146,11 +147,6 @@ def _files(path: str, what: str) -> Sequence[Path]:
     if not found:
         raise FileNotFoundError(f"{what}: {said.format(path)}.")
     return sorted(found)
-
-
-def _hidden(file: Path, place: Path) -> bool:
-    """Whether a file of a folder is by its name, or the name of its own folder, none of the data, as Spark has it."""
-    return any(part.startswith((".", "_")) for part in file.relative_to(place).parts) or not file.is_file()
 
 
 def _kind(file: Path) -> str | None:
