@@ -101,6 +101,21 @@ class Summary:
     noised: bool
     mismatches: tuple[Mismatch, ...] = ()
 
+    @staticmethod
+    def figures(bags: Table, proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
+        """What is said of the `used` lines of `bags`, with their `proportions`, to be asked for in one query."""
+        size = bags[SIZE]
+        rows = size.sum(where=used)
+        sizes = {"smallest": size.min(where=used), "largest": size.max(where=used)}
+        priors = {f"prior_{i}": (bags[name] * size).sum(where=used) / rows for i, name in enumerate(proportions)}
+        return {"bags": bags.count(where=used), "used_rows": rows, **sizes, **priors}
+
+    @staticmethod
+    def facts(found: Mapping[str, Any]) -> dict[str, Any]:
+        """What is `found` by `figures`, as fields."""
+        prior = tuple(float(value) for name, value in found.items() if name.startswith("prior_"))
+        return {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")} | {"prior": prior}
+
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
         noised = ", with declared noise" if self.noised else ""
@@ -186,21 +201,6 @@ class Reported(NamedTuple):
     noise: Floats | None
 
 
-def used_figures(bags: Table, proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
-    """What a summary says of the bags that are used, to be asked for in one query (see `used_facts`)."""
-    size = bags[SIZE]
-    rows = size.sum(where=used)
-    sizes = {"smallest": size.min(where=used), "largest": size.max(where=used)}
-    priors = {f"prior_{i}": (bags[name] * size).sum(where=used) / rows for i, name in enumerate(proportions)}
-    return {"bags": bags.count(where=used), "used_rows": rows, **sizes, **priors}
-
-
-def used_facts(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `used_figures` as fields of `Summary`."""
-    prior = tuple(float(value) for name, value in found.items() if name.startswith("prior_"))
-    return {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")} | {"prior": prior}
-
-
 def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     """Bags to learn from, and some of them to hold out; the same ones in every run.
 
@@ -219,15 +219,11 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     check_parameters({"share": share}, {"share": LEVEL})
     bags = data.summary.bags
     held_out = max(1, round(bags * share))
-    if bags < 5:
-        raise ValueError(
-            f"{bags} bags are too few to hold any out, 3 to measure on and 2 to learn from being the least: hold out "
-            "none, or pass tables with more bags."
-        )
     if bags - held_out < 2 or held_out < 3:
+        way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
         raise ValueError(
             f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
-            "from; hold out another share, or none."
+            f"from; {way}."
         )
     return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
 
@@ -241,8 +237,8 @@ def last_bags(data: BagTable, bags: int) -> BagTable:
 def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
     """The chosen bags alone, numbered from 0."""
     bags = keep(data.bags.filter(chosen).mutate(**{NUMBER: data.bags[NUMBER] - shift}), data.connection)
-    found = execute(bags.agg(**used_figures(bags, data.proportions)), data.connection)
-    return replace(data, bags=bags, summary=replace(data.summary, **used_facts(found)))
+    found = execute(bags.agg(**Summary.figures(bags, data.proportions)), data.connection)
+    return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
 
 
 def is_reserved(name: str) -> bool:

@@ -9,7 +9,7 @@ the engine, its threads and the order of the events.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -75,15 +75,10 @@ def write_shards(
         size, rows = reports.column(SIZE).to_numpy(), group_rows or _block_rows(data, features, least_blocks)
         starts = cuts(size, rows)
         with closing(_blocks(data, features, kept, size, starts, rows)) as blocks:
+            classes, noised = None if data.classes is None else len(data.classes), data.summary.noised
+            named = dict(zip(features.names, kept, strict=True))
             write_blocks(
-                new,
-                blocks,
-                starts,
-                kept=dict(zip(features.names, kept, strict=True)),
-                reports=reports,
-                shard_rows=shard_rows,
-                classes=None if data.classes is None else len(data.classes),
-                noised=data.summary.noised,
+                new, blocks, starts, kept=named, reports=reports, shard_rows=shard_rows, classes=classes, noised=noised
             )
             next(blocks, None)  # raises if the engine has more rows
     return Shards.open(folder)
@@ -106,28 +101,20 @@ def _blocks(
     query = made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
     stream: Any = batches(query, data.connection, min(max(rows, 1024), 65_536))
     with closing(stream):
-        pieces = _pieces(stream, np.add.reduceat(size, starts[:-1]))
-        for piece, (first, last) in zip(pieces, pairwise(starts), strict=True):
+        waiting: list[pa.RecordBatch] = []
+        for first, last in pairwise(starts):
             bag = np.repeat(np.arange(first, last), size[first:last])
-            if not np.array_equal(piece.column(NUMBER).to_numpy(), bag):
+            while sum(batch.num_rows for batch in waiting) < len(bag):
+                if (batch := next(stream, None)) is None:
+                    raise ValueError(CHANGED)
+                waiting.append(batch)
+            table = pa.Table.from_batches(waiting)
+            block, waiting = table.slice(0, len(bag)).combine_chunks(), table.slice(len(bag)).to_batches()
+            if not np.array_equal(block.column(NUMBER).to_numpy(), bag):
                 raise ValueError(CHANGED)
-            yield as_kept(features.matrix(piece), bag, kept)
-
-
-def _pieces(stream: Iterator[pa.RecordBatch], counts: Integers) -> Iterator[pa.Table]:
-    """The rows of a stream, in pieces of so many rows each."""
-    waiting: list[pa.RecordBatch] = []
-    for count in counts.tolist():
-        while sum(batch.num_rows for batch in waiting) < count:
-            batch = next(stream, None)
-            if batch is None:
-                raise ValueError(CHANGED)
-            waiting.append(batch)
-        table = pa.Table.from_batches(waiting)
-        waiting = table.slice(count).to_batches()
-        yield table.slice(0, count).combine_chunks()
-    if waiting or any(batch.num_rows for batch in stream):
-        raise ValueError(CHANGED)
+            yield as_kept(features.matrix(block), bag, kept)
+        if waiting or any(batch.num_rows for batch in stream):
+            raise ValueError(CHANGED)
 
 
 def _kept(data: BagTable, features: Features) -> list[Kept]:
@@ -136,9 +123,9 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
     numbers = [name for name, made in zip(features.names, features.made, strict=True) if made.levels is None]
     ends = {f"{end}_{name}": getattr(rows[name], end)() for name in numbers for end in ("min", "max")}
     found = execute(rows.agg(**ends), data.connection) if ends else {}
-    return [
-        Kept.number(made.name, *(float(found[f"{end}_{name}"] or 0) for end in ("min", "max")))
-        if made.levels is None
-        else Kept.code(made.name, len(made.levels))
-        for name, made in zip(features.names, features.made, strict=True)
-    ]
+    kept = []
+    for name, made in zip(features.names, features.made, strict=True):
+        low, high = (float(found.get(f"{end}_{name}") or 0) for end in ("min", "max"))
+        levels = made.levels
+        kept.append(Kept.number(made.name, low, high) if levels is None else Kept.code(made.name, len(levels)))
+    return kept

@@ -14,16 +14,7 @@ from typing import Any, Literal
 
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables import engine
-from bagwise.tables.bag_table import (
-    MISMATCHES,
-    NUMBER,
-    BagTable,
-    Mismatch,
-    Summary,
-    is_reserved,
-    used_facts,
-    used_figures,
-)
+from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engine import Connection, Expression, Table
 from bagwise.tables.reports import Keys, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, read
@@ -247,7 +238,7 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "no_counts": engine.any_of(
             (lines[name] != engine.as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
         ).any(where=lines.usable),
-        **used_figures(lines, names, used),
+        **Summary.figures(lines, names, used),
     }
     for kind in MISMATCHES:
         if kind in lines.columns:
@@ -286,7 +277,7 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
         what = "one bag" if found["bags"] else "no bag"
         raise AdviceError(f"{what} can be used{said}: at least 2 are needed", *(["; ", *hint] if hint else []), ".")
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
-    return Summary(rows, reports, **used_facts(found), noised=noised, mismatches=tuple(mismatches))
+    return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 
 
 def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:

@@ -41,11 +41,9 @@ class Trial:
 
     def within(self, most: float) -> Trial:
         """The same, its risk kept between 0 and `most`; without the risk where it is beyond that."""
-        if self.risk is None or self.low is None or self.high is None:
-            return self
-        if 0 <= self.risk <= most:
-            return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
-        return self.withheld()
+        if self.risk is None or self.low is None or self.high is None or not 0 <= self.risk <= most:
+            return self.withheld()
+        return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
 
     def withheld(self) -> Trial:
         """The same without its risk."""
