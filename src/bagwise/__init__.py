@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import boosting as boosting
     from bagwise import checks as checks
     from bagwise import cross_validation as cross_validation
+    from bagwise import data as data
     from bagwise import datasets as datasets
     from bagwise import diagnostics as diagnostics
     from bagwise import evaluation as evaluation
@@ -74,6 +75,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "boosting": ("BagBoostingClassifier", "BagBoostingRegressor"),
     "checks": (),
     "cross_validation": ("BagKFold", "label_free_scorer"),
+    "data": (),
     "datasets": (),
     "diagnostics": ("diagnose",),
     "evaluation": ("evaluate",),

@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.rows import encode_rows
+from bagwise.bags.reading import encode_rows
 from bagwise.evaluation import measure, risk, warn_of_doubt
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole

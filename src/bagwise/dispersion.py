@@ -22,6 +22,9 @@ from bagwise.utils.typing import Floats
 NOT_RANDOM = 1e-3
 """p-value under which bags are not taken for random ones, by whoever looks at them without a level of its own."""
 
+LEAST_SHOWN = 1e-99
+"""p-value under which no digits are shown."""
+
 _STRETCHES = 10  # parts of the bag order compared for drift
 _LEVELS = 50  # most frequent categories tested one by one
 _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
@@ -30,7 +33,6 @@ _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below wh
 # others are categories.
 _ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
 _ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
-_LEAST_SHOWN = 1e-99  # p-value
 _CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
 _ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
 _ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
@@ -66,7 +68,7 @@ class Finding:
         return f"drift of {self.subject}" if self.drift else self.subject
 
     def __str__(self) -> str:
-        p_value = f"p = {self.p_value:.2g}" if self.p_value >= _LEAST_SHOWN else f"p < {_LEAST_SHOWN:g}"
+        p_value = f"p = {self.p_value:.2g}" if self.p_value >= LEAST_SHOWN else f"p < {LEAST_SHOWN:g}"
         return f"{self.name}: variation {self.ratio:.3g} times that of random bags ({p_value})"
 
 

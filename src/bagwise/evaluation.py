@@ -46,6 +46,9 @@ __all__ = [
     "risk",
 ]
 
+ENOUGH_BAGS = 30
+"""From which on intervals are not rough."""
+
 
 class BagsNotRandomWarning(UserWarning):
     """The bags are not random: label-free estimates are withheld, or biased where they were asked for all the same."""

@@ -14,7 +14,6 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from bagwise import saving
 from bagwise.cli import app
-from bagwise.cli import distributed as command
 from bagwise.neural.distributed import torchrun
 from tests.neural.distributed.common import made_up
 
@@ -72,7 +71,7 @@ def test_commands_gather_and_train(tables, tmp_path):
         assert words in result.stderr
 
 
-def interrupt(*_: Any) -> None:
+def interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
@@ -95,7 +94,7 @@ def test_under_torchrun_one_process_says_what_is_wrong(tmp_path, monkeypatch):
         monkeypatch.setenv("RANK", str(rank))
         (tmp_path / "model-checkpoints" / "step-00000200").mkdir(parents=True, exist_ok=True)
         with monkeypatch.context() as now:
-            now.setattr(command, "_recipe", interrupt)
+            now.setattr("bagwise.saving.check_free", interrupt)
             result = call("train", tmp_path, "--out", tmp_path / "model")
         assert result.exit_code == 130
         assert ("model-checkpoints holds checkpoints: the same command goes on" in result.stderr) is (rank == 0)

@@ -29,7 +29,7 @@ from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
 from bagwise.pages import comparison_page, diagnosis_page, model_page, reproduction_page, svg, verdicts, write
 from bagwise.pages.comparison import _gain
-from bagwise.pages.figures import Funnel, expected_histogram
+from bagwise.pages.funnel import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
 from bagwise.tables import metadata
 from bagwise.tables.evaluation import constant_guess
@@ -479,11 +479,8 @@ def test_differences_of_classes_may_be_as_large_as_they_are():
     rng = np.random.default_rng(0)
     ids, y = np.arange(1000) // 10, np.eye(3)[rng.integers(0, 2, 1000)]
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
-    told = SimpleNamespace(level=0.95)
-    judged = [
-        SimpleNamespace(predictions=SimpleNamespace(h=h, bags=bags), evaluation=told) for h in (y[:, [1, 0, 2]], y)
-    ]
-    assert _gain(*judged)["brier"].value > 1.5
+    said = [SimpleNamespace(h=h, bags=bags) for h in (y[:, [1, 0, 2]], y)]
+    assert _gain(*said, 0.95)["brier"].value > 1.5
 
 
 def test_large_tables_make_small_pages(ridge):
@@ -513,7 +510,7 @@ def bags_of(size, rng, noise=0.0):
 def test_random_bags_stay_in_the_funnel(noise):
     rng = np.random.default_rng(0)
     found = bags_of(rng.integers(100, 1000, 4000), rng, noise)
-    assert abs(found.outside("95%") - 200) < 5 * np.sqrt(4000 * 0.05 * 0.95)
+    assert abs(found.outside("95%").sum() - 200) < 5 * np.sqrt(4000 * 0.05 * 0.95)
     assert not found.too_many_outside
     assert not found.is_rough
     assert replace(found, variance=found.variance / 3, noise=found.noise / 3).too_many_outside

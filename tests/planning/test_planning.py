@@ -162,7 +162,7 @@ def test_command_with_a_pilot(tmp_path):
         "--figure", tmp_path / "plan.png", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    (line,) = json.loads(result.output)["pilot"]
+    (line,) = json.loads(result.stdout)["pilot"]
     assert line["k"] == 8
     assert 0.7 < line["accuracy"] < 1
 

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags.keys import keep, name
-from bagwise.bags.reports import Reports
-from bagwise.bags.rows import as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, sum_labels
+from bagwise.bags.reading import Reports, as_labels, check_finite, check_sizes, constant_in_bag, encode_rows, sum_labels
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -100,7 +99,7 @@ class Bags:
                 wanted = f"must be one number or one per row ({len(y)} rows)."
                 raise ParameterError("noise_variance", wanted) from error
             noise = constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
-        return cls._build(keys, order, offsets, proportion, noise, len(y), codes)
+        return cls.build(keys, order, offsets, proportion, noise, len(y), codes)
 
     @classmethod
     def from_reports(
@@ -160,7 +159,7 @@ class Bags:
             value = value / per_bag(rows, value)
         check_finite(value, keys, "proportion")
         noise = None if noise_variance is None else table.column(noise_variance)[line]
-        return cls._build(keys, order, offsets, value, noise, len(codes), codes)
+        return cls.build(keys, order, offsets, value, noise, len(codes), codes)
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
@@ -187,10 +186,10 @@ class Bags:
             raise ValueError("the table is empty: there must be at least one row.")
         rows = np.arange(n)
         check_finite(y, rows, "label")
-        return cls._build(rows, rows, np.arange(n + 1), y, None, n, rows)
+        return cls.build(rows, rows, np.arange(n + 1), y, None, n, rows)
 
     @classmethod
-    def _build(
+    def build(
         cls,
         keys: NDArray[Any],
         order: Integers,
@@ -200,6 +199,20 @@ class Bags:
         n_rows: int,
         codes: Integers | None = None,
     ) -> Bags:
+        """Bags from what they are made of, which must fit together: see the attributes.
+
+        Parameters
+        ----------
+        keys, order, offsets, proportion, noise_variance, n_rows
+            As the attributes.
+        codes : array of shape (n,), optional
+            The number of each row's bag, −1 for rows in none, where it is known.
+
+        Returns
+        -------
+        Bags
+            These bags; the arrays given may no longer be written to.
+        """
         if noise_variance is not None:
             wrong = ~(np.isfinite(noise_variance) & (noise_variance >= 0))
             if wrong.any():
@@ -346,7 +359,7 @@ class Bags:
         order, offsets = segment.take(self.order, self.offsets, chosen)
         proportion = segment.to_numpy(self.proportion)[chosen]
         noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
-        return Bags._build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
+        return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
 
     def like(self, values: Array) -> Bags:
         """The same bags with sizes and proportions as arrays of another kind.
@@ -472,11 +485,7 @@ def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
 
 
 def as_bags(
-    y: ArrayLike | None,
-    bags: ArrayLike | Bags | None,
-    n_rows: int,
-    *,
-    noise_variance: ArrayLike | None = None,
+    y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int, *, noise_variance: ArrayLike | None = None
 ) -> Bags:
     """What `fit` and `evaluate` accept as bags, as `Bags`.
 

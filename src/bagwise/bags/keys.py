@@ -23,7 +23,8 @@ def encode(ids: Any) -> tuple[Integers, NDArray[Any]]:
     (array([ 1,  0, -1,  1]), array(['a', 'b'], dtype=object))
     """
     column = as_column(ids)
-    codes, keys = _encode_integers(column) if _is_integer(column) else _encode_any(column)
+    integers = isinstance(column, np.ndarray) and column.dtype.kind in "bui"
+    codes, keys = _encode_integers(column) if integers else _encode_any(column)
     kept = keys != -1 if keys.dtype.kind in "ifO" else np.ones(len(keys), dtype=bool)
     return keep(codes, keys, kept)
 
@@ -93,10 +94,6 @@ def _as_array(values: Any, what: str) -> Any:
             except OverflowError:
                 break  # integers beyond 64 bits
     return array
-
-
-def _is_integer(column: Any) -> bool:
-    return isinstance(column, np.ndarray) and column.dtype.kind in "bui"
 
 
 def _encode_integers(column: NDArray[Any]) -> tuple[Integers, NDArray[Any]]:

@@ -19,6 +19,7 @@ several classes are to be learned unless ``multi_class`` is not, and a plain sig
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,30 +27,41 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
 from bagwise.checks import estimators
+from bagwise.checks.case import Case
 
 __all__ = ["CHECKS", "CLASSIFIER_CHECKS", "REGRESSOR_CHECKS", "check_bag_estimator", "checks_for"]
 
 Check = Callable[[Any], None]
 
-CLASSIFIER_CHECKS: tuple[Check, ...] = (
-    estimators.check_proportions_outside_0_1,
-    estimators.check_one_class_only,
-    estimators.check_several_classes,
-)
+
+def _of_estimator(check: Callable[[Case], None]) -> Check:
+    @functools.wraps(check)
+    def run(estimator: Any) -> None:
+        check(Case(estimator))
+
+    return run
+
+
+_EVERY = {name: _of_estimator(check) for name, check in vars(estimators).items() if name.startswith("check_")}
+
+_OF_CLASSIFIERS = ("check_proportions_outside_0_1", "check_one_class_only", "check_several_classes")
+CLASSIFIER_CHECKS: tuple[Check, ...] = tuple(_EVERY[name] for name in _OF_CLASSIFIERS)
 """Further checks for classifiers."""
 
-REGRESSOR_CHECKS: tuple[Check, ...] = (estimators.check_one_real_label,)
+REGRESSOR_CHECKS: tuple[Check, ...] = (_EVERY["check_one_real_label"],)
 """Further checks for regressors."""
 
-_OF_A_KIND = {check.__name__ for check in (*CLASSIFIER_CHECKS, *REGRESSOR_CHECKS)}
-CHECKS: tuple[Check, ...] = tuple(
-    check for name, check in vars(estimators).items() if name.startswith("check_") and name not in _OF_A_KIND
-)
+CHECKS = tuple(check for check in _EVERY.values() if check not in (*CLASSIFIER_CHECKS, *REGRESSOR_CHECKS))
 """Checks for every estimator."""
 
 
 def check_bag_estimator(estimator: Any) -> None:
-    """Run all checks on an estimator that is not fitted; the first that fails raises an AssertionError.
+    """Run all checks on an estimator; the first that fails raises an AssertionError.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Not fitted; clones of it are.
 
     Examples
     --------
@@ -61,7 +73,17 @@ def check_bag_estimator(estimator: Any) -> None:
 
 
 def checks_for(estimator: Any) -> list[Check]:
-    """The checks that apply to an estimator; each is called with it.
+    """The checks that apply to an estimator.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Not fitted.
+
+    Returns
+    -------
+    list of callable
+        Each takes the estimator.
 
     Examples
     --------
@@ -72,5 +94,5 @@ def checks_for(estimator: Any) -> list[Check]:
     if not is_classifier(estimator):
         return [*CHECKS, *REGRESSOR_CHECKS]
     several = get_tags(estimator).classifier_tags.multi_class
-    left_out = None if several else estimators.check_several_classes
+    left_out = None if several else _EVERY["check_several_classes"]
     return [*CHECKS, *(check for check in CLASSIFIER_CHECKS if check is not left_out)]

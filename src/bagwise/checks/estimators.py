@@ -21,17 +21,15 @@ from bagwise.checks.case import Case
 from bagwise.cross_validation import BagKFold, label_free_scorer
 
 
-def check_order_of_rows(estimator: Any) -> None:
+def check_order_of_rows(case: Case) -> None:
     """Rows in another order give the same model."""
-    case = Case(estimator)
     shuffle = np.random.default_rng(1).permutation(len(case.X))
     model = case.fitted(case.X[shuffle], case.proportion[shuffle], case.ids[shuffle], on="shuffled rows")
     case.same(model, case.model, "when rows are shuffled")
 
 
-def check_order_of_bags(estimator: Any) -> None:
+def check_order_of_bags(case: Case) -> None:
     """Bags that follow each other in another order give the same model."""
-    case = Case(estimator)
     forward, backward = (
         case.fitted(case.X[order], case.proportion[order], case.ids[order], on="sorted bags")
         for order in (np.argsort(sign * case.ids, kind="stable") for sign in (1, -1))
@@ -39,9 +37,9 @@ def check_order_of_bags(estimator: Any) -> None:
     case.same(backward, forward, "when bags are listed in another order")
 
 
-def check_bags_of_unequal_size(estimator: Any) -> None:
+def check_bags_of_unequal_size(case: Case) -> None:
     """Bags of 1 to 30 rows are learned from."""
-    case = Case(estimator, sizes=(1, 3, 9, 2, 30))
+    case = Case(case.estimator, sizes=(1, 3, 9, 2, 30))
     h = case.outputs(case.fitted(case.X, case.proportion, case.ids, on="bags of unequal size"))
     h = h[:, -1] if h.ndim == 2 else h
     case.require(np.isfinite(h).all(), "predictions are not finite when bags have unequal sizes.")
@@ -49,11 +47,10 @@ def check_bags_of_unequal_size(estimator: Any) -> None:
     case.require(learned, "a plain signal is not learned when bags have unequal sizes.")
 
 
-def check_ids_of_any_kind(estimator: Any) -> None:
+def check_ids_of_any_kind(case: Case) -> None:
     """Ids may be numbers, strings, tuples, a pandas column; or bags a `Bags`."""
     import pandas as pd
 
-    case = Case(estimator)
     strings = np.array([f"{number:04d}" for number in case.ids])
     kinds = {
         "strings": strings,
@@ -68,17 +65,15 @@ def check_ids_of_any_kind(estimator: Any) -> None:
     case.same(model, case.model, "when bags are a Bags")
 
 
-def check_bags_of_one_row(estimator: Any) -> None:
+def check_bags_of_one_row(case: Case) -> None:
     """Bags of one row each are ordinary supervision."""
-    case = Case(estimator)
     without = case.fitted(case.X, case.y, on="labels")
     with_bags = case.fitted(case.X, case.y, np.arange(len(case.y)), on="bags of one row")
     case.same(with_bags, without, "when each row is given as its own bag")
 
 
-def check_rows_in_no_bag(estimator: Any) -> None:
+def check_rows_in_no_bag(case: Case) -> None:
     """Rows whose id is −1, or None among strings, do not count, whatever they hold."""
-    case = Case(estimator)
     X = np.vstack([10 * case.X[:50], case.X])
     y = np.r_[np.full(50, np.nan), case.proportion]
     strings: list[Any] = [f"{number:04d}" for number in case.ids]
@@ -87,9 +82,8 @@ def check_rows_in_no_bag(estimator: Any) -> None:
         case.same(model, case.model, f"when there are rows in no bag (id {missing})")
 
 
-def check_declared_noise(estimator: Any) -> None:
+def check_declared_noise(case: Case) -> None:
     """Where noise is declared, reports may be anything finite."""
-    case = Case(estimator)
     noised = Bags.from_rows(3 * case.proportion - 1, case.ids, noise_variance=5.0)
     h = case.outputs(case.fitted(case.X, bags=noised, on="bags with declared noise"))
     case.require(np.isfinite(h).all(), "predictions are not finite after a fit on bags with declared noise.")
@@ -98,78 +92,68 @@ def check_declared_noise(estimator: Any) -> None:
 # -- what cannot be learned from is refused with a clear sentence ---------------------------------------------------
 
 
-def check_infinite_features(estimator: Any) -> None:
+def check_infinite_features(case: Case) -> None:
     """Infinite features are refused by `fit` and `predict`; so is NaN, unless the tag allow_nan is set."""
-    case = Case(estimator)
     model = case.model
     for value in (np.nan, -np.inf):
         X = case.X.copy()
         X[7, 1] = value
-        if np.isnan(value) and get_tags(estimator).input_tags.allow_nan:
+        if np.isnan(value) and get_tags(case.estimator).input_tags.allow_nan:
             case.fitted(X, case.proportion, case.ids, on="features with NaN, which the tags allow").predict(X)
             continue
         case.refuses_fit(f"a feature that is {value}", X, case.proportion, case.ids)
         case.refuses(f"predict on a feature that is {value}", lambda X=X: model.predict(X))  # type: ignore[misc]
 
 
-def check_two_proportions_in_a_bag(estimator: Any) -> None:
+def check_two_proportions_in_a_bag(case: Case) -> None:
     """A bag whose rows carry two proportions is refused, by name."""
-    case = Case(estimator)
     case.proportion[np.flatnonzero(case.ids == 13)[1]] += 0.1
     case.refuses_fit("two proportions in bag 13", case.X, case.proportion, case.ids, naming="13")
 
 
-def check_missing_proportion(estimator: Any) -> None:
+def check_missing_proportion(case: Case) -> None:
     """A bag that reports NaN is refused, by name."""
-    case = Case(estimator)
     proportion = np.where(case.ids == 13, np.nan, case.proportion)
     case.refuses_fit("a bag 13 that reports NaN", case.X, proportion, case.ids, naming="13")
 
 
-def check_one_bag_only(estimator: Any) -> None:
+def check_one_bag_only(case: Case) -> None:
     """One bag is not enough, and none is not either."""
-    case = Case(estimator)
     half = np.full(len(case.X), 0.5)
     case.refuses_fit("one bag", case.X, half, np.zeros(len(half), dtype=int))
     case.refuses_fit("rows that are all in no bag", case.X, half, np.full(len(half), -1))
 
 
-def check_lengths(estimator: Any) -> None:
+def check_lengths(case: Case) -> None:
     """X, y and bags of different lengths are refused, with the numbers."""
-    case = Case(estimator)
     case.refuses_fit("600 rows with 599 proportions", case.X, case.proportion[:-1], case.ids, naming="599")
     case.refuses_fit("600 rows with 599 bag ids", case.X, case.proportion, case.ids[:-1], naming="599")
     case.refuses_fit("a Bags of another table", case.X, bags=Bags.from_rows([0.0, 1.0], [0, 1]), naming="600")
 
 
-def check_empty_table(estimator: Any) -> None:
+def check_empty_table(case: Case) -> None:
     """A table without rows is refused."""
-    case = Case(estimator)
     case.refuses_fit("an empty table", case.X[:0], case.proportion[:0], case.ids[:0])
 
 
-def check_not_fitted(estimator: Any) -> None:
+def check_not_fitted(case: Case) -> None:
     """Predicting before `fit` is a NotFittedError."""
-    case = Case(estimator)
-    case.refuses("predict before fit", lambda: clone(estimator).predict(case.X), kind=NotFittedError)
+    case.refuses("predict before fit", lambda: clone(case.estimator).predict(case.X), kind=NotFittedError)
 
 
-def check_proportions_outside_0_1(estimator: Any) -> None:
+def check_proportions_outside_0_1(case: Case) -> None:
     """Counts in the place of proportions, without declared noise, are refused."""
-    case = Case(estimator)
     case.refuses_fit("proportions outside [0, 1]", case.X, 10 * case.proportion, case.ids)
 
 
-def check_one_class_only(estimator: Any) -> None:
+def check_one_class_only(case: Case) -> None:
     """Bags that report one class only are refused."""
-    case = Case(estimator)
     for value in (0.0, 1.0):
         case.refuses_fit(f"bags that all report {value:g}", case.X, np.full(len(case.X), value), case.ids)
 
 
-def check_one_real_label(estimator: Any) -> None:
+def check_one_real_label(case: Case) -> None:
     """Real labels may be any numbers, but one per row."""
-    case = Case(estimator)
     model = case.fitted(case.X, 100 * case.proportion - 50, case.ids, on="large and negative means")
     case.require(np.isfinite(model.predict(case.X)).all(), "predictions of large labels are not finite.")
     case.refuses_fit("a y of two columns", case.X, np.stack([case.proportion] * 2, axis=1), case.ids)
@@ -178,15 +162,13 @@ def check_one_real_label(estimator: Any) -> None:
 # -- manners: what it returns, keeps, repeats, saves and passes on --------------------------------------------------
 
 
-def check_predictions(estimator: Any) -> None:
+def check_predictions(case: Case) -> None:
     """One finite prediction per row; probabilities in [0, 1] that sum to 1; classes 0 and 1 by the larger one."""
-    case = Case(estimator)
     _check_outputs(case, case.model, 2)
 
 
-def check_several_classes(estimator: Any) -> None:
+def check_several_classes(case: Case) -> None:
     """Columns of proportions are classes 0, 1, …; columns that do not sum to 1 are refused."""
-    case = Case(estimator)
     labels = np.digitize(case.X[:, 0], [-0.5, 0.5])
     proportion = aggregate((labels[:, None] == np.arange(3)).astype(float), case.ids)
     model = case.fitted(case.X, proportion, case.ids, on="proportions of three classes")
@@ -211,26 +193,23 @@ def _check_outputs(case: Case, model: Any, classes: int) -> None:
     case.require(np.allclose(chosen, h.max(axis=1)), "predict does not return the most probable class.")
 
 
-def check_same_seed_same_model(estimator: Any) -> None:
+def check_same_seed_same_model(case: Case) -> None:
     """The same fit twice gives the same model, to the last bit."""
-    case = Case(estimator)
     again = case.fitted(case.X, case.proportion, case.ids)
     case.same(again, case.model, "when the same fit is repeated", exactly=True)
 
 
-def check_fit_starts_anew(estimator: Any) -> None:
+def check_fit_starts_anew(case: Case) -> None:
     """A second `fit` forgets the first."""
-    case = Case(estimator)
     model = case.fitted(case.X[:, :2], case.y[::-1].copy(), on="labels")
     with case.succeeding("a second fit, on other columns,"):
         model.fit(case.X, case.proportion, bags=case.ids)
     case.same(model, case.model, "when the model was fitted before")
 
 
-def check_fit_changes_nothing_given(estimator: Any) -> None:
+def check_fit_changes_nothing_given(case: Case) -> None:
     """`fit` changes neither its parameters nor X, y and bags."""
-    case = Case(estimator)
-    model = clone(estimator)
+    model = clone(case.estimator)
     parameters = {key: joblib.hash(value) for key, value in model.get_params().items()}
     given = {"X": case.X, "y": case.proportion, "bags": case.ids}
     before = {key: value.copy() for key, value in given.items()}
@@ -243,9 +222,8 @@ def check_fit_changes_nothing_given(estimator: Any) -> None:
         case.require(value.flags.writeable, f"fit makes {key} read-only.")
 
 
-def check_clone(estimator: Any) -> None:
+def check_clone(case: Case) -> None:
     """A clone of a fitted model has its parameters, is not fitted, and learns the same."""
-    case = Case(estimator)
     model = case.model
     with case.succeeding("clone of a fitted model"):
         copy = clone(model)
@@ -256,9 +234,8 @@ def check_clone(estimator: Any) -> None:
     case.same(copy, model, "when a clone is fitted to the same data", exactly=True)
 
 
-def check_save_and_load(estimator: Any) -> None:
+def check_save_and_load(case: Case) -> None:
     """A model that was saved and loaded, without pickle, predicts the same to the last bit."""
-    case = Case(estimator)
     model = case.model
     with tempfile.TemporaryDirectory() as place:
         with case.succeeding("save"):
@@ -270,11 +247,10 @@ def check_save_and_load(estimator: Any) -> None:
     case.same(again, model, "when the model is saved and loaded", exactly=True)
 
 
-def check_feature_names(estimator: Any) -> None:
+def check_feature_names(case: Case) -> None:
     """Names of columns are remembered; a table with others, or with their order changed, is refused."""
     import pandas as pd
 
-    case = Case(estimator)
     frame = pd.DataFrame(case.X, columns=["a", "b", "c", "d"])
     model = case.fitted(frame, case.proportion, case.ids, on="a data frame")
     named = list(getattr(model, "feature_names_in_", ())) == list(frame.columns)
@@ -285,14 +261,13 @@ def check_feature_names(estimator: Any) -> None:
         case.refuses(f"predict on {what}", lambda other=other: model.predict(other))  # type: ignore[misc]
 
 
-def check_pipelines_and_searches(estimator: Any) -> None:
+def check_pipelines_and_searches(case: Case) -> None:
     """Bags reach `fit` through a pipeline and cross-validation, by scikit-learn's metadata routing."""
-    case = Case(estimator)
-    routed = hasattr(estimator, "set_fit_request")
+    routed = hasattr(case.estimator, "set_fit_request")
     case.require(routed, "fit does not ask for bags by scikit-learn's metadata routing.")
     with config_context(enable_metadata_routing=True), case.succeeding("cross-validation of a pipeline"):
         result = cross_validate(
-            make_pipeline(StandardScaler(), clone(estimator).set_fit_request(bags=True)),
+            make_pipeline(StandardScaler(), clone(case.estimator).set_fit_request(bags=True)),
             case.X,
             case.proportion,
             params={"bags": case.ids},

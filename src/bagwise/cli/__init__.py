@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import bagwise
-from bagwise.cli import distributed, experiments, pages, planning, tables
+from bagwise.cli import distributed, experiments, planning, tables
 from bagwise.cli.common import Commands, show_stopped
 from bagwise.utils.files import remove_leftovers, remove_own
 from bagwise.utils.signals import Stopped, stopped_by_signals
@@ -38,19 +38,17 @@ def main(version: Version = False) -> None:
     """Options that need no command."""
 
 
-_TABLES, _PAPER = "Two tables in, a scored table out", "The paper, and comparisons"
-_MANY, _BEFORE = "A network by several processes", "Before publishing"
-
-app.command()(experiments.demo)
-for _command in (tables.diagnose, tables.fit, tables.evaluate, tables.predict, tables.inspect):
-    app.command(rich_help_panel=_TABLES)(_command)
-app.command(rich_help_panel=_TABLES)(pages.page)
-for _command in (planning.plan, tables.bag):
-    app.command(rich_help_panel=_BEFORE)(_command)
-for _command in (distributed.gather, distributed.train):
-    app.command(rich_help_panel=_MANY)(_command)
-for _command in (experiments.reproduce, experiments.reproduction, experiments.bench):
-    app.command(rich_help_panel=_PAPER)(_command)
+_on_tables = (tables.diagnose, tables.fit, tables.evaluate, tables.predict, tables.inspect, tables.page)
+_PANELS = {
+    None: (experiments.demo,),
+    "Two tables in, a scored table out": _on_tables,
+    "Before publishing": (planning.plan, tables.bag),
+    "A network by several processes": (distributed.gather, distributed.train),
+    "The paper, and comparisons": (experiments.reproduce, experiments.reproduction, experiments.bench),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
 
 
 def run() -> NoReturn:

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -207,13 +206,11 @@ def show(*parts: Any) -> None:
 def show_result(as_json: bool, facts: Any, *lines: Any) -> None:
     """The result of a command: JSON for machines, or text for people.  facts: plain data and dataclasses."""
     if as_json:
-        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False, default=_plain))
+        from bagwise.utils.records import as_data
+
+        typer.echo(json.dumps(as_data(facts), indent=2, ensure_ascii=False, allow_nan=False, default=str))
     else:
         show(*lines)
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
 def check_free(path: Path, *, force: bool | None = None) -> None:

@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli import options
-from bagwise.cli.common import (
-    Misuse,
-    Progress,
-    check_free,
-    describe_model,
-    error_message,
-    one_sentence_errors,
-    show_progress,
-    show_result,
-)
+from bagwise.cli import common, options
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 from bagwise.utils.files import TemporaryFolder, new_folder
 
 if TYPE_CHECKING:
     from bagwise.tables import BagTable, TableModel
-    from bagwise.tables.model import Recipe
 
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
@@ -104,10 +94,17 @@ def train(
         from bagwise.neural.distributed import Checkpoints, Distributed, joined
         from bagwise.neural.distributed.torchrun import step_text
         from bagwise.tables import metadata
+        from bagwise.tables.model import Recipe
         from bagwise.utils.records import as_data
 
         saving.check_free(out, force=force)
-        recipe = _recipe(shards)
+        if not (shards / _RECIPE).is_dir():
+            raise FileNotFoundError(
+                f"{shards} is no folder that bagwise gather wrote: gather events and reports first."
+            )
+        recipe = saving.load(shards / _RECIPE)
+        if not isinstance(recipe, Recipe):
+            raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
         bags = Shards.open(shards / _TRAIN)
         encoding = bags.encoding()
         estimator = BagNeuralClassifier(
@@ -135,10 +132,12 @@ def train(
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting
     if about is not None:
-        show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
+        show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
 
-def fit_in_processes(data: BagTable, processes: int, progress: Progress, *, seed: int, **columns: Any) -> TableModel:
+def fit_in_processes(
+    data: BagTable, processes: int, progress: common.Progress, *, seed: int, **columns: Any
+) -> TableModel:
     """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
     from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
     from bagwise.neural.distributed import launch
@@ -156,28 +155,16 @@ def fit_in_processes(data: BagTable, processes: int, progress: Progress, *, seed
 
 
 @contextmanager
-def _one_voice(place: Path) -> Iterator[Progress]:
+def _one_voice(place: Path) -> Iterator[common.Progress]:
     """Under torchrun, one process speaks for all: of progress, errors, and checkpoints in `place` after a stop."""
     from bagwise.neural.distributed.processes import rank_under_torchrun
     from bagwise.neural.distributed.torchrun import one_voice
 
     leads = not rank_under_torchrun()
     try:
-        with show_progress() if leads else nullcontext(lambda *_: None) as progress, one_voice(error_message):
+        with show_progress() if leads else nullcontext(lambda *_: None) as progress, one_voice(common.error_message):
             yield progress
     except KeyboardInterrupt:
         if leads and any(place.glob("step-*")):
             typer.echo(f"{place} holds checkpoints: the same command goes on from the last one.", err=True)
         raise
-
-
-def _recipe(shards: Path) -> Recipe:
-    from bagwise import saving
-    from bagwise.tables.model import Recipe
-
-    if not (shards / _RECIPE).is_dir():
-        raise FileNotFoundError(f"{shards} is no folder that bagwise gather wrote: gather events and reports first.")
-    recipe = saving.load(shards / _RECIPE)
-    if not isinstance(recipe, Recipe):
-        raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
-    return recipe

@@ -1,25 +1,19 @@
-"""Commands on tables: bags made, examined, learned from; models judged and used."""
+"""Commands on tables: bags made, examined, learned from; models judged, used and shown on a page."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import warnings
-from enum import StrEnum
+from contextlib import nullcontext
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bagwise.cli import options
-from bagwise.cli.common import (
-    Misuse,
-    check_free,
-    describe_evaluation,
-    describe_model,
-    one_sentence_errors,
-    show_progress,
-    show_result,
-)
+from bagwise.cli import common, options
+from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 
 if TYPE_CHECKING:
     from bagwise.tables import TableModel
@@ -27,6 +21,7 @@ if TYPE_CHECKING:
 
 Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum("Model", "auto boosting network ridge sgd")
+_NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that auto may take
 ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
 
@@ -174,7 +169,7 @@ def fit(
         fitted_to = data if refit or held_out is None else train
         about = metadata.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
         saving.save(fitted, out, about=as_data(about), force=force)
-    show_result(as_json, as_data(about), *describe_model(about), f"Written: {out}")
+    show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
 
 @one_sentence_errors
@@ -189,13 +184,11 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
-    from bagwise import saving
-    from bagwise.utils.records import as_data
+    from bagwise import saving, tables
+    from bagwise.tables.metadata import read_about
 
+    about = read_about(saving.inspect(folder).about)
     if joined is None:
-        from bagwise.tables.metadata import read_about
-
-        about = read_about(saving.inspect(folder).about)
         if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
         stored = about.evaluation
@@ -207,13 +200,9 @@ def evaluate(
                 "fit it with --even-if-not-random."
             )
         shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
-        show_result(as_json, as_data(shown), *describe_evaluation(shown, "held-out "))
+        show_result(as_json, shown, *common.describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import tables
-        from bagwise.tables.metadata import read_about
-
-        about = read_about(saving.inspect(folder).about)
         if about is not None and about.has_seen(data.summary):
             warnings.warn(
                 "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
@@ -222,7 +211,7 @@ def evaluate(
             )
         progress(1, 2, "scoring rows")
         measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-    show_result(as_json, as_data(measured.evaluation), *describe_evaluation(measured.evaluation))
+    show_result(as_json, measured.evaluation, *common.describe_evaluation(measured.evaluation))
 
 
 @one_sentence_errors
@@ -266,9 +255,78 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
-    lines = [f"a {found.kind}, saved from Python"] if about is None else describe_model(about.shown())
+    lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about.shown())
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
+
+
+@one_sentence_errors
+@options.with_tables(required=False)
+def page(
+    context: typer.Context,
+    joined: options.Joined | None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them."),
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
+    ] = None,
+    even_if_not_random: options.EvenIfNotRandom = False,
+    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
+    force: options.Force = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write one HTML file to look at and to send: a diagnosis, a model, a comparison, or a reproduction run.
+
+    Tables alone are diagnosed. With --model, the model is judged by the bags of the tables that it was not fitted to;
+    without tables, the page shows what was stored with the model.
+    """
+    check_free(out, force=force)
+    folders = model or []
+    if results is not None and (folders or joined is not None):
+        raise Misuse("--results stands alone: leave out tables and --model, or write another page for them.")
+    if results is None and not folders and joined is None:
+        raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
+    command = _command(context)
+    tables: options.Joined = joined or (lambda _: nullcontext())
+    with show_progress() as progress, tables(progress) as data:
+        from bagwise import pages
+
+        progress(1, 2, "looking at the bags")
+        if results is not None:
+            made = pages.reproduction_page(results, command=command)
+        elif not folders:
+            made = pages.diagnosis_page(data, command=command)
+        elif len(folders) == 1:
+            made = pages.model_page(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+        else:
+            made = pages.comparison_page(folders, data, command=command, even_if_not_random=even_if_not_random)
+        pages.write(made, out, force=force)
+    facts = {
+        "title": made.title,
+        "standing": made.standing,
+        "verdict": made.headline,
+        "remarks": list(made.remarks),
+        "file": str(out),
+        "bytes": out.stat().st_size,
+    }
+    show_result(as_json, facts, made.headline, *(f"  {remark}" for remark in made.remarks), f"Written: {out}")
+
+
+def _command(context: typer.Context) -> str:
+    """The command as it was given, to be given again; but where to, which is not what the page shows."""
+    words = ["bagwise", "page"]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if name in _NOT_SHOWN or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            option = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
+            words += option if one is True else [*option, str(one.value if isinstance(one, Enum) else one)]
+    return shlex.join(words)
 
 
 def _load(folder: Path) -> TableModel:

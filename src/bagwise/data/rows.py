@@ -25,10 +25,18 @@ SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
 class BagRows(ABC):
     """Bags of rows in blocks of whole bags; ``len()`` is the number of blocks. Bags are known by their numbers.
 
-    size, proportion, noise_variance: of the bags, as in `Bags`.
-    starts: (blocks + 1,) the bag that each block begins with, and the number of bags.
-    n_rows, n_columns: of all blocks, as they are stored.  categorical: columns that the model reads as categories.
-    codes_to_numbers: makes what the model reads of stored rows; None if it reads them as they are.
+    Attributes
+    ----------
+    size, proportion, noise_variance : array, the last or None
+        Of the bags, as in `Bags`.
+    starts : array of int, shape (blocks + 1,)
+        The bag that each block begins with, and the number of bags.
+    n_rows, n_columns : int
+        Of all blocks, as they are stored.
+    categorical : sequence of int
+        Columns that the model reads as categories.
+    codes_to_numbers : Encoding or None
+        Makes what the model reads of stored rows; None if it reads them as they are.
     """
 
     size: Integers
@@ -93,9 +101,19 @@ class BagRows(ABC):
 class InMemory(BagRows):
     """A matrix and the bags of its rows.
 
-    X: (n, …) rows, in table order: `bags.order` says which are whose.
-    starts: see `BagRows`; None for one block. In several blocks, rows stand in bag order.
+    Parameters
+    ----------
+    X : array, shape (n, …)
+        Rows, in table order: `bags.order` says which are whose.
+    bags : Bags
+        The bags of the rows.
+    categorical, codes_to_numbers : sequence of int, Encoding or None
+        As in `BagRows`.
+    starts : array of int, optional
+        As in `BagRows`; one block if not given. In several blocks, rows stand in bag order.
 
+    Examples
+    --------
     >>> data = InMemory(np.arange(6.0)[:, None], Bags.from_rows([0.5, 1.0, 0.5, 1.0, 0.0, 0.0], [0, 1, 0, 1, 2, 2]))
     >>> len(data), data.size, data.block(0).shape
     (1, array([2, 2, 2]), (6, 1))
@@ -185,7 +203,7 @@ def bags_in_order(
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
     codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
-    return Bags._build(keys, np.arange(n_rows, dtype=small), offsets, proportion, noise_variance, n_rows, codes)
+    return Bags.build(keys, np.arange(n_rows, dtype=small), offsets, proportion, noise_variance, n_rows, codes)
 
 
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:

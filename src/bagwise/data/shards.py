@@ -59,8 +59,19 @@ class File:
 
 
 class Shards(BagRows):
-    """Bags on disk.  folder: where.  columns: what is stored.  files: in which files.  Others as in `BagRows`.
+    """Bags on disk. `Shards.open` opens a folder of them, `write_shards` makes one.
 
+    Parameters
+    ----------
+    folder : Path
+        Where they are.
+    columns, files : tuple
+        What is stored, and in which files.
+    size, proportion, noise_variance, codes_to_numbers : array, array, array or None, Encoding or None
+        As in `BagRows`.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from bagwise.tables import join
     >>> from bagwise.tables.columns import Features

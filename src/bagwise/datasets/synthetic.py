@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
 
 _NAMES = {
@@ -91,7 +91,7 @@ def synthetic(n: int = 200_000, *, random_state: RandomState = None) -> AdLog:
     >>> sorted(log.events.select_dtypes("number"))
     ['account_days', 'bid', 'hour', 'past_clicks', 'session_depth']
     """
-    check_whole(n, "n", least=1)
+    check_parameters({"n": n}, {"n": whole(1)})
     rng = generator(random_state)
     events = _impressions(int(n), rng)
     probability = expit(_score(events))

@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -30,9 +31,6 @@ from bagwise.linear import BagRidgeClassifier
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError
 from bagwise.utils.rng import RandomState, generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FILES = ("events.parquet", "reports.parquet", "demo.png")
 
@@ -117,46 +115,41 @@ def run(
     >>> [path.name for path in result.files]
     ['events.parquet', 'reports.parquet', 'demo.png']
     """
-    folder, sizes = Path(folder), _check_sizes(sizes, rows)
-    check_folder(folder, force=force)
-    # On matrices as small as these, threads of the linear algebra wait for each other more than they help.
-    with threadpool_limits(1, user_api="blas"):
-        return _run(folder, rows, sizes, random_state, progress)
-
-
-def _run(folder: Path, rows: int, sizes: list[int], random_state: RandomState, progress: Progress | None) -> DemoResult:
     from bagwise.demo.presentation import figure
 
+    folder, sizes = Path(folder), _check_sizes(sizes, rows)
+    check_folder(folder, force=force)
     rng, tell = generator(random_state), progress or (lambda done, total, text: None)
     steps, main = len(sizes) + 3, sizes[len(sizes) // 2]
+    # On matrices as small as these, threads of the linear algebra wait for each other more than they help.
+    with threadpool_limits(1, user_api="blas"):
+        tell(0, steps, "drawing impressions")
+        log = synthetic(rows, random_state=rng)
+        task = _Task(_features().fit_transform(log.events), log.y, first_held_out=rows * 3 // 4)
+        ids = {size: task.cut(size, rng) for size in sizes}
 
-    tell(0, steps, "drawing impressions")
-    log = synthetic(rows, random_state=rng)
-    task = _Task(_features().fit_transform(log.events), log.y, first_held_out=rows * 3 // 4)
-    ids = {size: task.cut(size, rng) for size in sizes}
+        tell(1, steps, "learning from individual labels")
+        table = [task.row(CEILING, np.arange(rows), 1)]
+        for done, size in enumerate(sizes, start=2):
+            tell(done, steps, f"learning from bags of {size}")
+            table += [task.row(method, ids[size], size) for method in (RIDGE, NAIVE)]
+        table.append(task.row(CONSTANT, ids[main], None))
 
-    tell(1, steps, "learning from individual labels")
-    table = [task.row(CEILING, _ridge_on_bags, np.arange(rows), 1)]
-    for done, size in enumerate(sizes, start=2):
-        tell(done, steps, f"learning from bags of {size}")
-        table.append(task.row(RIDGE, _ridge_on_bags, ids[size], size))
-        table.append(task.row(NAIVE, _bag_mean_as_label, ids[size], size))
-    table.append(task.row(CONSTANT, _constant_guess, ids[main], None))
-
-    tell(steps - 1, steps, "writing tables and figure")
-    y_bag = aggregate(log.y, ids[main])
-    result = DemoResult(
-        rows=tuple(table),
-        size=main,
-        bags=int(ids[main].max()) + 1,
-        impressions=rows,
-        prior=float(np.nanmean(y_bag)),
-        best_accuracy=log.best_accuracy,
-        verdict=diagnose(log.events, y_bag, bags=ids[main]).verdict,
-        files=tuple(folder / name for name in FILES),
-    )
-    events, reports = _tables(log.events, log.y, ids[main])
-    _write(folder, events, reports, figure(result))
+        tell(steps - 1, steps, "writing tables and figure")
+        y_bag = aggregate(log.y, ids[main])
+        result = DemoResult(
+            rows=tuple(table),
+            size=main,
+            bags=int(ids[main].max()) + 1,
+            impressions=rows,
+            prior=float(np.nanmean(y_bag)),
+            best_accuracy=log.best_accuracy,
+            verdict=diagnose(log.events, y_bag, bags=ids[main]).verdict,
+            files=tuple(folder / name for name in FILES),
+        )
+        with replacing(*result.files) as (new_events, new_reports, new_picture):
+            _write_tables(log.events, log.y, ids[main], new_events, new_reports)
+            figure(result).savefig(new_picture, dpi=160)
     tell(steps, steps, "done")
     return result
 
@@ -177,24 +170,6 @@ def check_folder(folder: Path, *, force: bool = False) -> None:
 
 # -- learning -----------------------------------------------------------------------------------------------------
 
-Predict = Callable[[NDArray[Any]], NDArray[Any]]
-
-
-def _ridge_on_bags(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    model = BagRidgeClassifier(random_state=0).fit(X, y_bag, bags=ids)
-    return lambda X: model.predict_proba(X)[:, 1]
-
-
-def _bag_mean_as_label(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    """The naive way: pretend that every row's label is its bag's proportion."""
-    model = Ridge().fit(X[ids >= 0], y_bag[ids >= 0])
-    return lambda X: model.predict(X).clip(0, 1)
-
-
-def _constant_guess(X: NDArray[Any], y_bag: NDArray[Any], ids: NDArray[Any]) -> Predict:
-    prior = y_bag[ids >= 0].mean()
-    return lambda X: np.full(len(X), prior)
-
 
 @dataclass(frozen=True, eq=False)
 class _Task:
@@ -210,11 +185,17 @@ class _Task:
         held_out = random_bags(len(self.y) - self.first_held_out, size, rng)
         return np.concatenate([train, np.where(held_out >= 0, held_out + train.max() + 1, -1)])
 
-    def row(self, method: str, fit: Callable[..., Predict], ids: NDArray[np.int64], size: int | None) -> Row:
+    def row(self, method: str, ids: NDArray[np.int64], size: int | None) -> Row:
         """Fit on training bags; measure on held-out bags, and on the labels behind them."""
         train, held_out = slice(self.first_held_out), slice(self.first_held_out, None)
         y_bag, y = aggregate(self.y, ids), self.y[held_out]
-        h = fit(self.X[train], y_bag[train], ids[train])(self.X[held_out])
+        if method in (NAIVE, CONSTANT):  # as if every row's label were its bag's proportion
+            inside = np.flatnonzero(ids[train] >= 0)
+            model = Ridge() if method == NAIVE else DummyRegressor()
+            h = model.fit(self.X[inside], y_bag[inside]).predict(self.X[held_out]).clip(0, 1)
+        else:
+            ridge = BagRidgeClassifier(random_state=0).fit(self.X[train], y_bag[train], bags=ids[train])
+            h = ridge.predict_proba(self.X[held_out])[:, 1]
         accuracy, brier = float(((h > 0.5) == y).mean()), float(((h - y) ** 2).mean())
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
@@ -243,19 +224,11 @@ def _features() -> ColumnTransformer:
     )
 
 
-# -- writing ------------------------------------------------------------------------------------------------------
-
-
-def _tables(events: pd.DataFrame, y: NDArray[np.int8], ids: NDArray[np.int64]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _write_tables(events: pd.DataFrame, y: NDArray[np.int8], ids: NDArray[np.int64], *places: Path) -> None:
     """The events with their bag, missing where they are in none, and no label; and one report per bag."""
     inside = ids >= 0
     bag = pd.Series(ids, dtype="Int64").where(inside)
     size, count = np.bincount(ids[inside]), np.bincount(ids[inside], weights=y[inside]).astype(np.int64)
-    return events.assign(bag=bag), pd.DataFrame({"bag": np.arange(len(size)), "size": size, "count": count})
-
-
-def _write(folder: Path, events: pd.DataFrame, reports: pd.DataFrame, picture: Figure) -> None:
-    with replacing(*(folder / name for name in FILES)) as (new_events, new_reports, new_picture):
-        events.to_parquet(new_events, index=False)
-        reports.to_parquet(new_reports, index=False)
-        picture.savefig(new_picture, dpi=160)
+    reports = pd.DataFrame({"bag": np.arange(len(size)), "size": size, "count": count})
+    for table, place in zip((events.assign(bag=bag), reports), places, strict=True):
+        table.to_parquet(place, index=False)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Integers
 
@@ -71,7 +71,7 @@ class BagBatchSampler:
     """
 
     def __init__(self, bags: Bags, *, rows: int = 1024, random_state: RandomState = None) -> None:
-        check_whole(rows, "rows", least=1)
+        check_parameters({"rows": rows}, {"rows": whole(1)})
         if len(bags) < 2:
             raise ValueError("there is one bag only: a batch needs at least 2.")
         self.bags, self.rows = bags, rows

@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
 from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
-from bagwise.evaluation import Evaluation, differences
+from bagwise.evaluation import ENOUGH_BAGS, differences
 from bagwise.metrics import METRICS, possible
-from bagwise.pages import figures, parts, verdicts
-from bagwise.pages.model import HIGHER_IS_BETTER
-from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Picture, Pictures, Section, Table, Text
-from bagwise.pages.stored import Stored
+from bagwise.pages import parts, verdicts
+from bagwise.pages.model import HIGHER_IS_BETTER, Stored
+from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
+from bagwise.plotting import BLUE, RED
 from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.bag_table import last_bags
+from bagwise.tables.evaluation import Predictions
+from bagwise.tables.metadata import About
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
     "would be biased, maybe grossly."
 )
+_Judged = Mapping[str, Measurement]
 _Gains = Mapping[str, Mapping[str, Estimate]]
-
-
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """A model in the comparison."""
-
-    label: str
-    stored: Stored
-    judged: Measurement
-
-    @property
-    def evaluation(self) -> Evaluation:
-        return self.judged.evaluation
-
-    def interval(self, name: str, digits: int) -> str:
-        """A measure in digits."""
-        found = getattr(self.evaluation, name)
-        return "–" if found is None else verdicts.interval(found, digits)
 
 
 def comparison_page(
@@ -69,140 +57,128 @@ def comparison_page(
     twice = [str(one) for place, one in enumerate(folders) if one in folders[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
-    stored = [Stored.of(folder, even_if_not_random=even_if_not_random) for folder in folders]
-    entries = _judged(stored, data)
-    doubtful = [one.evaluation for one in entries if one.evaluation.doubt is not None]
-    entries = sorted(entries, key=lambda one: one.label)
+    every = [Stored.of(folder, even_if_not_random=even_if_not_random) for folder in folders]
+    names = [one.name for one in every]
+    labels = names if len(set(names)) == len(names) else [str(one.folder) for one in every]
+    stored = dict(zip(labels, every, strict=True))
+    judged = dict(sorted(_judged(stored, data).items()))
+    doubtful = [one.evaluation for one in judged.values() if one.evaluation.doubt is not None]
     if not doubtful:
-        entries = sorted(entries, key=lambda one: one.evaluation.brier.value)  # type: ignore[union-attr]
-    same = data is not None or _same_bags(stored)
-    gains = {} if doubtful or data is None else {one.label: _gain(one.judged, entries[0].judged) for one in entries[1:]}
+        judged = dict(sorted(judged.items(), key=lambda item: item[1].evaluation.brier.value))  # type: ignore[union-attr]
+    best, first = next(iter(judged.items()))
+    told = [stored[label].about for label in judged]
+    same = data is not None or (
+        len({one.evaluation.n_bags for one in judged.values()}) == 1 and all(one.has_seen(told[0].seen) for one in told)
+    )
+    said = {} if doubtful else {label: one.predictions for label, one in judged.items() if one.predictions}
+    gains = {label: _gain(one, said[best], first.evaluation.level) for label, one in said.items() if label != best}
     found = None if data is None else diagnose(data)
-    standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(entries, gains, same)
-    if standing == GOOD and not (verdicts.enough(entries[0].evaluation) and (found is None or found.random)):
-        standing = UNSURE
-    guess = entries[0].judged.guess
+    standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(best, first, gains, same)
+    enough = first.evaluation.n_bags >= ENOUGH_BAGS and (found is None or found.random)
+    where = _where(first, data, same, "in alphabetical order" if doubtful else "the smallest square error first")
     sections = [
-        Section("measures", "How good are they?", [Text(_where(entries, data, same)), _table(entries, guess)]),
-        *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(entries, guess))])]),
-        *([_paired(entries[0].label, gains)] if gains else []),
-        Section("models", "The models", [_models(entries)]),
-        parts.again(command, [], [one.stored.versions for one in entries], _fits(entries)),
+        Section("measures", "How good are they?", [where, _measures(judged, first)]),
+        *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
+        *([_paired(best, gains)] if gains else []),
+        Section("models", "The models", [_models(dict(zip(judged, told, strict=True)))]),
+        _again([stored[label] for label in judged], command),
     ]
-    bags, rows = entries[0].evaluation.n_bags, entries[0].evaluation.n_rows
-    where = f"the same {bags:,} bags, {rows:,} rows" if same else "different bags"
-    subject = f"{len(entries)} models on {where}, without labels."
-    cautions = verdicts.cautions((doubtful or [entries[0].evaluation])[0], found)
-    return Page("Comparison of models", subject, standing, headline, cautions, sections)
+    shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
+    subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."
+    cautions = verdicts.cautions((doubtful or [first.evaluation])[0], found)
+    return Page("Comparison of models", subject, standing if enough else UNSURE, headline, cautions, sections)
 
 
 # -- measuring ----------------------------------------------------------------------------------------------------
 
 
-def _judged(stored: Sequence[Stored], data: BagTable | None) -> list[_Entry]:
+def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Measurement]:
     """All models, on the bags that none of them was fitted to where there are tables."""
-    names = [one.name for one in stored]
-    labels = names if len(set(names)) == len(names) else [str(one.folder) for one in stored]
-    bags = None
+    bags, found, other = None, {}, "pass events and reports of other bags."
     if data is not None:
-        unseen = {one.folder: one.unseen(data) for one in stored}
+        unseen = {one.folder: one.unseen(data) for one in stored.values()}
         taken = [folder for folder, number in unseen.items() if not number]
         if taken:
-            raise ValueError(
-                f"{taken[0]} was fitted to all bags of these tables: pass events and reports of other bags."
-            )
+            raise ValueError(f"{taken[0]} was fitted to all bags of these tables: {other}")
         bags = last_bags(data, min(unseen.values()))
-    entries = []
-    for label, one in zip(labels, stored, strict=True):
+    for label, one in stored.items():
         judged = one.judged(data, bags)
         if judged is None:
-            raise ValueError(
-                f"{one.folder} was fitted without holding bags out: pass events and reports of other bags."
-            )
-        entries.append(_Entry(label, one, judged))
-    return entries
+            raise ValueError(f"{one.folder} was fitted without holding bags out: {other}")
+        found[label] = judged
+    return found
 
 
-def _same_bags(stored: Sequence[Stored]) -> bool:
-    """Whether the files tell of the same bags held out."""
-    first = stored[0].about
-    bags = {None if one.about.evaluation is None else one.about.evaluation.n_bags for one in stored}
-    return len(bags) == 1 and all(one.about.has_seen(first.seen) for one in stored)
-
-
-def _gain(one: Measurement, other: Measurement) -> dict[str, Estimate]:
+def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estimate]:
     """One model less another, on the same bags."""
-    assert one.predictions is not None
-    assert other.predictions is not None
-    h, bags = one.predictions.h, one.predictions.bags
-    found = differences(h, other.predictions.h, bags, level=one.evaluation.level)
-    most = {name: possible(name, h.ndim)[1] for name in found}
+    found = differences(one.h, other.h, one.bags, level=level)
+    most = {name: possible(name, one.h.ndim)[1] for name in found}
     return {name: gain.within(-most[name], most[name]) for name, gain in found.items()}
 
 
 # -- words --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(entries: Sequence[_Entry], gains: _Gains, same: bool) -> tuple[str, str]:
-    best = entries[0]
-    shown = f"Brier score {best.interval('brier', 3)}"
+def _verdict(best: str, first: Measurement, gains: _Gains, same: bool) -> tuple[str, str]:
     if not same:
         return UNSURE, (
             "These models were measured on different bags, so that their numbers cannot be compared row by row; pass "
             "events and reports to measure all of them on the same."
         )
-    if best.judged.predictions is None:
-        return UNSURE, (
-            f"Model {best.label} has the smallest square error ({shown}); whether by chance, only the tables can tell: "
-            "pass events and reports."
-        )
+    shown = f"Brier score {verdicts.interval(first.evaluation.brier, 3)}"
+    smallest = f"Model {best} has the smallest square error"
+    if first.predictions is None:
+        return UNSURE, f"{smallest} ({shown}); whether by chance, only the tables can tell: pass events and reports."
     alike = [label for label, gain in gains.items() if gain["brier"].low <= 0]
-    if not alike and not verdicts.beats(best.judged.gain):
-        return UNSURE, (
-            f"Model {best.label} has the smallest square error of these ({shown}), but it is not clearly better than "
-            "one guess for all rows."
-        )
-    if not alike:
-        return GOOD, f"Model {best.label} is best: its square error is clearly the smallest ({shown})."
-    listed = alike[0] if len(alike) == 1 else f"{', '.join(alike[:-1])} and {alike[-1]}"
-    return UNSURE, (
-        f"Model {best.label} has the smallest square error ({shown}), but these bags cannot tell it apart from "
-        f"{listed}."
-    )
+    if alike:
+        listed = " and ".join([", ".join(alike[:-1]), alike[-1]] if len(alike) > 1 else alike)
+        return UNSURE, f"{smallest} ({shown}), but these bags cannot tell it apart from {listed}."
+    if not verdicts.beats(first.gain):
+        return UNSURE, f"{smallest} of these ({shown}), but it is not clearly better than one guess for all rows."
+    return GOOD, f"Model {best} is best: its square error is clearly the smallest ({shown})."
 
 
-def _where(entries: Sequence[_Entry], data: BagTable | None, same: bool) -> str:
+def _where(first: Measurement, data: BagTable | None, same: bool, order: str) -> str:
     if data is None:
         again = "the same bags, held out from all of them" if same else "bags that differ from model to model"
         return f"The numbers are those of the models' files, measured on {again}."
-    held = entries[0].evaluation.n_bags < data.summary.bags
+    held = first.evaluation.n_bags < data.summary.bags
     which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
-    order = (
-        "in alphabetical order" if any(one.evaluation.doubt for one in entries) else "the smallest square error first"
-    )
     return f"Measured on {which}, {order}."
 
 
-def _table(entries: Sequence[_Entry], guess: Mapping[str, float]) -> Table:
-    names = [name for name in METRICS if getattr(entries[0].evaluation, name) is not None or name in guess]
-    rows = [[one.label, *(one.interval(name, 4) for name in names)] for one in entries]
+def _measures(judged: _Judged, first: Measurement) -> Table:
+    guess, found = first.guess, {label: one.evaluation for label, one in judged.items()}
+    names = [name for name in METRICS if getattr(first.evaluation, name) is not None or name in guess]
+    rows = [[label, *(verdicts.interval(getattr(one, name), 4) for name in names)] for label, one in found.items()]
     rows.append(["constant guess", *(f"{guess[name]:.4f}" if name in guess else "–" for name in names)])
-    caption = f"Label-free measures of single rows, with {entries[0].evaluation.level:.0%} intervals"
+    caption = f"Label-free measures of single rows, with {first.evaluation.level:.0%} intervals"
     return Table(caption, ["model", *(METRICS[name] for name in names)], rows)
 
 
-def _pictures(entries: Sequence[_Entry], guess: Mapping[str, float]) -> list[Picture]:
-    found, labels = [], [one.label for one in entries]
+def _pictures(judged: _Judged, guess: Mapping[str, float]) -> list[Picture]:
+    """An estimate with its interval per model, beside the constant guess's; a picture per measure that all have."""
+    found = []
     for name, label in METRICS.items():
-        values = [getattr(one.evaluation, name) for one in entries]
-        if None in values:
-            continue
-        title, better = f"{label[:1].upper()}{label[1:]}", "higher" if name in HIGHER_IS_BETTER else "lower"
-        told = "; ".join(f"{one.label} {one.interval(name, 3)}" for one in entries[:8])
-        draw, drawn = partial(figures.intervals, labels, values, label, guess.get(name)), name.replace("_", "-")
-        caption = f"{title}, {better} is better."
-        found.append(parts.picture(draw, f"intervals-{drawn}", f"{title} of the models", f"{told}.", caption))
+        values = {model: getattr(one.evaluation, name) for model, one in judged.items()}
+        if None not in values.values():
+            title, better = parts.capital(label), "higher" if name in HIGHER_IS_BETTER else "lower"
+            told = "; ".join(f"{model} {verdicts.interval(one, 3)}" for model, one in list(values.items())[:8])
+            draw = partial(_intervals, found=values, xlabel=label, guess=guess.get(name))
+            make = partial(parts.one_panel, draw, 1.25 + 0.3 * len(values))
+            words = f"intervals-{name.replace('_', '-')}", f"{title} of the models", f"{told}."
+            found.append(parts.picture(make, *words, f"{title}, {better} is better."))
     return found
+
+
+def _intervals(panel: Axes, found: Mapping[str, Estimate], xlabel: str, guess: float | None) -> None:
+    value, low, high = np.array([(one.value, one.low, one.high) for one in found.values()]).T
+    if guess is not None:
+        panel.axvline(guess, color=RED, linestyle="--", linewidth=1.2, label="constant guess")
+    error, place = [value - low, high - value], np.arange(len(found))
+    panel.errorbar(value, place, xerr=error, fmt="o", color=BLUE, capsize=3, label="model")
+    parts.name_axis(panel, list(found), xlabel)
+    panel.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def _paired(best: str, gains: _Gains) -> Section:
@@ -211,7 +187,7 @@ def _paired(best: str, gains: _Gains) -> Section:
     rows = [
         [label, *(verdicts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()
     ]
-    told = Text(
+    told = (
         f"Each model less {best}, on the same bags, whose luck they share: an interval that holds 0 leaves open which "
         "is better. Intervals are for one comparison each; among many, some miss by chance."
     )
@@ -219,16 +195,15 @@ def _paired(best: str, gains: _Gains) -> Section:
     return Section("paired", "Differences", [told, Table(f"Less {best}", head, rows)])
 
 
-def _models(entries: Sequence[_Entry]) -> Table:
-    rows = []
-    for one in entries:
-        about = one.stored.about
-        matter = ", ".join(list(about.sensitivity)[:3])
-        rows.append([one.label, f"{about.model}, {about.fitted_by}", f"{about.summary.bags:,}", matter])
+def _models(told: Mapping[str, About]) -> Table:
+    rows = [
+        [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
+        for label, one in told.items()
+    ]
     return Table("What they are", ["model", "kind", "bags fitted to", "columns that matter most"], rows, "llrl")
 
 
-def _fits(entries: Sequence[_Entry]) -> list[Part]:
-    kinds = dict.fromkeys(one.stored.about.model for one in entries if one.stored.about.model in MODELS)
-    lines = [f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds]
-    return [Text("The models:"), Code("\n".join(lines))] if lines else []
+def _again(stored: Sequence[Stored], command: str | None) -> Section:
+    kinds = dict.fromkeys(one.about.model for one in stored if one.about.model in MODELS)
+    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
+    return parts.again(command, [], [one.versions for one in stored], ["The models:", fits] if kinds else [])

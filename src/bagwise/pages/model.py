@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from bagwise import saving
 from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS
 from bagwise.pages import parts, verdicts
-from bagwise.pages.figures import Funnel
-from bagwise.pages.page import GOOD, UNSURE, Code, Page, Part, Pictures, Section, Table, Text
-from bagwise.pages.stored import Stored
-from bagwise.tables import BagTable, Measurement, diagnose
-from bagwise.tables.evaluation import constant_guess
+from bagwise.pages.funnel import Funnel, bag_parts
+from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table
+from bagwise.tables import BagTable, Measurement, TableModel, diagnose, measure
+from bagwise.tables.bag_table import last_bags
+from bagwise.tables.evaluation import constant_guess, predict
+from bagwise.tables.metadata import About, read_about
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
+_ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
 _BIASED = (
     "These numbers were asked for although the bags cannot tell (--even-if-not-random): they are biased, maybe "
     "grossly. Calibration and ROC curve are left out."
@@ -28,6 +33,78 @@ _WITHHELD_AT_FIT = (
     "Numbers that the bags cannot tell were withheld when the model was fitted: pass events and reports, and they are "
     "measured again."
 )
+_NO_BAGS = (
+    "The proportions of single bags need the tables: pass the events and reports that the model was fitted to, or "
+    "others, and they are on this page."
+)
+_REFITTED = (
+    "Measured on bags held out, before the model was fitted once more to all bags, those included: there are none left "
+    "in these tables to judge it by; pass tables of other bags."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A model's folder: what it tells about itself, and which bags judge it.
+
+    about: what it tells, without numbers that its bags cannot tell, unless asked for by even_if_not_random.
+    versions: of the libraries that saved it.
+    """
+
+    folder: Path
+    about: About
+    versions: Mapping[str, str]
+    even_if_not_random: bool = False
+
+    @classmethod
+    def of(cls, folder: str | Path, *, even_if_not_random: bool = False) -> Stored:
+        """The facts of a folder that `bagwise fit` or `bagwise train` wrote."""
+        place = Path(folder)
+        found = saving.inspect(place)
+        try:
+            about = read_about(found.about)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
+        if about is None:
+            raise ValueError(f"{place} {_ARRAYS}")
+        return cls(place, about.shown(even_if_not_random=even_if_not_random), found.versions, even_if_not_random)
+
+    @property
+    def name(self) -> str:
+        """Of the folder."""
+        return self.folder.name or str(self.folder)
+
+    @cached_property
+    def model(self) -> TableModel:
+        """The model itself."""
+        model = saving.load(self.folder)
+        if not isinstance(model, TableModel):
+            raise ValueError(f"{self.folder} {_ARRAYS}")
+        return model
+
+    def unseen(self, data: BagTable) -> int:
+        """How many bags of these tables it was not fitted to: they have the highest numbers (see `tables.split`)."""
+        if not self.about.has_seen(data.summary):
+            return data.summary.bags
+        if self.about.evaluation is None or self.about.refitted:
+            return 0
+        return min(self.about.evaluation.n_bags, data.summary.bags)
+
+    def judged(self, data: BagTable | None = None, bags: BagTable | None = None) -> Measurement | None:
+        """How good it is; None where nobody knows.
+
+        What was measured when it was fitted is not measured again: the folder has it.
+
+        data: tables.  bags: those of them to judge it by; all that it was not fitted to by default.
+        """
+        told = self.about.measured
+        if data is None or not (unseen := self.unseen(data)):
+            return told
+        predictions = predict(self.model, last_bags(data, unseen) if bags is None else bags)
+        asked = told is not None and self.even_if_not_random and told.evaluation.withheld
+        if told is not None and predictions.fingerprint == self.about.held_out and not asked:
+            return replace(told, predictions=predictions)
+        return measure(self.model, predictions, even_if_not_random=self.even_if_not_random)
 
 
 def model_page(
@@ -54,26 +131,39 @@ def model_page(
         To be written by `write`.
     """
     stored = Stored.of(folder, even_if_not_random=even_if_not_random)
-    judged = stored.judged(data)
-    found = None if data is None else diagnose(data, stored.model.features)
-    standing, headline, remarks = _verdict(stored, judged, found)
+    about, judged = stored.about, stored.judged(data)
+    found, of_tables = None, []
+    if data is not None:
+        reports, found = data.reported, diagnose(data, stored.model.features)
+        if judged is None or judged.predictions is None:
+            told, sizes = parts.sizes(reports.size)
+            bags: list[Part] = [told, *([Pictures(sizes)] if sizes else [])]
+        else:
+            h, given = judged.predictions.h, judged.predictions.bags
+            output = int(np.argmin(np.abs(given.outputs.mean(axis=0) - 0.5)))
+            bags = bag_parts(Funnel.of_predictions(h, given, output), data, output, predicted=True)
+        verdict = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
+        of_tables = [
+            Section("bags", "The bags", bags),
+            Section("diagnosis", "What the diagnosis found", [verdict, *parts.finding_parts(found)]),
+        ]
     sections = [
         Section("measures", "How good is it?", _measures(stored, judged, data)),
-        *([] if data is None else [_bags(judged, data)]),
-        Section("drivers", "Which columns drive it?", parts.driver_parts(stored.about.sensitivity)),
-        *([] if found is None else [Section("diagnosis", "What the diagnosis found", _diagnosis(found))]),
-        *_trials(stored),
-        Section("tables", "What it was fitted to", _fitted_to(stored)),
+        *of_tables[:1],
+        Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
+        *of_tables[1:],
+        *([Section("trials", "What was tried", _trials(about))] if about.trials else []),
+        Section("tables", "What it was fitted to", _fitted_to(about)),
         _again(stored, data, command),
     ]
     where = "no bags held out"
     if judged is not None:
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
-    subject = f"{stored.about.model} ({stored.about.fitted_by}); {where}."
-    return Page(f"Model {stored.name}", subject, standing, headline, remarks, sections)
+    subject = f"{about.model} ({about.fitted_by}); {where}."
+    return Page(f"Model {stored.name}", subject, *_verdict(about, judged, found), sections)
 
 
-def _verdict(stored: Stored, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
+def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
     if judged is None:
         return (
             UNSURE,
@@ -87,21 +177,21 @@ def _verdict(stored: Stored, judged: Measurement | None, found: Diagnosis | None
         standing, headline = verdicts.standing(evaluation, judged.gain)
         if standing == GOOD and found is not None and not found.random:
             standing = UNSURE
-        remarks += verdicts.gains(judged.gain, constant_guess(stored.about.summary.prior)["brier"])
+        remarks += verdicts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
         if evaluation.calibration is not None:
             off = None if funnel is None else verdicts.off_level(*funnel.level)
             remarks.append(off or verdicts.calibrated(evaluation.calibration))
     else:
         standing, headline = UNSURE, evaluation.doubt
         if funnel is not None:
-            remarks.append(verdicts.explained(funnel.explained))
+            told = f"its mean predictions explain {max(funnel.explained, 0):.0%} of the variation"
+            remarks.append(f"What such bags can tell: {told} of the reported proportions between bags.")
     if funnel is not None and funnel.too_many_outside:
         remarks.append(
             f"More bags than chance allows lie where a calibrated model would not put random bags: {funnel}."
         )
-    top = list(stored.about.sensitivity)[:3]
-    if top:
-        remarks.append(f"What moves its predictions most: {', '.join(top)}.")
+    if about.sensitivity:
+        remarks.append(f"What moves its predictions most: {', '.join(list(about.sensitivity)[:3])}.")
     return standing, headline, remarks
 
 
@@ -110,43 +200,28 @@ def _verdict(stored: Stored, judged: Measurement | None, found: Diagnosis | None
 
 def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None) -> list[Part]:
     if judged is None:
-        return [Text("No bags were held out when the model was fitted: pass events and reports of other bags.")]
-    evaluation = judged.evaluation
-    found: list[Part] = [Text(_where(stored, judged, data))]
+        return ["No bags were held out when the model was fitted: pass events and reports of other bags."]
+    evaluation, curves = judged.evaluation, []
+    found: list[Part] = [_where(stored, judged, data)]
     if evaluation.doubt is not None:
         withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
-        found.append(Text(withheld if evaluation.withheld else _BIASED, warning=True))
-    found.append(_measure_table(judged))
-    if data is None:
-        found.append(
-            Text(
-                "The proportions of single bags need the tables: pass the events and reports that the model was fitted "
-                "to, or others, and they are on this page."
-            )
-        )
-    curves = []
+        found.append(Caution(withheld if evaluation.withheld else _BIASED))
+    found += [_measure_table(judged), *([_NO_BAGS] if data is None else [])]
     if evaluation.doubt is None and evaluation.calibration is not None:
-        curves.append(parts.curve_picture("calibration", evaluation.calibration, evaluation.level))
+        curves.append(parts.curve_picture(evaluation.calibration, evaluation.level))
     if evaluation.doubt is None and evaluation.roc is not None and evaluation.auc is not None:
-        curves.append(parts.curve_picture("roc", evaluation.roc, evaluation.level, evaluation.auc))
+        curves.append(parts.curve_picture(evaluation.roc, evaluation.level, evaluation.auc))
     return [*found, *([Pictures(curves)] if curves else [])]
 
 
 def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
     """Which bags the numbers are from."""
-    told = judged.evaluation is stored.about.evaluation
-    if told and stored.about.refitted:
-        return (
-            "Measured on bags held out, before the model was fitted once more to all bags, those included: there are "
-            "none left in these tables to judge it by; pass tables of other bags."
-        )
-    if told:
-        return "Measured on bags that were held out when the model was fitted; the numbers are those of its file."
+    if judged.evaluation is stored.about.evaluation:
+        held_out = "bags that were held out when the model was fitted; the numbers are those of its file"
+        return _REFITTED if stored.about.refitted else f"Measured on {held_out}."
     if data is not None and stored.about.has_seen(data.summary):
-        return (
-            "Measured once more on the bags that were held out when the model was fitted: its file tells other "
-            "numbers, or none."
-        )
+        held_out = "bags that were held out when the model was fitted: its file tells other numbers, or none"
+        return f"Measured once more on the {held_out}."
     return "Measured on all bags of the tables given, which are not those that the model was fitted to."
 
 
@@ -158,68 +233,36 @@ def _measure_table(judged: Measurement) -> Table:
         value: Estimate | None = getattr(evaluation, name)
         if value is None and not evaluation.withheld:
             continue
-        row = [label, "–" if value is None else verdicts.interval(value, 4)]
-        row.append(f"{guess[name]:.4f}" if name in guess else "–")
+        row = [label, verdicts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
         if gain:
-            row += [verdicts.interval(gain[name], 4, signed=True), _reading(name, gain[name])]
+            better = "better" if (gain[name].value > 0) == (name in HIGHER_IS_BETTER) else "worse"
+            reading = "not clearly different" if gain[name].low <= 0 <= gain[name].high else better
+            row += [verdicts.interval(gain[name], 4, signed=True), reading]
         rows.append(row)
     head = ["", "model", "constant guess", *(["difference", "the model is"] if gain else [])]
     return Table(f"Label-free measures of single rows, with {evaluation.level:.0%} intervals", head, rows, "lrrrl")
 
 
-def _reading(name: str, gain: Estimate) -> str:
-    if gain.low <= 0 <= gain.high:
-        return "not clearly different"
-    return "better" if (gain.value > 0) == (name in HIGHER_IS_BETTER) else "worse"
-
-
-def _bags(judged: Measurement | None, data: BagTable) -> Section:
-    """Sizes of bags, and their proportions beside predictions, where there are any."""
-    if judged is None or judged.predictions is None:
-        told, sizes = parts.sizes("sizes", data.reported().size)
-        return Section("bags", "The bags", [Text(told), *([Pictures([sizes])] if sizes else [])])
-    h, bags = judged.predictions.h, judged.predictions.bags
-    output = int(np.argmin(np.abs(bags.outputs.mean(axis=0) - 0.5)))
-    funnel = Funnel.of_predictions(h, bags, output)
-    told, sizes = parts.sizes("sizes", funnel.size)
-    pictures = [*parts.agreement_pictures("bags", funnel), *([sizes] if sizes else [])]
-    text = f"{told} Proportions{parts.class_name(data, output)}: {funnel}."
-    return Section("bags", "The bags", [Text(text), Pictures(pictures)])
-
-
-def _diagnosis(found: Diagnosis) -> list[Part]:
-    verdict = Text(f"Verdict on all bags of the tables: {found.verdict}. {found.advice[:1].upper()}{found.advice[1:]}")
-    return [verdict, *parts.finding_parts(found)]
-
-
 # -- how it was made ----------------------------------------------------------------------------------------------
 
 
-def _trials(stored: Stored) -> list[Section]:
-    if not stored.about.trials:
-        return []
+def _trials(about: About) -> list[Part]:
     rows = []
-    for one in stored.about.trials:
+    for one in about.trials:
         told = ["–", ""] if one.risk is None else [f"{one.risk:.4f}", f"[{one.low:.4f}, {one.high:.4f}]"]
         rows.append([one.candidate, *told, one.note])
-    text = Text(
-        f"{stored.about.fitted_by}: candidates judged by the label-free risk of bags held out, lower is better."
-    )
-    table = Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")
-    return [Section("trials", "What was tried", [text, table])]
+    text = f"{about.fitted_by}: candidates judged by the label-free risk of bags held out, lower is better."
+    return [text, Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")]
 
 
-def _fitted_to(stored: Stored) -> Sequence[Part]:
-    about = stored.about
+def _fitted_to(about: About) -> list[Part]:
     rows = [[one.name, one.role, str(one.levels or "–"), one.note] for one in about.columns]
-    classes = [] if about.classes is None else [Text(f"Classes: {', '.join(about.classes)}.")]
+    head, folded = ["column", "role", "values", "note"], len(rows) > 12
     return [
         *parts.summary_parts(about.summary),
-        Text(f"Key of a bag: {', '.join(about.keys)}."),
-        *classes,
-        Table(
-            f"Columns ({len(rows)})", ["column", "role", "values", "note"], rows[:500], "llrl", folded=len(rows) > 12
-        ),
+        f"Key of a bag: {', '.join(about.keys)}.",
+        *([] if about.classes is None else [f"Classes: {', '.join(about.classes)}."]),
+        Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),
     ]
 
 
@@ -230,6 +273,6 @@ def _again(stored: Stored, data: BagTable | None, command: str | None) -> Sectio
     also: list[Part] = []
     if stored.about.model in MODELS:
         fit = f"bagwise fit EVENTS REPORTS --model {stored.about.model}{'' if seed is None else f' --seed {seed}'}"
-        also = [Text("The model:"), Code(fit)]
+        also = ["The model:", Code(fit)]
         facts.append("Options for columns and noise are not stored with a model: add those that were given.")
     return parts.again(command, facts, [stored.versions], also)

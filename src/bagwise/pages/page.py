@@ -10,40 +10,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 import bagwise
 from bagwise.utils.files import replacing
 
-_HERE = Path(__file__).parent
 GOOD, UNSURE, POOR = "good", "unsure", "poor"
 """What a verdict can be; pages say it in words, too."""
 
 
-@dataclass(frozen=True)
-class Text:
-    """A paragraph. warning: set off, since a reader must not miss it."""
-
-    text: str
-    warning: bool = False
-    kind: str = "text"
+class Caution(str):
+    """A paragraph that is set off, since a reader must not miss it."""
 
 
-@dataclass(frozen=True)
-class Bullets:
-    """A list of sentences."""
-
-    items: Sequence[str]
-    kind: str = "bullets"
-
-
-@dataclass(frozen=True)
-class Code:
+class Code(str):
     """Lines to be copied."""
 
-    text: str
-    kind: str = "code"
+
+class Bullets(tuple[str, ...]):
+    """A list of sentences."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +44,6 @@ class Table:
     rows: Sequence[Sequence[str]]
     align: str = ""
     folded: bool = False
-    kind: str = "table"
 
     def side(self, column: int) -> str:
         """The side a column is set to: numbers go right."""
@@ -75,18 +60,14 @@ class Picture:
     svg: Markup
     caption: str
     table: Table | None = None
-    kind: str = "picture"
 
 
-@dataclass(frozen=True)
-class Pictures:
+class Pictures(tuple[Picture, ...]):
     """Figures side by side where there is room."""
 
-    pictures: Sequence[Picture]
-    kind: str = "pictures"
 
-
-Part = Text | Bullets | Code | Table | Pictures
+Part = str | Caution | Code | Bullets | Table | Pictures
+"""What stands below a heading; plain text is a paragraph."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +109,7 @@ class Page:
     @property
     def html(self) -> str:
         """The whole file. The same page gives the same text."""
-        return _environment().get_template("page.html.jinja").render(page=self, version=bagwise.__version__)
+        return _template().render(page=self, version=bagwise.__version__)
 
 
 def write(page: Page, path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -170,28 +151,15 @@ def clean(value: Any) -> Any:
 
 
 def _shown(letter: str) -> str:
-    if letter in "\t\n\r":
-        return " "
     code = ord(letter)
     unfit = unicodedata.category(letter) in ("Cc", "Cs") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    return "�" if unfit else letter
+    return " " if letter in "\t\n\r" else "�" if unfit else letter
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=clean,
-    )
-    environment.globals["css"] = Markup((_HERE / "page.css").read_text(encoding="utf-8"))
+def _template() -> Template:
+    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True, "finalize": clean}
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, **options)
+    environment.filters["kind"] = lambda part: type(part).__name__
     environment.filters["lines"] = lambda text: Markup("\n").join(clean(line) for line in text.splitlines())
-    environment.globals["standings"] = {
-        GOOD: "Looks good",
-        UNSURE: "Read with care",
-        POOR: "Does not look good",
-    }
-    return environment
+    return environment.get_template("page.html.jinja")

@@ -17,23 +17,11 @@ from matplotlib.ticker import NullFormatter
 from bagwise.experiments import samples, store, variance
 from bagwise.experiments.figures import samples_figure, variance_figure
 from bagwise.experiments.paper import figures as drawing
+from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
-from bagwise.experiments.paper.results import (
-    BY_TEST,
-    LABEL_FREE,
-    RULES,
-    VERDICTS,
-    Claim,
-    Measured,
-    claims,
-    curves,
-    learning_curves,
-    table,
-    variance_claims,
-)
 from bagwise.pages import parts
-from bagwise.pages.page import GOOD, UNSURE, Bullets, Code, Page, Part, Picture, Pictures, Section, Table, Text
+from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
@@ -41,6 +29,8 @@ _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
     "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
 }
 """By name: the room, its figure, the column whose values make a figure each, a title."""
+
+_SHAPE = 5.2, 0.04167  # height and margin of a figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +75,14 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
     told = _claims(stored, simulated)
+    rows = [[one.says, f"{one.measured}.", one.verdict] for one in told]
+    head = ["the paper says", "measured", "verdict"]
+    claimed = Table("What the paper says, and what was measured here", head, rows, "lll")
     sections = [
-        *([Section("claims", "The paper's claims", [_claim_table(told)])] if told else []),
+        *([Section("claims", "The paper's claims", [claimed])] if told else []),
         *(Section(runs.name, NAMES[runs.name], _dataset(runs)) for runs in stored),
         *(Section(name, _SIMULATIONS[name][3], _simulation(name, frame)) for name, frame in simulated.items()),
-        _again(folder, stored, simulated, command),
+        _again(stored, simulated, command),
     ]
     titles = [*(NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
     standing, headline = _verdict(told)
@@ -111,107 +104,91 @@ def _stored(folder: Path, name: str) -> _Runs | None:
     frame, some = store_of(folder, name).read(), []
     if frame.empty:
         return None
-    found = finished(folder, name)
-    if found is not None:
-        frame, config = found
-        scale = "paper" if config == PRESETS["paper"][name] else "machine"
-        return _Runs(name, scale, config, _sorted(frame), len(plan(config)))
-    for scale in ("quick", "machine", "paper"):
-        config = PRESETS[scale][name]
+    tried = {scale: PRESETS[scale][name] for scale in ("quick", "machine", "paper")}
+    if (found := finished(folder, name)) is not None:
+        tried = {"paper" if found[1] == tried["paper"] else "machine": found[1]}
+    for scale, config in tried.items():
         keys = [run.key for run in plan(config)]
-        some.append(_Runs(name, scale, config, _sorted(frame[frame["key"].isin(keys)]), len(keys)))
+        # Files may be read in any order: the page must not depend on it.
+        part = frame[frame["key"].isin(keys)].sort_values("key", ignore_index=True)
+        some.append(_Runs(name, scale, config, part, len(keys)))
         if some[-1].complete:
             return some[-1]
     most = max(some, key=lambda runs: len(runs.frame) / runs.planned)
     return most if len(most.frame) else None
 
 
-def _sorted(frame: pd.DataFrame) -> pd.DataFrame:
-    """Files may be read in any order: the page must not depend on it."""
-    return frame.sort_values("key", ignore_index=True)
-
-
 def _simulated(folder: Path, name: str) -> pd.DataFrame | None:
-    for path in (folder / f"{name}.parquet", folder / f"{name}-quick.parquet"):
-        if path.is_file():
-            return store.read_table(path)
-    return None
+    paths = (folder / f"{name}.parquet", folder / f"{name}-quick.parquet")
+    return next((store.read_table(path) for path in paths if path.is_file()), None)
 
 
-def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[Claim]:
-    complete = {runs.name: Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete}
-    told = claims(complete) if complete else []
+def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[paper.Claim]:
+    complete = {
+        runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete
+    }
+    told = paper.claims(complete) if complete else []
     if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
-        told += variance_claims(simulated["variance"])
+        told += paper.variance_claims(simulated["variance"])
     return told
 
 
-def _verdict(told: Sequence[Claim]) -> tuple[str, str]:
+def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
     if not told:
         return UNSURE, "None of the paper's claims can be judged yet: no run is complete."
-    counts = {verdict: sum(one.verdict == verdict for one in told) for verdict in VERDICTS}
-    agree = counts[VERDICTS[0]]
-    others = [f"{count} {verdict}" for verdict, count in counts.items() if count and verdict != VERDICTS[0]]
-    headline = (
-        f"{agree} of the {len(told)} claims of the paper that these results speak to agree with what was measured"
-    )
-    headline += f"; {', '.join(others)}." if others else "."
-    return (GOOD if 2 * agree > len(told) and not counts[VERDICTS[2]] else UNSURE), headline
-
-
-def _claim_table(told: Sequence[Claim]) -> Table:
-    rows = [[one.says, f"{one.measured}.", one.verdict] for one in told]
-    return Table(
-        "What the paper says, and what was measured here", ["the paper says", "measured", "verdict"], rows, "lll"
-    )
+    counts = {verdict: sum(one.verdict == verdict for one in told) for verdict in paper.VERDICTS}
+    agree = counts[paper.AGREES]
+    others = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count and verdict != paper.AGREES)
+    spoken = f"{agree} of the {len(told)} claims of the paper that these results speak to"
+    headline = f"{spoken} agree with what was measured{others and f'; {others}'}."
+    return (GOOD if 2 * agree > len(told) and not counts[paper.DIFFERS] else UNSURE), headline
 
 
 # -- data sets ----------------------------------------------------------------------------------------------------
 
 
 def _dataset(runs: _Runs) -> list[Part]:
-    config, found = runs.config, curves(runs.frame, runs.config)
+    config, frame, found = runs.config, runs.frame, paper.curves(runs.frame, runs.config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
     told: list[Part] = [
-        Text(
-            f"{len(runs.frame):,} trainings on {rows}; {int(runs.frame['diverged'].sum()):,} diverged. Accuracy on the "
-            "labels of single test rows, mean over repetitions; bars are standard errors."
-        )
+        f"{len(frame):,} trainings on {rows}; {int(frame['diverged'].sum()):,} diverged. Accuracy on the labels of "
+        "single test rows, mean over repetitions; bars are standard errors."
     ]
     if not runs.complete:
-        told.append(
-            Text(f"{runs}: points rest on fewer repetitions than planned, and some may be missing.", warning=True)
-        )
+        told.append(Caution(f"{runs}: points rest on fewer repetitions than planned, and some may be missing."))
     pictures, tables = [], []
-    for rule in RULES:
-        for epochs in config.epochs if rule == BY_TEST else config.epochs[-1:]:
+    for rule in paper.RULES:
+        for epochs in config.epochs if rule == paper.BY_TEST else config.epochs[-1:]:
             part = found[(found["rule"] == rule) & (found["epochs"] == epochs)]
             if len(part):
                 pictures.append(_accuracies(runs, part, epochs, rule))
     size = min(config.sizes, key=lambda k: abs(k - 64))
-    learned = learning_curves(runs.frame, config, size)
+    learned = paper.learning_curves(frame, config, size)
     if len(learned):
         pictures.append(_learning(runs, learned, size, (found["accuracy"].min(), found["accuracy"].max())))
     for epochs in config.epochs:
-        for rule in RULES:
-            wide = table(found, epochs, rule)
+        for rule in paper.RULES:
+            wide = paper.table(found, epochs, rule)
             if len(wide):
                 title = f"Test accuracy after {number_of(epochs, 'epoch')}, learning rate by {rule}"
-                tables.append(_frame(title, wide, folded=rule == LABEL_FREE))
+                tables.append(_frame(title, wide, folded=rule == paper.LABEL_FREE))
     return [*told, Pictures(pictures), *tables]
 
 
 def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Picture:
-    why = "by test accuracy, as in the paper" if rule == BY_TEST else "by label-free risk, which needs no labels"
+    why = "by test accuracy, as in the paper" if rule == paper.BY_TEST else "by label-free risk, which needs no labels"
     title = f"Test accuracy against bag size, {number_of(epochs, 'epoch')}, learning rate {why}"
     large = part[part["size"] == part["size"].max()].sort_values("accuracy").iloc[-1]
     told = (
         f"{part['method'].nunique()} methods; at the largest bags, k = {int(large['size'])}, "
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
-    name = f"{runs.name}-{'test' if rule == BY_TEST else 'free'}-{epochs}"
-    draw = partial(_figure, lambda panel: drawing.draw_accuracies(panel, part, ""))
-    return parts.picture(draw, name, title, told, f"{title}.")
+    name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
+
+    def draw(panel: Axes) -> None:
+        drawing.draw_accuracies(panel, part, "")
+
+    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
 
 
 def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, float]) -> Picture:
@@ -222,29 +199,15 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
 
     def draw(panel: Axes) -> None:
         drawing.draw_learning(panel, found, size)
-        panel.set_title("")
-        panel.set_ylim(limits[0] - 0.02, limits[1] + 0.02)
+        panel.set(title="", ylim=(limits[0] - 0.02, limits[1] + 0.02))
 
-    return parts.picture(partial(_figure, draw), f"{runs.name}-learning", title, told, caption)
-
-
-def _figure(draw: Callable[[Axes], None]) -> Figure:
-    """One panel, drawn, with a legend below."""
-    figure = Figure(figsize=(4.6, 5.2), layout="constrained")
-    draw(figure.subplots())
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    order = [label for method in METHODS.values() if (label := method.label) in labels]
-    figure.legend([handles[labels.index(label)] for label in order], order, loc="outside lower center", ncols=2)
-    return figure
+    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), f"{runs.name}-learning", title, told, caption)
 
 
 def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
-    head = ["", *(f"k = {size}" for size in wide.columns)]
-    rows = [
-        [", ".join(map(str, name)) if isinstance(name, tuple) else str(name), *map(_digits, row)]
-        for name, row in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
-    return Table(title, head, rows, folded=folded)
+    names = [", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in wide.index]
+    rows = [[name, *map(_digits, row)] for name, row in zip(names, wide.to_numpy(), strict=True)]
+    return Table(title, ["", *(f"k = {size}" for size in wide.columns)], rows, folded=folded)
 
 
 def _digits(value: float) -> str:
@@ -259,38 +222,36 @@ def _digits(value: float) -> str:
 def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
     room, draw, column, title = _SIMULATIONS[name]
     pictures = []
-    for number, value in enumerate(frame[column].unique()):
-        part = frame[frame[column] == value]
+    for number, (value, part) in enumerate(frame.groupby(column, sort=False)):
 
-        def one(part: pd.DataFrame = part) -> Figure:
-            figure = draw(part, legend_columns=1)
-            figure.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
-            for panel in figure.axes:
+        def figure(part: pd.DataFrame = part) -> Figure:
+            made = draw(part, legend_columns=1)
+            made.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
+            for panel in made.axes:
                 panel.set_title("")
                 panel.yaxis.set_minor_formatter(NullFormatter())
-            return figure
+            return made
 
         named = f"{title}, {column} {value}" if name == "variance" else f"{title}: ({value}) {part['title'].iloc[0]}"
         sizes = f"Bag sizes {int(part['k'].min())} to {int(part['k'].max())}; the table below has the numbers."
-        pictures.append(parts.picture(one, f"{name}-{number}", named, sizes, f"{named}."))
+        pictures.append(parts.picture(figure, f"{name}-{number}", named, sizes, f"{named}."))
     tables = [_frame(title, wide, folded=True) for title, wide in room.tables(frame).items()]
     return [Pictures(pictures), Bullets(room.summary(frame)), *tables]
 
 
-def _again(folder: Path, stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame], command: str | None) -> Section:
+def _again(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame], command: str | None) -> Section:
     lines = [f"bagwise reproduce {runs.name} --scale {runs.scale}" for runs in stored]
     lines += [f"bagwise reproduce {name}" for name in simulated]
-    frames = [*(runs.frame for runs in stored), *simulated.values()]
-    seeds = {int(seed) for runs in stored for seed in runs.frame["random_state"].unique()}
     made_with = [
         {column.removesuffix("_version"): str(one)}
-        for frame in frames
+        for frame in (*(runs.frame for runs in stored), *simulated.values())
         for column in frame.columns
         if column.endswith("_version")
         for one in frame[column].dropna().unique()
     ]
-    facts = [f"Seed: {', '.join(map(str, sorted(seeds)))}."] if seeds else []
-    hours = sum(float(np.nansum(runs.frame["seconds"])) for runs in stored) / 3600
+    facts = []
     if stored:
-        facts.append(f"{hours:,.1f} hours of computing.")
-    return parts.again(command, facts, made_with, [Text("The results:"), Code("\n".join(lines))])
+        seeds = sorted({int(seed) for runs in stored for seed in runs.frame["random_state"].unique()})
+        hours = sum(float(np.nansum(runs.frame["seconds"])) for runs in stored) / 3600
+        facts = [f"Seed: {', '.join(map(str, seeds))}.", f"{hours:,.1f} hours of computing."]
+    return parts.again(command, facts, made_with, ["The results:", Code("\n".join(lines))])

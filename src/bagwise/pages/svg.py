@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 from xml.etree import ElementTree
 
 import matplotlib.style
@@ -17,32 +15,14 @@ from matplotlib.figure import Figure
 from bagwise.pages.page import clean
 from bagwise.plotting import BLACK, BLUE, GREEN, GREY, GRID, ORANGE, PAGE_STYLE, PAPER, PURPLE, RED, SKY
 
-_VARIABLES = {
-    BLACK: "ink",
-    PAPER: "paper",
-    GRID: "grid",
-    GREY: "grey",
-    BLUE: "blue",
-    ORANGE: "orange",
-    SKY: "sky",
-    GREEN: "green",
-    RED: "red",
-    PURPLE: "purple",
-}
+_DRAWN = (BLACK, PAPER, GRID, GREY, BLUE, ORANGE, SKY, GREEN, RED, PURPLE)
+_NAMES = ("ink", "paper", "grid", "grey", "blue", "orange", "sky", "green", "red", "purple")
+_VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _NAMES, strict=True)}
 """Colours to draw with, and the page's variables that take their places, so that figures follow light and dark."""
 
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Matplotlib set up for pages: while figures are made as well as while they are written."""
-    with matplotlib.style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
-        # Letters that Matplotlib's font lacks are drawn by the reader's.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        yield
 
 
 def inline(draw: Callable[[], Figure], *, name: str, title: str, description: str) -> Markup:
@@ -51,9 +31,10 @@ def inline(draw: Callable[[], Figure], *, name: str, title: str, description: st
     draw: makes the figure.  name: for its ids, one of its own on the page.  title: what it shows.  description: what
     there is to be seen, with the main numbers, for those who do not see it.
     """
-    name = f"figure-{name}"
-    with style():
-        buffer = io.StringIO()
+    name, buffer = f"figure-{name}", io.StringIO()
+    with matplotlib.style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
+        # Letters that Matplotlib's font lacks are drawn by the reader's.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
         draw().savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     root = _parsed(buffer.getvalue())
     _number_ids(root, name)
@@ -64,8 +45,8 @@ def inline(draw: Callable[[], Figure], *, name: str, title: str, description: st
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title {name}-description"}
-    for place, (tag, text) in enumerate((("title", title), ("desc", description))):
-        element = ElementTree.Element(tag, {"id": f"{name}-{'description' if place else tag}"})
+    for place, (tag, part, text) in enumerate((("title", "title", title), ("desc", "description", description))):
+        element = ElementTree.Element(tag, {"id": f"{name}-{part}"})
         element.text = clean(text)
         root.insert(place, element)
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # the text in it is escaped
@@ -75,32 +56,24 @@ def _parsed(text: str) -> ElementTree.Element:
     """The SVG without what only files need: namespaces, metadata and a style sheet that would reach the whole page."""
     root = ElementTree.fromstring(text)
     for element in root.iter():
-        element.tag = _local(element.tag)
-        element.attrib = {_local(key): value for key, value in element.attrib.items()}
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
         element.tail = None
         if element.tag != "text":
             element.text = None
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.tag in ("metadata", "style") or (child.tag == "defs" and _is_style(child)):
+            is_style = child.tag == "defs" and [one.tag for one in child] == ["style"]
+            if is_style or child.tag in ("metadata", "style"):
                 parent.remove(child)
     return root
 
 
-def _local(name: str) -> str:
-    return name.rpartition("}")[2]
-
-
-def _is_style(defs: Any) -> bool:
-    return [child.tag for child in defs] == ["style"]
-
-
 def _number_ids(root: ElementTree.Element, name: str) -> None:
     """Ids that are referred to, numbered under the figure's name: those of two figures on a page must differ."""
-    used = [value.removeprefix("#") for element in root.iter() for key, value in element.items() if key == "href"]
-    used += [
-        found for element in root.iter() for value in element.attrib.values() for found in _REFERENCE.findall(value)
-    ]
+    pairs = [pair for element in root.iter() for pair in element.items()]
+    used = [value.removeprefix("#") for key, value in pairs if key == "href"]
+    used += [found for _, value in pairs for found in _REFERENCE.findall(value)]
     names = {old: f"{name}-{number}" for number, old in enumerate(dict.fromkeys(used))}
     for element in root.iter():
         old = element.attrib.pop("id", None)
@@ -119,23 +92,16 @@ def _restyle(element: ElementTree.Element) -> None:
         if key in ("id", "href"):
             continue
         if key in ("style", "fill", "stroke"):
-            value = _COLOUR.sub(_variable, value)
+            value = _COLOUR.sub(lambda match: _VARIABLES.get(match[0], match[0]), value)
         value = _DECIMALS.sub(lambda match: f"{float(match[0]):.2f}", " ".join(value.split()))
         element.set(key, value)
-    if "fill" in element.attrib and "var(" in element.attrib["fill"]:  # attributes know no variables
+    if "var(" in element.get("fill", ""):  # attributes know no variables
         element.set("style", f"fill: {element.attrib.pop('fill')}")
     if element.tag == "text":
         rules = [rule.strip() for rule in element.get("style", "").split(";")]
         element.set("style", "; ".join(rule for rule in rules if not rule.startswith("font-family")))
         if element.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
-
-
-def _variable(match: re.Match[str]) -> str:
-    for colour, variable in _VARIABLES.items():
-        if colour.lower() == match[0]:
-            return f"var(--{variable})"
-    return match[0]
 
 
 def _hoist(group: ElementTree.Element) -> None:

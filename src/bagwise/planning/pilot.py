@@ -11,6 +11,7 @@ from numpy.random import Generator
 from scipy import stats
 
 from bagwise.bags import random_bags
+from bagwise.privacy import release
 from bagwise.tables import connect, fit, join, read
 from bagwise.tables.engine import fetch
 from bagwise.tables.publish import classes_of
@@ -72,14 +73,13 @@ def pilot(
     too_large = [k for k in sizes if 2 * k > train_rows]
     if too_large:
         raise ValueError(f"the pilot has {train_rows:,} rows to learn from: bags of {too_large[0]:,} are too large.")
-    cases = [(epsilon, k) for epsilon in epsilons for k in sizes]
+    cases, tell = [(epsilon, k) for epsilon in epsilons for k in sizes], progress or (lambda *_: None)
     lines: list[dict[str, float | None]] = []
     for number, (epsilon, k) in enumerate(cases):
         runs = []
         for repetition in range(repetitions):
-            if progress is not None:
-                done = number * repetitions + repetition
-                progress(done, len(cases) * repetitions, f"pilot: bags of {k}, run {repetition + 1} of {repetitions}")
+            done, steps = number * repetitions + repetition, len(cases) * repetitions
+            tell(done, steps, f"pilot: bags of {k}, run {repetition + 1} of {repetitions}")
             seed = np.random.SeedSequence(random_state, spawn_key=(repetition, k))
             runs.append(_run(frame, y, k, epsilon, model, train_rows, np.random.default_rng(seed)))
         case = {"epsilon": epsilon, "k": k, "bags": train_rows // k, "runs": repetitions}
@@ -112,8 +112,6 @@ def _run(
     if epsilon is None:
         reports = pd.DataFrame({_KEY: np.unique(ids), "count": np.bincount(ids, weights=y[train])})
     else:
-        from bagwise.privacy import release
-
         reports = release(y[train], ids, epsilon=epsilon).reports.rename(columns={"bag": _KEY})
     connection = connect()
     data = join(frame.iloc[train].assign(**{_KEY: ids}), reports, keys=[_KEY], connection=connection)

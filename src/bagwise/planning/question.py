@@ -113,7 +113,7 @@ def sentences(question: Question, found: pd.DataFrame) -> list[str]:
         for k in question.sizes:
             lines += [*_at(question, rows.loc[k], k, epsilon), ""]
         if question.rows is not None and question.regret is not None:
-            lines += [_which_size(question, epsilon), ""]
+            lines += [_which_size(question, epsilon, question.rows, question.regret), ""]
     return [*lines, *_meaning(question)]
 
 
@@ -146,18 +146,15 @@ def _bags(value: float, k: int) -> str:
     return f"{value:,.0f} bags ({value * k:,.0f} rows)" if isfinite(value) else "– (no number of bags)"
 
 
-def _which_size(question: Question, epsilon: float | None) -> str:
-    assert question.rows is not None
-    assert question.regret is not None
-    found = largest_size(question.setting(1, epsilon), question.rows, question.regret, question.axis)
+def _which_size(question: Question, epsilon: float | None, rows: int, regret: float) -> str:
+    found = largest_size(question.setting(1, epsilon), rows, regret, question.axis)
     most = max(question.axis)
     parts = []
     for name, words in (("guaranteed", "guaranteed"), ("expected", "expected"), ("impossible", "possible at best")):
         k = found[name]
         parts.append(f"{words} for {'no bag size' if k is None else f'bags of {k:,}' + ' or more' * (k == most)}")
     return (
-        f"The largest bags that give a regret of {question.regret:g} with {question.rows:,} rows, {_noise(epsilon)}: "
-        f"{', '.join(parts)}."
+        f"The largest bags that give a regret of {regret:g} with {rows:,} rows, {_noise(epsilon)}: {', '.join(parts)}."
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.keys import keep
-from bagwise.bags.rows import as_labels, encode_rows, sum_labels
+from bagwise.bags.reading import as_labels, encode_rows, sum_labels
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import NONE, AdviceError, NamesParameters, Parameter, check_parameters, number, whole
@@ -123,7 +123,7 @@ def release(
     order, offsets = segment.group(kept, len(known))
     proportion = noised[shown] / per_bag(size[shown], noised)
     variance = np.full(len(known), budget.noise_variance)
-    bags = Bags._build(known, order, offsets, proportion, variance, len(labels), kept)
+    bags = Bags.build(known, order, offsets, proportion, variance, len(labels), kept)
     return Release(bags, _table(keys, size, noised, shown, budget, threshold), budget)
 
 

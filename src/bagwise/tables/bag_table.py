@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,6 +188,7 @@ class BagTable:
         noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
         return table.set_column(table.schema.get_field_index(NOISE), NOISE, noise).drop_columns(NUMBER)
 
+    @cached_property
     def reported(self) -> Reported:
         """The same as arrays."""
         classes = None if self.classes is None else len(self.classes)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from bagwise.tables import engine
 from bagwise.tables.engine import Connection, DataType, Expression, Table
-from bagwise.utils.parameters import check_whole
+from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.typing import Floats
 
 MAX_LEVELS = 64
@@ -141,7 +141,7 @@ class Features:
 
         roles: those that are known better, by column.  max_levels: text with more values than this is hashed.
         """
-        check_whole(max_levels, "max_levels", least=1)
+        check_parameters({"max_levels": max_levels}, {"max_levels": whole(1)})
         for name, value in (roles or {}).items():
             if value not in [*Role]:
                 raise ValueError(f"column {name!r} cannot be {value!r}: a role is one of {', '.join(Role)}.")

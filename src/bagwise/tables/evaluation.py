@@ -75,7 +75,7 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
         raise ValueError(
             f"the model knows the classes {mine}, the reports have {theirs}: name the same columns in the same order."
         )
-    reports, most, made = data.reported(), data.bags_with(_SAMPLE), list(model.features.names)
+    reports, most, made = data.reported, data.bags_with(_SAMPLE), list(model.features.names)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
         number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch.select(made))
@@ -212,7 +212,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
         As `bagwise.diagnose` returns it.
     """
     features = features or Features.of(data.events, data.features, data.connection)
-    most, reports = data.bags_with(_SAMPLE), data.reported()
+    most, reports = data.bags_with(_SAMPLE), data.reported
     places = data.bags.filter(data.bags[NUMBER] < most)
     places = places.select(NUMBER, place=row_number(*(places[key] for key in data.keys))).order_by(NUMBER)
     rank = fetch(places, data.connection).column("place").to_numpy()

@@ -35,7 +35,7 @@ _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single pre
 def gather(data: BagTable, features: Features) -> InMemory:
     """The events of usable bags in memory: what `write_shards` would write, in the same blocks."""
     kept, rows = _kept(data, features), _block_rows(data, features)
-    size, proportion, noise = data.reported()
+    size, proportion, noise = data.reported
     starts, place = cuts(size, rows), 0
     X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
     for columns in _blocks(data, features, kept, size, starts, rows):

@@ -12,8 +12,8 @@ from math import exp, inf, log, sqrt
 
 from scipy import optimize
 
-from bagwise.theory.bounds import HYPOTHESES, PROBLEM, REGRET, SIZE, Bound, least_bags, least_regret
-from bagwise.theory.noise import laplace_log_mgf, laplace_tail, laplace_tail_square, laplace_variance
+from bagwise.theory import bounds
+from bagwise.theory.bounds import HYPOTHESES, PROBLEM, REGRET, SIZE, Bound, laplace_variance
 from bagwise.utils.parameters import NONE, check_parameters, number
 
 
@@ -93,7 +93,14 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
-    Among its constants are `log_clip`, `separation` and `sum_square`.
+    Parameters
+    ----------
+    problem : HypothesisClass
+
+    Returns
+    -------
+    Bound
+        With `log_clip`, `separation` and `sum_square` among its constants.
 
     Examples
     --------
@@ -103,9 +110,9 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     """
     if problem.known:
         rate = _rate(problem, slack=0.0, spread=0.0)
-        value = inf if rate <= 0 else least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
+        value = inf if rate <= 0 else bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
     else:
-        value = least_bags(lambda m: _estimated(problem, m))
+        value = bounds.least_bags(lambda m: _estimated(problem, m))
     return Bound(
         value=value,
         by_proof=_by_proof(problem) if problem.known and problem.epsilon is None else None,
@@ -120,13 +127,18 @@ def erm_bound(problem: HypothesisClass) -> Bound:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee, infinite where they guarantee none up to 1.
+    """The regret that so many bags guarantee.
 
     Parameters
     ----------
     bags : float
     hypotheses, size, **options
         The fields of `HypothesisClass` but `regret`.
+
+    Returns
+    -------
+    float
+        Infinite where they guarantee none up to 1.
 
     Examples
     --------
@@ -137,11 +149,11 @@ def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bo
     def needed(regret: float) -> float:
         return erm_bound(HypothesisClass(hypotheses=hypotheses, size=size, regret=regret, **options)).value  # type: ignore[arg-type]
 
-    return least_regret(needed, bags)
+    return bounds.least_regret(needed, bags)
 
 
 def sample_complexity(size: int, regret: float) -> dict[str, float]:
-    """Bags that methods need, by order of growth alone, without constants and logarithms: only ratios mean something.
+    """Bags that methods need, by order of growth alone, without constants and logarithms.
 
     In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
     EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
@@ -151,6 +163,11 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     ----------
     size, regret : int, float
         Rows per bag k and target β.
+
+    Returns
+    -------
+    dict of str to float
+        By method. Only ratios between sizes or regrets mean something.
 
     Examples
     --------
@@ -174,11 +191,11 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
     ceiling = (rows + more) ** 2 / k
     if rows <= k * slack:
         return 0.0
-    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), laplace_tail(more, problem.epsilon)
+    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), bounds.laplace_tail(more, problem.epsilon)
     clipped = min(1.0, far + noisy)
     lost = 4 * k * far
     if problem.epsilon is not None:  # (R + e)² ≤ 2R² + 2e², where R or e is large
-        of_noise = noise * far + laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
+        of_noise = noise * far + bounds.laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
         lost = 2 * lost + 2 * of_noise / k
     bias = (k + 1) * slack**2 + 2 * slack * sqrt(gamma) + 2 * spread * sqrt(problem.distance)
     gap = problem.regret - lost - bias
@@ -210,7 +227,7 @@ def _noise_of_sum(epsilon: float | None, bags: float, error: float) -> float:
     target = log(2 / error)
 
     def reached(rate: float) -> float:
-        return (target + bags * laplace_log_mgf(rate, epsilon)) / rate
+        return (target + bags * bounds.laplace_log_mgf(rate, epsilon)) / rate
 
     found = optimize.minimize_scalar(reached, bounds=(1e-9 * epsilon, (1 - 1e-9) * epsilon), method="bounded")
     return float(found.fun)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import signal, special, stats
 
-from bagwise.theory.bounds import PROBLEM, Bound
-from bagwise.theory.noise import laplace_law, laplace_variance
+from bagwise.theory.bounds import PROBLEM, Bound, laplace_law, laplace_variance
 from bagwise.utils.parameters import LEVEL, check_parameters, number
 from bagwise.utils.typing import Floats, Integers
 
@@ -49,8 +48,15 @@ class SymmetricPair:
 def information_bound(problem: SymmetricPair) -> Bound:
     r"""Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\delta)) / I`.
 
-    Among its constants are `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
-    proof's upper bound on it, which knows of no noise and tends to :math:`-\tfrac{1}{2} \log_2(1 - \beta)` as k grows.
+    Parameters
+    ----------
+    problem : SymmetricPair
+
+    Returns
+    -------
+    Bound
+        With two constants: `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
+        proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows.
 
     Examples
     --------
@@ -94,7 +100,16 @@ def information_bound(problem: SymmetricPair) -> Bound:
 def limiting_information(regret: float) -> float:
     r"""Limit of the proof's bound on the information of a bag as k grows, :math:`-\tfrac{1}{2} \log_2(1 - \beta)` bits.
 
-    For small β, which is `regret`, it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
+    For small β it is :math:`\beta / (2 \ln 2) \approx 0.72\,\beta`; the paper writes β.
+
+    Parameters
+    ----------
+    regret : float
+        β in (0, 1).
+
+    Returns
+    -------
+    float
 
     Examples
     --------
@@ -115,7 +130,7 @@ def binary_entropy(probability: float) -> float:
 
 
 def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many bags, to a thousandth; 1 if there is none.
+    """The regret below which no learner can be sure to come with so many bags.
 
     Parameters
     ----------
@@ -123,21 +138,23 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
     size, error, epsilon
         As in `SymmetricPair`.
 
+    Returns
+    -------
+    float
+        To a thousandth; 1 if there is none.
+
     Examples
     --------
     >>> round(information_regret(99.4, size=64), 4)
     0.01
     """
     check_parameters({"bags": bags}, {"bags": number(above=0)})
-
-    def needed(regret: float) -> float:
-        return information_bound(SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)).value
-
     # A bag's information is nearly proportional to β: the ratio of bags needed to bags given is nearly the factor.
     loss = 1 + 4 * laplace_variance(epsilon) / size
     regret = min(1.0, float((1 - binary_entropy(error)) * 2 * np.log(2) * loss / bags))
     for _ in range(50):
-        ratio = needed(regret) / bags
+        pair = SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)
+        ratio = information_bound(pair).value / bags
         if abs(ratio - 1) < 1e-3 or (regret == 1.0 and ratio > 1):
             break
         regret = min(1.0, regret * ratio)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from bagwise.theory.bounds import HYPOTHESES, REGRET, SIZE, least_regret
+from bagwise.theory.bounds import EPSILON, HYPOTHESES, REGRET, SIZE, laplace_variance, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
 from bagwise.theory.information import SymmetricPair, information_bound, information_regret
-from bagwise.theory.noise import EPSILON, laplace_variance
 from bagwise.theory.two_function import TwoFunctions, two_function_bound
 from bagwise.utils.parameters import NONE, check_parameters, number, whole
 
@@ -94,6 +93,16 @@ def expected_bags(setting: Setting, regret: float) -> float:
     With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
     :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
 
+    Parameters
+    ----------
+    setting : Setting
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> round(expected_bags(Setting(size=64, hypotheses=2), 0.01))
@@ -106,7 +115,18 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`; infinite where none is."""
+    """The regret to be expected with so many bags, see `expected_bags`.
+
+    Parameters
+    ----------
+    setting : Setting
+    bags : float
+
+    Returns
+    -------
+    float
+        Infinite where none is to be expected.
+    """
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -122,6 +142,15 @@ def _scatter(setting: Setting) -> float:
 
 def regrets(setting: Setting, bags: float) -> Answer:
     """The regret that so many bags guarantee, let expect, and make impossible to go below.
+
+    Parameters
+    ----------
+    setting : Setting
+    bags : float
+
+    Returns
+    -------
+    Answer
 
     Examples
     --------
@@ -139,6 +168,16 @@ def regrets(setting: Setting, bags: float) -> Answer:
 def bags_needed(setting: Setting, regret: float) -> Answer:
     """The bags that guarantee a regret, let it expect, and below which it is impossible.
 
+    Parameters
+    ----------
+    setting : Setting
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    Answer
+
     Examples
     --------
     >>> answer = bags_needed(Setting(size=64, epsilon=1.0), 0.01)
@@ -149,9 +188,21 @@ def bags_needed(setting: Setting, regret: float) -> Answer:
 
 
 def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
-    """The largest of some sizes at which so many rows in bags reach a regret, by the fields of `Answer`.
+    """The largest of some sizes at which rows in bags reach a regret: guaranteed, expected, and not impossible.
 
-    It is None where no size does. The size of the setting does not count.
+    Parameters
+    ----------
+    setting : Setting
+        Its size does not count.
+    rows, regret : int, float
+        Rows that can be put in bags, and target β.
+    sizes : sequence of int
+        Bag sizes to compare.
+
+    Returns
+    -------
+    dict of str to int or None
+        By the fields of `Answer`; None where no size does.
 
     Examples
     --------

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bagwise.theory.bounds import SIZE, Bound, least_bags
-from bagwise.theory.noise import EPSILON, laplace_variance
+from bagwise.theory.bounds import EPSILON, SIZE, Bound, laplace_variance, least_bags
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Floats, Integers
 
@@ -45,6 +44,11 @@ def sgd_constants(
         L*, an upper bound on the risk of the best predictor.
     bags : float, optional
         m, where `size` is that of all of them.
+
+    Returns
+    -------
+    SGDConstants
+        θ of each bag, ζ and η.
 
     Examples
     --------
@@ -110,6 +114,15 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     :math:`2\rho_x`). The others are the regret of projected gradient steps on losses that are 2ζ-smooth (see
     `sgd_constants`; the paper, with ζ, has 2ζηL*).
 
+    Parameters
+    ----------
+    problem : LinearProblem
+    bags : float
+
+    Returns
+    -------
+    float
+
     Examples
     --------
     >>> round(sgd_excess_risk(LinearProblem(size=64, rho_w=1.0, rho_x=1.0, risk=0.1), 100_000), 4)
@@ -122,6 +135,15 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
 
 def sgd_bound(problem: LinearProblem, regret: float) -> Bound:
     """Bags after which the excess risk is at most `regret` in expectation.
+
+    Parameters
+    ----------
+    problem : LinearProblem
+    regret : float
+
+    Returns
+    -------
+    Bound
 
     Examples
     --------

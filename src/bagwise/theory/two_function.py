@@ -18,8 +18,7 @@ from math import exp, log, sqrt
 import numpy as np
 from scipy import optimize, stats
 
-from bagwise.theory.bounds import PROBLEM, Bound, chernoff_rate, exponential_bags
-from bagwise.theory.noise import laplace_log_mgf
+from bagwise.theory.bounds import PROBLEM, Bound, chernoff_rate, exponential_bags, laplace_log_mgf
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.typing import Floats
 
@@ -89,6 +88,14 @@ def two_function_bound(problem: TwoFunctions) -> Bound:
     Noise adds its logarithmic moment generating function, at 2λ or λ, m times. Without Δ the bound is for the worst:
     totals at \|Δ\| = √(β/2k), bags with the least a and the largest E D² that smaller ones allow.
 
+    Parameters
+    ----------
+    problem : TwoFunctions
+
+    Returns
+    -------
+    Bound
+
     Examples
     --------
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01)).value
@@ -110,7 +117,18 @@ def two_function_bound(problem: TwoFunctions) -> Bound:
 
 
 def two_function_error(problem: TwoFunctions, bags: int) -> float:
-    """Probability of error of Algorithm 1 with so many bags, at most; the `error` of the problem is not used."""
+    """Probability of error of Algorithm 1 with so many bags, at most.
+
+    Parameters
+    ----------
+    problem : TwoFunctions
+        Its `error` is not used.
+    bags : int
+
+    Returns
+    -------
+    float
+    """
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 
 

@@ -151,8 +151,3 @@ def check_parameters(values: Mapping[str, Any] | object, constraints: Mapping[st
 def check_level(level: Any) -> None:
     """Raise unless level is a number between 0 and 1."""
     check_parameters({"level": level}, {"level": LEVEL})
-
-
-def check_whole(value: Any, parameter: str, *, least: int) -> None:
-    """Raise unless a parameter is a whole number of at least `least`."""
-    check_parameters({parameter: value}, {parameter: whole(least)})

@@ -6,10 +6,10 @@ A file may come from anywhere: what is read back is checked against the types th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -48,15 +48,8 @@ def from_data(kind: type[Record], data: Any) -> Record:
     Traceback (most recent call last):
     ValueError: Estimate.value is no float.
     """
-    found: Record = _record(kind, data, kind.__name__)
+    found: Record = _value(kind, data, kind.__name__)
     return found
-
-
-def _record(kind: Any, data: Any, where: str) -> Any:
-    if not (isinstance(data, dict) and data.keys() == {field.name for field in fields(kind)}):
-        raise ValueError(f"{where} is no {kind.__name__}.")
-    hints = get_type_hints(kind)
-    return kind(**{name: _value(hints[name], one, f"{where}.{name}") for name, one in data.items()})
 
 
 def _value(kind: Any, data: Any, where: str) -> Any:
@@ -66,8 +59,9 @@ def _value(kind: Any, data: Any, where: str) -> Any:
             return None
         (kind,) = (one for one in inner if one is not NoneType)
         return _value(kind, data, where)
-    if is_dataclass(kind):
-        return _record(kind, data, where)
+    if is_dataclass(kind) and isinstance(data, dict) and data.keys() == {field.name for field in fields(kind)}:
+        make, hints = cast(Callable[..., Any], kind), get_type_hints(kind)
+        return make(**{name: _value(hints[name], one, f"{where}.{name}") for name, one in data.items()})
     if origin is tuple and isinstance(data, list):
         return tuple(_value(inner[0], one, where) for one in data)
     if origin is dict and isinstance(data, dict):

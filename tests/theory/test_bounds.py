@@ -30,7 +30,7 @@ from bagwise.theory import (
     two_function_bound,
     two_function_error,
 )
-from bagwise.theory.noise import laplace_law, laplace_log_mgf, laplace_tail, laplace_tail_square
+from bagwise.theory.bounds import laplace_law, laplace_log_mgf, laplace_tail, laplace_tail_square
 from bagwise.utils.parameters import ParameterError
 
 EPSILONS = [None, 1.0, 0.3]
