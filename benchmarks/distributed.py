@@ -21,13 +21,16 @@ import numpy as np
 import pandas as pd
 import torch
 
+from bagwise.data.shards import Shards
 from bagwise.means import prior
 from bagwise.neural import BagNeuralClassifier, mlp
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.distributed import Distributed, joined
 from bagwise.neural.objective import Objective
 from bagwise.neural.training import Training
-from bagwise.tables import Shards, features_of, join, write_shards
+from bagwise.tables import join
+from bagwise.tables.gather import write_shards
+from bagwise.tables.model import features_of
 from bagwise.utils.files import replacing
 
 ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)

@@ -23,9 +23,9 @@ from bagwise.data.features import Encoding
 from bagwise.data.reading import fit_codes
 from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
 from bagwise.data.shard_writer import cuts
-from bagwise.data.shards import Shards, digest
+from bagwise.data.shards import NOISE, Shards, digest
 from bagwise.tables import connect, gather, join
-from bagwise.tables.bag_table import NOISE, NUMBER
+from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import write_shards

@@ -27,16 +27,7 @@ from bagwise.experiments import variance
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
-from bagwise.pages import (
-    comparison_page,
-    diagnosis,
-    diagnosis_page,
-    model,
-    model_page,
-    parts,
-    reproduction_page,
-    write,
-)
+from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain
 from bagwise.pages.diagnosis import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
@@ -112,7 +103,7 @@ def fitted(joined):
 
 
 def store(model, place, train, measured, seen, **changes):
-    saving.save(model, place, about=as_data(tables.about(model, train, measured, seen=seen.summary)) | changes)
+    saving.save(model, place, about=as_data(metadata.about(model, train, measured, seen=seen.summary)) | changes)
     return place
 
 
@@ -378,13 +369,12 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
 
 
 @pytest.mark.parametrize("page", ["diagnosis", "model"])
-def test_what_bags_reported_is_fetched_once(undrawn, monkeypatch, fitted, folder, joined, page):
-    blind = store(fitted[0], folder / f"unjudged-{page}", fitted[1], None, joined)
-    fetched, real = [], tables.evaluation.reported
-    for where in (tables.evaluation, diagnosis, model):
-        monkeypatch.setattr(where, "reported", lambda data: fetched.append(data) or real(data))
-    _ = diagnosis_page(joined) if page == "diagnosis" else model_page(blind, joined)
-    assert fetched == [joined]
+def test_what_bags_reported_is_fetched_once(undrawn, monkeypatch, fitted, folder, frames, page):
+    data, fetched, real = tables.join(*frames), [], tables.BagTable.reports
+    blind = store(fitted[0], folder / f"unjudged-{page}", fitted[1], None, data)
+    monkeypatch.setattr(tables.BagTable, "reports", lambda data: fetched.append(data) or real(data))
+    _ = diagnosis_page(data) if page == "diagnosis" else model_page(blind, data)
+    assert fetched == [data]
 
 
 def test_a_file_that_tells_other_numbers_is_not_believed(undrawn, folder, fitted, joined):

@@ -21,6 +21,8 @@ from bagwise.cli import app
 from bagwise.losses import debiased_square
 from bagwise.privacy import mechanism
 from bagwise.tables.engine import fetch
+from bagwise.tables.gather import write_shards
+from bagwise.tables.model import features_of
 
 opendp = pytest.importorskip("opendp", reason="OpenDP is not installed: pip install 'bagwise[privacy]'")
 
@@ -645,7 +647,7 @@ def test_counts_outside_go_through_the_engine_and_shards(tmp_path):
     fixed = bw.BagRidgeClassifier(alphas=model.alpha_, scaling=model.scaling_).fit(X, bags=found.bags)
     np.testing.assert_allclose(model.coef_, fixed.coef_, atol=1e-7 * np.abs(fixed.coef_).max())
     assert model.intercept_ == pytest.approx(found.reports["count"].sum() / 960)  # columns are centred there: p
-    shards = tables.write_shards(data, tables.features_of(data), tmp_path / "shards")
+    shards = write_shards(data, features_of(data), tmp_path / "shards")
     assert sorted(shards.proportion) == sorted(found.bags.proportion)
     np.testing.assert_array_equal(shards.bags.noise_variance, found.bags.noise_variance)
     assert tables.diagnose(data).leaks.noised_rows == 960

@@ -384,7 +384,7 @@ def test_queries_can_be_said_to_other_engines(engine: str) -> None:
     told = {"text": "string", "day": "timestamp", "number": "int64", "count": "int64", "size": "int64",
             "epsilon": "float64", "suppressed": "string"}  # fmt: skip
     reports = ibis.table(told, name="reports")
-    keys, said = Keys.of(["text", "day", "number"], events, reports), ReportColumns.guessed(reports.columns, {})
+    keys, said = Keys.of(["text", "day", "number"], events, reports), ReportColumns().guessed(reports.columns)
     lines = joined(events, reports, keys, said)
     bags = ibis.table(lines.schema(), name="lines")
     queries = {

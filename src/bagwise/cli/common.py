@@ -25,7 +25,7 @@ from bagwise.utils.signals import Stopped
 
 if TYPE_CHECKING:
     from bagwise.evaluation import Evaluation
-    from bagwise.tables import About
+    from bagwise.tables.metadata import About
 
 Progress = Callable[..., None]
 """Called with steps done, steps in all and what comes now."""

@@ -38,16 +38,18 @@ def gather(
     check_free(out)
     with show_progress() as progress, joined(progress) as data:
         from bagwise import saving, tables
+        from bagwise.tables.gather import write_shards
+        from bagwise.tables.model import Recipe, features_of
 
         progress(0, None, "reading columns")
-        features = tables.features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
+        features = features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
         train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
-            shards = tables.write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
+            shards = write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
-                tables.write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
-            recipe = tables.Recipe(features, data.keys, data.classes, train.summary, data.summary)
+                write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
+            recipe = Recipe(features, data.keys, data.classes, train.summary, data.summary)
             saving.save(recipe, new / _RECIPE)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
@@ -87,9 +89,12 @@ def train(
         if place.resolve().is_relative_to(out.resolve()):
             raise Misuse(f"--checkpoints lies in {out}, which the model takes: name another folder.")
         from bagwise import saving, tables
+        from bagwise.data.shards import Shards
         from bagwise.neural import BagNeuralClassifier
         from bagwise.neural.distributed import Checkpoints, Distributed, joined
         from bagwise.neural.distributed.torchrun import step_text
+        from bagwise.tables import metadata
+        from bagwise.tables.model import Recipe
         from bagwise.utils.records import as_data
 
         saving.check_free(out, force=force)
@@ -98,9 +103,9 @@ def train(
                 f"{shards} is no folder that bagwise gather wrote: gather events and reports first."
             )
         recipe = saving.load(shards / _RECIPE)
-        if not isinstance(recipe, tables.Recipe):
+        if not isinstance(recipe, Recipe):
             raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
-        bags = tables.Shards.open(shards / _TRAIN)
+        bags = Shards.open(shards / _TRAIN)
         encoding = bags.encoding()
         estimator = BagNeuralClassifier(
             hidden=options.parse_whole(hidden, "--hidden"),
@@ -120,9 +125,9 @@ def train(
                 measured = None
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
-                    held_out = tables.Shards.open(shards / _HELD_OUT)
+                    held_out = Shards.open(shards / _HELD_OUT)
                     measured = tables.measure(model, held_out, even_if_not_random=even_if_not_random)
-                about = tables.about(model, bags, measured, seen=recipe.seen)
+                about = metadata.about(model, bags, measured, seen=recipe.seen)
                 saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting
@@ -133,16 +138,17 @@ def train(
 def fit_in_processes(
     data: BagTable, processes: int, progress: common.Progress, *, seed: int, **columns: Any
 ) -> TableModel:
-    """A network fitted by several processes of this machine.  columns: options of `tables.features_of`."""
-    from bagwise import tables
+    """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
     from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
     from bagwise.neural.distributed import launch
+    from bagwise.tables.gather import write_shards
+    from bagwise.tables.model import Recipe, features_of
 
-    features = tables.features_of(data, **columns)
-    recipe = tables.Recipe(features, data.keys, data.classes, data.summary, data.summary)
+    features = features_of(data, **columns)
+    recipe = Recipe(features, data.keys, data.classes, data.summary, data.summary)
     with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
-        shards = tables.write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
+        shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
         estimator = BagNeuralClassifier(random_state=seed)
         launch(estimator, shards, processes=processes, progress=progress)
         return recipe.model(estimator, shards.encoding(), "network")

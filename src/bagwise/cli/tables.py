@@ -146,6 +146,7 @@ def fit(
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise import tables
+        from bagwise.tables import metadata
 
         columns: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
@@ -166,7 +167,7 @@ def fit(
         if refit and held_out is not None:
             fitted = learn(data)
         fitted_to = data if refit or held_out is None else train
-        about = tables.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
+        about = metadata.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
         saving.save(fitted, out, about=as_data(about), force=force)
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
@@ -184,8 +185,9 @@ def evaluate(
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
     from bagwise import saving, tables
+    from bagwise.tables.metadata import read_about
 
-    about = tables.read_about(saving.inspect(folder).about)
+    about = read_about(saving.inspect(folder).about)
     if joined is None:
         if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
@@ -248,7 +250,7 @@ def predict(
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise import saving
-    from bagwise.tables import read_about
+    from bagwise.tables.metadata import read_about
 
     found = saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}

@@ -19,7 +19,8 @@ from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
 from bagwise.plotting import BLUE, RED
 from bagwise.tables import BagTable, Measurement, diagnose
-from bagwise.tables.evaluation import Predictions, last_bags
+from bagwise.tables.bag_table import last_bags
+from bagwise.tables.evaluation import Predictions
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "

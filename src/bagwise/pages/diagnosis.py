@@ -22,7 +22,7 @@ from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Page, Part, Picture, Pictures, Section, Table
 from bagwise.plotting import BLACK, BLUE, GREY, RED
 from bagwise.tables import BagTable, diagnose
-from bagwise.tables.evaluation import Reported, reported
+from bagwise.tables.bag_table import Reported
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _POINTS = 2_000  # bags drawn; they are numbered as if at random, so the first are as good as any
@@ -48,8 +48,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     Page
         To be written by `write`.
     """
-    reports = reported(data)
-    found = diagnose(data, reports=reports)
+    reports, found = data.reported, diagnose(data)
     advice = parts.capital(found.advice)
     output = int(abs(reports.proportion.reshape(len(reports.size), -1).mean(axis=0) - 0.5).argmin())
     bags = bag_parts(Funnel.of_reports(reports, output), data, output, predicted=False)

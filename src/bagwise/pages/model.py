@@ -17,8 +17,10 @@ from bagwise.metrics import METRICS
 from bagwise.pages import parts
 from bagwise.pages.diagnosis import Funnel, bag_parts
 from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table
-from bagwise.tables import About, BagTable, Measurement, TableModel, diagnose, measure, read_about
-from bagwise.tables.evaluation import constant_guess, last_bags, predict, reported
+from bagwise.tables import BagTable, Measurement, TableModel, diagnose, measure
+from bagwise.tables.bag_table import last_bags
+from bagwise.tables.evaluation import constant_guess, predict
+from bagwise.tables.metadata import About, read_about
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
@@ -133,12 +135,11 @@ def model_page(
     bags: list[Part] = []
     found, diagnosis = None, []
     if data is not None:
-        reports = reported(data)
-        found = diagnose(data, stored.model.features, reports=reports)
+        found = diagnose(data, stored.model.features)
         told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
         diagnosis = [told, *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
-            told, sizes = parts.sizes(reports.size)
+            told, sizes = parts.sizes(data.reported.size)
             bags = [told, Pictures(sizes)]
         else:
             h, given = judged.predictions.h, judged.predictions.bags

@@ -42,20 +42,15 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.saving import folder as _folder
-from bagwise.saving.about import facts
 from bagwise.saving.codec import Decoder, Encoder
+from bagwise.saving.folder import check_free, facts, read, write
 from bagwise.saving.kinds import register, require_known, short
 
 __all__ = ["Saved", "check_free", "inspect", "load", "register", "save"]
 
 
 def save(
-    model: Any,
-    folder: str | os.PathLike[str],
-    *,
-    force: bool = False,
-    about: dict[str, Any] | None = None,
+    model: Any, folder: str | os.PathLike[str], *, force: bool = False, about: dict[str, Any] | None = None
 ) -> None:
     """Save a fitted model as a folder that `load` reads without running code.
 
@@ -90,22 +85,9 @@ def save(
     require_known(model)
     if isinstance(model, BaseEstimator):
         check_is_fitted(model)
-    told = facts(about)
-    place = _folder.check_target(Path(folder), force=force)
-    encoder = Encoder()
+    told, place, encoder = facts(about), check_free(folder, force=force), Encoder()
     document = {**encoder.encode_object(model), "about": told}
-    _folder.write(place, document, encoder.files(), force=force)
-
-
-def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Raise where `save` would, since something is in the way: before a long training, not after it.
-
-    Parameters
-    ----------
-    folder, force
-        As in `save`.
-    """
-    _folder.check_target(Path(folder), force=force)
+    write(place, document, encoder.files(), force=force)
 
 
 def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
@@ -132,7 +114,7 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
         Where the folder is not a sound model.
     """
     with _telling(folder) as place:
-        document, files = _folder.read(place)
+        document, files = read(place)
         decoder = Decoder(files, module)
         model = decoder.decode_model(document)
         if module is not None and not decoder.used_module:
@@ -195,7 +177,7 @@ def inspect(folder: str | os.PathLike[str]) -> Saved:
     ['arrays.safetensors', 'model.json']
     """
     with _telling(folder) as place:
-        document, files = _folder.read(place)
+        document, files = read(place)
         kind, versions = document["kind"], document.get("versions")
         if not isinstance(kind, str):
             raise ValueError(f"it names the kind {short(kind)}, which is none")

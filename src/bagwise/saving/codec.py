@@ -237,36 +237,28 @@ class Decoder:
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):
             return value
-        kind = value.get("kind")
+        kind, items = value.get("kind"), value.get("items")
         if kind == "float" and value.get("value") in ("nan", "inf", "-inf"):
             return float(value["value"])
-        if kind == "tuple" and isinstance(value.get("items"), list):
-            return tuple(self.decode(item) for item in value["items"])
-        if kind == "dict" and isinstance(value.get("items"), dict):
-            return {name: self.decode(item) for name, item in value["items"].items()}
-        if kind == "pairs" and isinstance(value.get("items"), list):
-            return self._pairs(value["items"])
-        if kind == "scalar":
-            return self._scalar(value.get("type"), self.decode(value.get("value")))
-        if kind == "array":
-            return self._array(value)
-        if kind == "objects":
-            return self._objects(value.get("shape"), self.decode(value.get("items")))
-        if kind == "tensor":
-            return self._tensor(value)
-        if kind == "trees":
-            return self._trees(value.get("number"))
+        if kind == "tuple" and isinstance(items, list):
+            return tuple(self.decode(item) for item in items)
+        if kind == "dict" and isinstance(items, dict):
+            return {name: self.decode(item) for name, item in items.items()}
+        if kind in ("pairs", "scalar", "array", "objects", "tensor", "trees"):
+            return getattr(self, f"_{kind}")(value)
         return self._object(find(kind), value)
 
-    def _pairs(self, items: list[Any]) -> dict[Any, Any]:
-        if not all(isinstance(pair, list) and len(pair) == 2 for pair in items):
+    def _pairs(self, entry: dict[str, Any]) -> dict[Any, Any]:
+        items = entry.get("items")
+        if not (isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items)):
             raise ValueError("a dict does not consist of pairs")
         pairs = [(self.decode(key), self.decode(item)) for key, item in items]
         if max(Counter(hash(key) for key, _ in pairs).values(), default=0) > _MOST_ALIKE:
             raise ValueError("the keys of a dict are too much alike")
         return dict(pairs)
 
-    def _scalar(self, name: Any, value: Any) -> Any:
+    def _scalar(self, entry: dict[str, Any]) -> Any:
+        name, value = entry.get("type"), self.decode(entry.get("value"))
         if name == "str" and isinstance(value, str):
             return np.str_(value)
         if not (isinstance(name, str) and name in _PLAIN and isinstance(value, (bool, int, float))):
@@ -293,7 +285,9 @@ class Decoder:
         tensor = torch.from_numpy(array)
         return tensor.view(torch.bfloat16) if name == "bfloat16" else tensor
 
-    def _objects(self, shape: Any, items: Any) -> NDArray[Any]:
+    def _objects(self, entry: dict[str, Any]) -> NDArray[Any]:
+        shape: Any = entry.get("shape")
+        items = self.decode(entry.get("items"))
         sound = isinstance(shape, list) and all(type(length) is int and length >= 0 for length in shape)
         if not (sound and isinstance(items, list) and math.prod(shape) == len(items)):
             raise ValueError("an array of objects does not have the shape it claims")
@@ -302,7 +296,8 @@ class Decoder:
             flat[place] = item
         return flat.reshape(shape)
 
-    def _trees(self, number: Any) -> Any:
+    def _trees(self, entry: dict[str, Any]) -> Any:
+        number = entry.get("number")
         name = f"trees-{number}.txt"
         if type(number) is not int or name not in self._files:
             raise ValueError(f"the file {short(name)} is missing")

@@ -9,11 +9,13 @@ import os
 import re
 import stat
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bagwise.saving.about import facts
+import numpy as np
+
 from bagwise.saving.kinds import short
 from bagwise.utils.files import new_folder
 
@@ -21,6 +23,7 @@ FORMAT = 3
 _MODEL = "model.json"
 _FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files
+_DEEPEST, _MOST = 16, 2**20  # of facts about a model: lists and dicts in each other, letters and values
 _LIBRARIES = ("numpy", "scikit-learn", "lightgbm", "torch", "safetensors")
 # Links are not followed and pipes not waited for; Windows has no such options, but one without which files are text.
 _OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
@@ -29,8 +32,19 @@ _OPEN = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NON
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-def check_target(folder: Path, *, force: bool) -> Path:
-    """Where to write, links followed; raises where something is in the way that must stay."""
+def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
+    """Raise where `save` would, since something is in the way: before a long training, not after it.
+
+    Parameters
+    ----------
+    folder, force
+        As in `save`.
+
+    Returns
+    -------
+    Path
+        Where `save` would write, links followed.
+    """
     place = Path(os.path.realpath(folder))
     if not os.path.lexists(place):
         return place
@@ -69,10 +83,8 @@ def _versions() -> dict[str, str]:
     versions = {"bagwise": bagwise.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
     for name in _LIBRARIES:
         if name.replace("scikit-learn", "sklearn") in sys.modules:
-            try:
+            with suppress(PackageNotFoundError):
                 versions[name] = version(name)
-            except PackageNotFoundError:
-                continue
     return versions
 
 
@@ -133,19 +145,15 @@ def _require_file(name: str, mode: int) -> None:
 def _parse(data: bytes) -> dict[str, Any]:
     """model.json as a dict of a format that this version reads."""
     try:
-        document = json.loads(
-            data.decode("utf-8"), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
-        )
+        document = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, numbers too long, keys twice, nested without end
         raise ValueError(f"{_MODEL} is not readable as JSON: it was cut off or damaged") from None
     if not (isinstance(document, dict) and "format" in document and "kind" in document):
         raise ValueError(f"{_MODEL} is not that of a bagwise model")
     found = document["format"]
     if type(found) is not int or found != FORMAT:
-        raise ValueError(
-            f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: load it with the version "
-            "that saved it, or fit it again"
-        )
+        way = "load it with the version that saved it, or fit it again"
+        raise ValueError(f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: {way}")
     return document
 
 
@@ -154,26 +162,19 @@ def _listed(document: dict[str, Any]) -> dict[str, Any]:
     files = document.get("files")
     if not isinstance(files, dict):
         raise ValueError(f"{_MODEL} lists no files")
-    for name in files:
-        if not _FILE.fullmatch(name):
-            raise ValueError(f"{_MODEL} names the file {short(name)}, which is no part of a saved model")
+    if odd := [name for name in files if not _FILE.fullmatch(name)]:
+        raise ValueError(f"{_MODEL} names the file {short(odd[0])}, which is no part of a saved model")
     return files
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is too large")
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON, or too large")
     return number
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    items = dict(pairs)
-    if len(items) != len(pairs):
+    if len(items := dict(pairs)) != len(pairs):
         raise ValueError("a key is there twice")
     return items
 
@@ -188,3 +189,67 @@ def _canonical(document: dict[str, Any]) -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+# -- facts --------------------------------------------------------------------------------------------------------
+
+
+def facts(about: Any) -> dict[str, Any]:
+    """A copy of what a model tells about itself, for people and pages, of nothing but JSON's own values.
+
+    A ValueError names the key of what is none.
+
+    >>> facts({"columns": ["age", "device"], "brier": np.float64(0.25)})
+    {'columns': ['age', 'device'], 'brier': 0.25}
+    >>> facts({"fit": {"seconds": float("inf")}})
+    Traceback (most recent call last):
+    ValueError: about['fit']['seconds'] is inf: give finite numbers, or None.
+    """
+    if about is None:
+        return {}
+    if not isinstance(about, dict):
+        raise ValueError(f"about must be a dict of facts, got a {type(about).__name__}.")
+    held = 0  # counted, so that a value that contains itself, or another many times, comes to an end
+
+    def text(value: str, where: str) -> str:
+        nonlocal held
+        held += len(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where} holds letters that cannot be written to a file.") from None
+        return value
+
+    def copy(value: Any, where: str, depth: int) -> Any:
+        """The value at the place `where`, which is `depth` lists and dicts deep."""
+        nonlocal held
+        value = value.item() if isinstance(value, np.generic) else value
+        held += 1
+        copied = text(value, where) if type(value) is str else value
+        if held > _MOST:
+            raise ValueError(f"about holds more than {_MOST} letters and values (at {where}): keep what matters.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{where} is {value}: give finite numbers, or None.")
+        if type(value) is int and not -(2**64) < value < 2**64:
+            raise ValueError(f"{where} is a number of more than 64 bits: give it as a string.")
+        if value is None or type(value) in (bool, int, float, str):
+            return copied
+        if depth > _DEEPEST:
+            raise ValueError(f"{where} is nested too deeply: {_DEEPEST} lists and dicts in each other are the most.")
+        if isinstance(value, list):
+            return [copy(item, _at(where, place), depth + 1) for place, item in enumerate(value)]
+        if not isinstance(value, dict):
+            kinds = "numbers, strings, True, False, None, lists and dicts"
+            raise ValueError(f"{where} is a {type(value).__name__}: give {kinds} only.")
+        if odd := [key for key in value if type(key) is not str]:
+            raise ValueError(f"{where} has the key {short(odd[0])}: give strings as keys.")
+        return {text(key, _at(where, key)): copy(item, _at(where, key), depth + 1) for key, item in value.items()}
+
+    found: dict[str, Any] = copy(about, "about", 1)
+    return found
+
+
+def _at(where: str, key: Any) -> str:
+    """The place of an item, of which the beginning is enough where it is deep."""
+    place = f"{where}[{short(key)}]"
+    return place if len(place) <= 200 else place[:199] + "…"

@@ -150,8 +150,7 @@ def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False,
     if len(words) != size:
         raise ValueError(f"{key} has {len(words)} numbers instead of {size}")
     pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
-    wrong = [word for word in words if not re.fullmatch(pattern, word, re.ASCII)]
-    if wrong:
+    if wrong := [word for word in words if not re.fullmatch(pattern, word, re.ASCII)]:
         raise ValueError(f"{key} holds {wrong[0][:30]!r}")
     numbers = np.array([int(word) if whole else float(word) for word in words])
     if whole and len(numbers) and np.abs(numbers).max() >= below:

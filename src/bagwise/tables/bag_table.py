@@ -1,18 +1,24 @@
-"""Bags in an engine: events, what their bags reported, and what was left out."""
+"""Bags in an engine: events, what their bags reported, and what was left out; and some of the bags alone."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from bagwise.data.shards import NOISE as NOISE
-from bagwise.data.shards import PROPORTION, proportion_columns
-from bagwise.data.shards import SIZE as SIZE
-from bagwise.tables.engine import Connection, Table
+import numpy as np
+import pyarrow as pa
+
+from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
+from bagwise.tables.engine import Connection, Expression, Table, execute, fetch, keep
+from bagwise.utils.parameters import LEVEL, check_parameters
 from bagwise.utils.text import number_of, rows_of
+from bagwise.utils.typing import Floats, Integers
 
-NUMBER = "bag_number"
-"""Columns of `BagTable.bags` beside the keys; with classes, the proportions are `bag_proportion_0`, …"""
+NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
+CHANGED = "the events are not those that were joined with the reports: join them again."
 MISMATCHES = {
     "unreported": "with rows but no report",
     "eventless": "with a report but no rows",
@@ -28,8 +34,7 @@ MISMATCHES = {
     "keyless_reports": "of the reports without a key",
     "withheld": "with a withheld report",
     "keyless_events": "of the events without a key",
-}
-"""What may be wrong with bags or rows, in words."""
+}  # what may be wrong with bags or rows, in words
 
 
 @dataclass(frozen=True)
@@ -97,16 +102,30 @@ class Summary:
     noised: bool
     mismatches: tuple[Mismatch, ...] = ()
 
+    @staticmethod
+    def figures(bags: Table, proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
+        """What is said of the `used` lines of `bags`, with their `proportions`, to be asked for in one query."""
+        size = bags[SIZE]
+        rows = size.sum(where=used)
+        sizes = {"smallest": size.min(where=used), "largest": size.max(where=used)}
+        priors = {f"prior_{i}": (bags[name] * size).sum(where=used) / rows for i, name in enumerate(proportions)}
+        return {"bags": bags.count(where=used), "used_rows": rows, **sizes, **priors}
+
+    @staticmethod
+    def facts(found: Mapping[str, Any]) -> dict[str, Any]:
+        """What is `found` by `figures`, as fields."""
+        prior = tuple(float(value) for name, value in found.items() if name.startswith("prior_"))
+        return {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")} | {"prior": prior}
+
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
         noised = ", with declared noise" if self.noised else ""
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
-        lines = [
+        told = (
             f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}: {self.bags:,} bags of {sizes}, "
-            f"{self.used_rows:,} rows in all, mean label {prior}{noised}.",
-            *(f"Left out: {mismatch}." for mismatch in self.mismatches),
-        ]
-        return "\n".join(lines)
+            f"{self.used_rows:,} rows in all, mean label {prior}{noised}."
+        )
+        return "\n".join([told, *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,16 +165,82 @@ class BagTable:
 
     def check_two_classes(self) -> None:
         """Raise where every used row has the same label, so that there is nothing to learn."""
-        only = [number for number, prior in enumerate(self.summary.prior) if prior == 1]
-        if self.classes is None and self.summary.prior == (0.0,):
-            only = [0]
-        if only and not self.summary.noised:
-            label = f"{self.summary.prior[0]:g}" if self.classes is None else self.classes[only[0]]
+        prior = self.summary.prior
+        if (1.0 in prior or prior == (0.0,)) and not self.summary.noised:
+            label = f"{prior[0]:g}" if self.classes is None else self.classes[prior.index(1.0)]
             raise ValueError(f"every row has label {label}: a classifier needs 2 classes.")
 
-    def rows(self) -> Table:
-        """The events of usable bags, each with its bag's columns."""
-        return self.events.inner_join(self.bags, list(self.keys))
+    def rows(self, first: int | None = None) -> Table:
+        """The events of usable bags, each with its bag's columns; of the `first` bags only, if that is given."""
+        bags = self.bags if first is None else self.bags.filter(self.bags[NUMBER] < first)
+        return self.events.inner_join(bags, list(self.keys))
+
+    def bags_with(self, rows: int) -> int:
+        """How many bags hold about so many `rows`; 3 at least."""
+        return max(3, int(rows * self.summary.bags / self.summary.used_rows))
+
+    def reports(self) -> pa.Table:
+        """What each bag reported, in the order of the bags' numbers."""
+        lines = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE).order_by(NUMBER)
+        table = fetch(lines, self.connection)
+        if not np.array_equal(table.column(NUMBER).to_numpy(), np.arange(table.num_rows)):
+            raise ValueError(CHANGED)
+        noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
+        return table.set_column(table.schema.get_field_index(NOISE), NOISE, noise).drop_columns(NUMBER)
+
+    @cached_property
+    def reported(self) -> Reported:
+        """The same as arrays."""
+        classes = None if self.classes is None else len(self.classes)
+        return Reported(*read_reports(self.reports(), classes=classes, noised=self.summary.noised))
+
+
+class Reported(NamedTuple):
+    """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None."""
+
+    size: Integers
+    proportion: Floats
+    noise: Floats | None
+
+
+def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
+    """Bags to learn from, and some of them to hold out; the same ones in every run.
+
+    Parameters
+    ----------
+    data : BagTable
+        Events and reports, as `join` returns them.
+    share : float
+        About the share of the bags to hold out, between 0 and 1.
+
+    Returns
+    -------
+    train, held_out : BagTable
+        Bags are numbered as if at random, so the last ones, which are held out, are as good as any.
+    """
+    check_parameters({"share": share}, {"share": LEVEL})
+    bags = data.summary.bags
+    held_out = max(1, round(bags * share))
+    if bags - held_out < 2 or held_out < 3:
+        way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
+        raise ValueError(
+            f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
+            f"from; {way}."
+        )
+    return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
+
+
+def last_bags(data: BagTable, bags: int) -> BagTable:
+    """So many bags with the highest numbers, which `split` holds out."""
+    first = data.summary.bags - bags
+    return data if first <= 0 else _some(data, data.bags[NUMBER] >= first, shift=first)
+
+
+def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
+    """The chosen bags alone, numbered from 0."""
+    bags = keep(data.bags.filter(chosen).mutate(**{NUMBER: data.bags[NUMBER] - shift}), data.connection)
+    found = execute(bags.agg(**Summary.figures(bags, data.proportions)), data.connection)
+    return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
 
 
 def is_reserved(name: str) -> bool:

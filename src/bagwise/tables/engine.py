@@ -26,14 +26,11 @@ import pyarrow as pa
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.parameters import NONE, NamesParameters, Parameter, ParameterError, check_parameters, whole
 
-Connection: TypeAlias = ibis.BaseBackend
-"""An engine; DuckDB's own connection is its `con`."""
-Table: TypeAlias = ibis.Table
-"""A table of an engine, or a query that makes one."""
-Expression: TypeAlias = ibis.Value
-"""A column of a table, or what is computed from some."""
+Connection: TypeAlias = ibis.BaseBackend  # an engine; DuckDB's own connection is its `con`
+Table: TypeAlias = ibis.Table  # of an engine, or a query that makes one
+Expression: TypeAlias = ibis.Value  # a column of a table, or what is computed from some
 DataType: TypeAlias = ibis.DataType
-Duck: TypeAlias = duckdb.DuckDBPyConnection
+_Remove: TypeAlias = Callable[[duckdb.DuckDBPyConnection, str], object]
 
 _SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
 
@@ -64,14 +61,13 @@ def connect(
     """
     check_parameters({"threads": threads}, {"threads": whole(1) | NONE})
     wrong_memory = ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
-    if memory is not None and str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
+    if str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
         raise wrong_memory
     try:
         place = TemporaryFolder(folder)
     except OSError as error:
-        raise ParameterError(
-            "folder", f"{folder!r} cannot be written to ({error.strerror}): name another one."
-        ) from error
+        why = f"{folder!r} cannot be written to ({error.strerror}): name another one."
+        raise ParameterError("folder", why) from error
     settings = {"temp_directory": str(place.path / "spilled"), "memory_limit": memory, "threads": threads}
     try:
         connection = ibis.duckdb.connect(**{name: value for name, value in settings.items() if value is not None})
@@ -100,34 +96,22 @@ def connection_of(*tables: Table) -> Connection | None:
         backends, _ = table._find_backends()
         found |= {id(backend): backend for backend in backends}
     if len(found) > 1:
-        names = " and ".join(sorted(backend.name for backend in found.values()))
-        raise ValueError(
-            f"events and reports live in different connections ({names}): bring them into one of them first."
-        )
+        names = f"different connections ({' and '.join(sorted(backend.name for backend in found.values()))})"
+        raise ValueError(f"events and reports live in {names}: bring them into one of them first.")
     return next(iter(found.values()), None)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
-class _Stream:
-    """Rows that an engine is handing out.  late: what is to be removed afterwards.  ended: another query came first.
-
-    DuckDB ends a result when the next query comes, and says nothing.
-    """
-
-    def __init__(self) -> None:
-        self.late: list[Callable[[], None]] = []
-        self.ended = False
-
-
-_streams: dict[int, _Stream] = {}  # by engine
+# What is to be removed when an engine, known by its id, has handed out the rows that it is handing out now. DuckDB ends
+# a result when the next query comes, and says nothing.
+_streams: dict[int, list[Callable[[], None]]] = {}
 
 
 def fetch(expression: Table, connection: Connection) -> pa.Table:
     """The whole result, in memory."""
-    _end_stream(connection)
-    with plainly(), _stopping(connection):
+    with plainly(), _asking(connection):
         return connection.to_pyarrow(expression)
 
 
@@ -147,11 +131,10 @@ def keep(expression: Table, connection: Connection) -> Table:
     """The result as a table of the engine's own, which vanishes when nobody holds it any more."""
     if not is_duckdb(connection):
         return expression.cache()
-    # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
-    _end_stream(connection)
 
     def make(name: str) -> Table:
-        with plainly(), _stopping(connection):
+        # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
+        with plainly(), _asking(connection):
             return connection.create_table(name, expression, temp=True)
 
     return _held(connection, make, lambda duck, name: duck.execute(f'DROP TABLE IF EXISTS temp."{name}"'))
@@ -159,8 +142,7 @@ def keep(expression: Table, connection: Connection) -> Table:
 
 def write_parquet(expression: Table, path: Path, connection: Connection) -> None:
     """The result as a file."""
-    _end_stream(connection)
-    with _stopping(connection):
+    with _asking(connection):
         connection.to_parquet(expression, str(path))
 
 
@@ -169,29 +151,25 @@ def batches(expression: Table, connection: Connection, rows: int = 65_536) -> It
     if not is_duckdb(connection):
         yield from connection.to_pyarrow_batches(expression, chunk_size=rows)
         return
-    _end_stream(connection)
-    stream = _streams[id(connection)] = _Stream()
-    try:
-        with plainly(), _stopping(connection):
+    with plainly(), _asking(connection):
+        late = _streams[id(connection)] = []
+        try:
             connection._run_pre_execute_hooks(expression)
             query = connection.con.execute(connection.compile(expression))
             # Ibis calls this by a name that DuckDB gives up.
             known = hasattr(query, "to_arrow_reader")
             for batch in query.to_arrow_reader(rows) if known else query.fetch_record_batch(rows):
                 yield batch
-                if stream.ended:
+                if _streams.get(id(connection)) is not late:
                     raise RuntimeError("rows are missing: the engine was asked again before they were read to the end.")
-    finally:
-        if not stream.ended:
-            _end_stream(connection)
+        finally:
+            if _streams.get(id(connection)) is late:
+                _end_stream(connection)
 
 
 def _end_stream(connection: Connection) -> None:
-    stream = _streams.pop(id(connection), None)
-    if stream is not None:
-        stream.ended = True
-        for remove in stream.late:
-            remove()
+    for remove in _streams.pop(id(connection), ()):
+        remove()
 
 
 class OutOfMemoryError(NamesParameters, MemoryError):
@@ -216,8 +194,9 @@ def plainly(what: str = "the tables") -> Iterator[None]:
 
 
 @contextmanager
-def _stopping(connection: Connection) -> Iterator[None]:
-    """On Ctrl-C and its like end the query in DuckDB, too: it would go on, and whoever asks next would wait for it."""
+def _asking(connection: Connection) -> Iterator[None]:
+    """A query, which ends what streams; on Ctrl-C and its like it ends in DuckDB, too, or the next one would wait."""
+    _end_stream(connection)
     try:
         yield
     except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB hears of Ctrl-C itself and makes another error of it
@@ -258,10 +237,9 @@ def view_of_files(files: Sequence[Path], connection: Connection, *, parquet: boo
 
 def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], Table]]:
     """What opens each table of a DuckDB file, by name; it is open for reading as long as the connection lives."""
-    place, duck, catalog = os.path.realpath(path), connection.con, None
-    for name, file in duck.execute("SELECT database_name, path FROM duckdb_databases()").fetchall():
-        if file is not None and os.path.realpath(file) == place:
-            catalog = name
+    place, duck = os.path.realpath(path), connection.con
+    attached = duck.execute("SELECT path, database_name FROM duckdb_databases() WHERE path IS NOT NULL").fetchall()
+    catalog = next((name for file, name in attached if os.path.realpath(file) == place), None)
     if catalog is None:
         catalog = _new_name()
         duck.execute(f"ATTACH '{place.replace(chr(39), chr(39) * 2)}' AS {catalog} (READ_ONLY, TYPE duckdb)")
@@ -275,7 +253,7 @@ def _new_name() -> str:
     return f"bagwise_{uuid.uuid4().hex}"
 
 
-def _held(connection: Connection, make: Callable[[str], Table], remove: Callable[[Duck, str], object]) -> Table:
+def _held(connection: Connection, make: Callable[[str], Table], remove: _Remove) -> Table:
     """What `make` makes in DuckDB under a new name; removed where that fails, and once no expression holds it."""
     name = _new_name()
     forget = partial(_remove, weakref.ref(connection), name, remove)
@@ -288,16 +266,14 @@ def _held(connection: Connection, make: Callable[[str], Table], remove: Callable
     return table
 
 
-def _remove(connection: weakref.ref[Connection], name: str, remove: Callable[[Duck, str], object]) -> None:
+def _remove(connection: weakref.ref[Connection], name: str, remove: _Remove) -> None:
     alive = connection()
-    if alive is None:
-        return
-    if id(alive) in _streams:
-        _streams[id(alive)].late.append(partial(_remove, connection, name, remove))
-        return
-    # A connection that the user closed has forgotten everything by itself.
-    with suppress(duckdb.ConnectionException):
-        remove(alive.con, name)
+    if alive is not None and id(alive) in _streams:
+        _streams[id(alive)].append(partial(_remove, connection, name, remove))
+    elif alive is not None:
+        # A connection that the user closed has forgotten everything by itself.
+        with suppress(duckdb.ConnectionException):
+            remove(alive.con, name)
 
 
 # -- expressions ------------------------------------------------------------------------------------------------------
@@ -316,8 +292,7 @@ def kind_of(type_: DataType) -> str:
     return str(type_).lower()
 
 
-literal = ibis.literal
-"""The same value in every row."""
+literal = ibis.literal  # the same value in every row
 
 
 def missing(type_: str = "float64") -> Expression:
@@ -387,8 +362,8 @@ def md5(text: Expression, engine: str | None = None) -> Expression:
     if engine == "bigquery":
         return _builtin("to_hex", bytes, str)(_builtin("md5", str, bytes)(text)).lower()
     if engine == "trino":
-        bytes_ = _builtin("to_utf8", str, bytes)(text)
-        return _builtin("to_hex", bytes, str)(_builtin("md5", bytes, bytes)(bytes_)).lower()
+        in_bytes = _builtin("md5", bytes, bytes)(_builtin("to_utf8", str, bytes)(text))
+        return _builtin("to_hex", bytes, str)(in_bytes).lower()
     if engine == "clickhouse":  # where case counts
         return _builtin("hex", bytes, str)(_builtin("MD5", str, bytes)(text)).lower()
     if engine in ("exasol", "mssql"):

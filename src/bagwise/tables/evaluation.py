@@ -5,115 +5,25 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-import ibis
 import numpy as np
 
 from bagwise import diagnostics, dispersion, evaluation, metrics
 from bagwise.bags import Bags
-from bagwise.data.shards import NOISE, SIZE, Shards
+from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
 from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
-from bagwise.tables.bag_table import NUMBER, BagTable
+from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import batches, execute, fetch, keep
+from bagwise.tables.engine import batches, fetch, row_number
 from bagwise.tables.model import TableModel
-from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _SAMPLE = 200_000  # rows that a diagnosis reads
 _SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffled
-
-
-# -- which bags ---------------------------------------------------------------------------------------------------
-
-
-def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
-    """Bags to learn from, and some of them to hold out; the same ones in every run.
-
-    Parameters
-    ----------
-    data : BagTable
-        Events and reports, as `join` returns them.
-    share : float
-        About the share of the bags to hold out, between 0 and 1.
-
-    Returns
-    -------
-    train, held_out : BagTable
-        Bags are numbered as if at random, so the last ones, which are held out, are as good as any.
-    """
-    if not 0 < share < 1:
-        raise ParameterError("share", f"must lie between 0 and 1, got {share}.")
-    bags = data.summary.bags
-    held_out = max(1, round(bags * share))
-    if bags < 5:
-        raise ValueError(
-            f"{bags} bags are too few to hold any out, 3 to measure on and 2 to learn from being the least: hold out "
-            "none, or pass tables with more bags."
-        )
-    if bags - held_out < 2 or held_out < 3:
-        raise ValueError(
-            f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
-            "from; hold out another share, or none."
-        )
-    return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
-
-
-def last_bags(data: BagTable, bags: int) -> BagTable:
-    """So many bags with the highest numbers, which `split` holds out."""
-    first = data.summary.bags - bags
-    return data if first <= 0 else _some(data, data.bags[NUMBER] >= first, shift=first)
-
-
-def _some(data: BagTable, chosen: Any, *, shift: int = 0) -> BagTable:
-    """The chosen bags alone, numbered from 0."""
-    bags = keep(data.bags.filter(chosen).mutate(**{NUMBER: ibis._[NUMBER] - shift}), data.connection)
-    rows = bags[SIZE].sum()
-    priors = {f"p{i}": (bags[name] * bags[SIZE]).sum() / rows for i, name in enumerate(data.proportions)}
-    found = execute(
-        bags.agg(bags=bags.count(), rows=rows, smallest=bags[SIZE].min(), largest=bags[SIZE].max(), **priors),
-        data.connection,
-    )
-    summary = replace(
-        data.summary,
-        bags=int(found["bags"]),
-        used_rows=int(found["rows"]),
-        smallest=int(found["smallest"]),
-        largest=int(found["largest"]),
-        prior=tuple(float(found[name]) for name in priors),
-    )
-    return replace(data, bags=bags, summary=summary)
-
-
-class Reported(NamedTuple):
-    """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None."""
-
-    size: Integers
-    proportion: Floats
-    noise: Floats | None
-
-
-def reported(data: BagTable) -> Reported:
-    """What the bags of tables reported."""
-    line = fetch(data.bags.select(NUMBER, SIZE, NOISE, *data.proportions).order_by(NUMBER), data.connection)
-    proportion = np.stack([line.column(name).to_numpy() for name in data.proportions], axis=1)
-    noise = np.nan_to_num(line.column(NOISE).to_numpy()) if data.summary.noised else None
-    return Reported(line.column(SIZE).to_numpy(), proportion if data.classes is not None else proportion[:, 0], noise)
-
-
-def _numbered(reports: Reported, number: Integers) -> Bags:
-    """The bags of rows with these numbers."""
-    noise = None if reports.noise is None else reports.noise[number]
-    return Bags.from_rows(reports.proportion[number], number, noise_variance=noise)
-
-
-def _bags_of(data: BagTable, rows: int) -> int:
-    """How many bags hold about so many rows; 3 at least."""
-    return max(3, int(rows * data.summary.bags / data.summary.used_rows))
 
 
 # -- how good -----------------------------------------------------------------------------------------------------
@@ -145,6 +55,12 @@ class Predictions:
         return found.hexdigest()
 
 
+def _numbered(reports: Reported, number: Integers) -> Bags:
+    """The bags of rows with these numbers."""
+    noise = None if reports.noise is None else reports.noise[number]
+    return Bags.from_rows(reports.proportion[number], number, noise_variance=noise)
+
+
 def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     """Predictions of all rows in bags, in one pass over them.
 
@@ -155,11 +71,11 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
         sample = data.sample(_SAMPLE)
         return Predictions(h, data.bags, sample.X, sample.bags)
     if data.classes != model.classes:
+        mine, theirs = (", ".join(one or ("0", "1")) for one in (model.classes, data.classes))
         raise ValueError(
-            f"the model knows the classes {_listed(model.classes)}, the reports have {_listed(data.classes)}: name the "
-            "same columns in the same order."
+            f"the model knows the classes {mine}, the reports have {theirs}: name the same columns in the same order."
         )
-    reports, most, made = reported(data), _bags_of(data, _SAMPLE), list(model.features.names)
+    reports, most, made = data.reported, data.bags_with(_SAMPLE), list(model.features.names)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
         number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch.select(made))
@@ -170,10 +86,6 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     some = _numbered(reports, number[number < most])
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
     return Predictions(h[order], _numbered(reports, number[order]), np.concatenate(codes), some)
-
-
-def _listed(classes: tuple[str, ...] | None) -> str:
-    return "0 and 1" if classes is None else ", ".join(classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,20 +113,9 @@ class Measurement:
 def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str, float]:
     """The measures of one prediction for all rows, by name; noise may have put it beyond 0 or 1.
 
-    Parameters
-    ----------
-    prior : array_like
-        The guess: (1,) for two classes, otherwise one number per class.
-    label : array_like, optional
-        The mean label of the rows, in the same shape; the guess itself by default.
+    prior: the guess, (1,) for two classes, otherwise one number per class.  label: the mean label of the rows, in the
+    same shape; the guess itself by default.
 
-    Returns
-    -------
-    dict of float
-        Accuracy, Brier score, log loss and, for two classes, AUC.
-
-    Examples
-    --------
     >>> found = constant_guess([0.25])
     >>> found["accuracy"], found["brier"], found["auc"]
     (0.75, 0.1875, 0.5)
@@ -235,11 +136,7 @@ def _shares(prior: ArrayLike) -> Floats:
 
 
 def measure(
-    model: TableModel,
-    data: BagTable | Shards | Predictions,
-    *,
-    level: float = 0.95,
-    even_if_not_random: bool = False,
+    model: TableModel, data: BagTable | Shards | Predictions, *, level: float = 0.95, even_if_not_random: bool = False
 ) -> Measurement:
     """Judge a model by bags that it was not fitted to, without a warning.
 
@@ -296,9 +193,7 @@ def evaluate(
 # -- what bags are like -------------------------------------------------------------------------------------------
 
 
-def diagnose(
-    data: BagTable, features: Features | None = None, *, level: float = 0.01, reports: Reported | None = None
-) -> diagnostics.Diagnosis:
+def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
     """Are the bags random, do they drift along their keys, what do they leak?
 
     Parameters
@@ -310,8 +205,6 @@ def diagnose(
         The columns to look at, with their roles; those that `fit` would read by default.
     level : float
         Rate at which random bags raise a false alarm, at most.
-    reports : Reported, optional
-        What the bags reported, where it was fetched already.
 
     Returns
     -------
@@ -319,15 +212,12 @@ def diagnose(
         As `bagwise.diagnose` returns it.
     """
     features = features or Features.of(data.events, data.features, data.connection)
-    most = _bags_of(data, _SAMPLE)
-    order = data.bags.filter(data.bags[NUMBER] < most)
-    order = order.select(NUMBER, place=ibis.row_number().over(order_by=[order[key] for key in data.keys]))
-    place = fetch(order, data.connection)
-    rank = np.empty(len(place), dtype=np.int64)
-    rank[place.column(NUMBER).to_numpy()] = place.column("place").to_numpy()
-    table = fetch(features.select(data.rows().filter(ibis._[NUMBER] < most), NUMBER), data.connection)
+    most, reports = data.bags_with(_SAMPLE), data.reported
+    places = data.bags.filter(data.bags[NUMBER] < most)
+    places = places.select(NUMBER, place=row_number(*(places[key] for key in data.keys))).order_by(NUMBER)
+    rank = fetch(places, data.connection).column("place").to_numpy()
+    table = fetch(features.select(data.rows(most), NUMBER), data.connection)
     frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
-    reports = reported(data) if reports is None else reports
     noise = None if reports.noise is None else reports.noise[number]
     found = diagnostics.diagnose(
         frame, reports.proportion[number], bags=rank[number], noise_variance=noise, level=level
@@ -366,8 +256,11 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
     dict of float
         By column, the largest first.
     """
-    codes = data.sample(_SHUFFLED).X if isinstance(data, Shards) else _some_codes(model, data)
-    codes = codes[:_SHUFFLED]
+    if isinstance(data, Shards):
+        codes = data.sample(_SHUFFLED).X[:_SHUFFLED]
+    else:
+        rows = model.features.select(data.rows(data.bags_with(_SHUFFLED)))
+        codes = model.features.matrix(fetch(rows, data.connection))[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
     for column in model.features.columns:
@@ -378,8 +271,3 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
             found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))
-
-
-def _some_codes(model: TableModel, data: BagTable) -> Floats:
-    rows = data.rows().filter(ibis._[NUMBER] < _bags_of(data, _SHUFFLED))
-    return model.features.matrix(fetch(model.features.select(rows), data.connection))

@@ -9,23 +9,22 @@ the engine, its threads and the order of the events.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
-from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of, read_reports
-from bagwise.tables.bag_table import NUMBER, BagTable
+from bagwise.data.shards import SIZE, Shards, matrix_of, precision_of
+from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import batches, execute, fetch
+from bagwise.tables.engine import batches, execute
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Integers
@@ -34,24 +33,9 @@ _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single pre
 
 
 def gather(data: BagTable, features: Features) -> InMemory:
-    """The events of usable bags in memory: what `write_shards` would write, in the same blocks.
-
-    Parameters
-    ----------
-    data : BagTable
-        Events and reports.
-    features : Features
-        The columns to read.
-
-    Returns
-    -------
-    InMemory
-        Numbers, codes of categories and NaN, bag after bag.
-    """
-    kept, reports = _kept(data, features), _reports(data)
-    classes = None if data.classes is None else len(data.classes)
-    size, proportion, noise = read_reports(reports, classes=classes, noised=data.summary.noised)
-    rows = _block_rows(data, features)
+    """The events of usable bags in memory: what `write_shards` would write, in the same blocks."""
+    kept, rows = _kept(data, features), _block_rows(data, features)
+    size, proportion, noise = data.reported
     starts, place = cuts(size, rows), 0
     X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
     for columns in _blocks(data, features, kept, size, starts, rows):
@@ -75,50 +59,29 @@ def write_shards(
     The memory it takes is what the engine may use (see `connect`), and that of a few blocks. Numbers are kept in single
     precision, unless their range is small compared to their size.
 
-    Parameters
-    ----------
-    data : BagTable
-        Events and reports.
-    features : Features
-        The columns to read.
-    folder : str or Path
-        It must not be there yet.
-    shard_rows, group_rows : int
-        About how many rows a file and a block hold, in whole bags, of which each has one at least. By default a block
-        holds about two million numbers.
-    least_blocks : int
-        Make blocks smaller, if group_rows is not given, until there are about so many or one for each bag.
-
-    Returns
-    -------
-    Shards
-        The folder, opened.
+    shard_rows, group_rows: about how many rows a file and a block hold, in whole bags, of which each has one at least;
+    by default a block holds about two million numbers.  least_blocks: make blocks smaller, if group_rows is not given,
+    until there are about so many or one for each bag.
     """
     check_parameters(
         {"shard_rows": shard_rows, "group_rows": group_rows, "least_blocks": least_blocks},
         {"shard_rows": whole(1), "group_rows": whole(1) | NONE, "least_blocks": whole(1)},
     )
     data.check_two_classes()
-    place = Path(folder)
-    if place.exists():
-        raise FileExistsError(f"{place} exists already: name a new folder, or remove it first.")
-    with new_folder(place) as new:
-        kept, reports = _kept(data, features), _reports(data)
+    if Path(folder).exists():
+        raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
+    with new_folder(Path(folder)) as new:
+        kept, reports = _kept(data, features), data.reports()
         size, rows = reports.column(SIZE).to_numpy(), group_rows or _block_rows(data, features, least_blocks)
         starts = cuts(size, rows)
         with closing(_blocks(data, features, kept, size, starts, rows)) as blocks:
+            classes, noised = None if data.classes is None else len(data.classes), data.summary.noised
+            named = dict(zip(features.names, kept, strict=True))
             write_blocks(
-                new,
-                blocks,
-                starts,
-                kept=dict(zip(features.names, kept, strict=True)),
-                reports=reports,
-                shard_rows=shard_rows,
-                classes=None if data.classes is None else len(data.classes),
-                noised=data.summary.noised,
+                new, blocks, starts, kept=named, reports=reports, shard_rows=shard_rows, classes=classes, noised=noised
             )
             next(blocks, None)  # raises if the engine has more rows
-    return Shards.open(place)
+    return Shards.open(folder)
 
 
 def _block_rows(data: BagTable, features: Features, least_blocks: int = 1) -> int:
@@ -133,62 +96,36 @@ def _blocks(
 
     starts: the bag that each block begins with, and the number of bags.  rows: about how many a block holds.
     """
-    stream: Any = batches(_in_order(data, features, kept), data.connection, min(max(rows, 1024), 65_536))
-    with closing(stream):
-        pieces = _pieces(stream, np.add.reduceat(size, starts[:-1]))
-        for piece, (first, last) in zip(pieces, pairwise(starts), strict=True):
-            bag = np.repeat(np.arange(first, last), size[first:last])
-            if not np.array_equal(piece.column(NUMBER).to_numpy(), bag):
-                raise ValueError(_CHANGED)
-            yield as_kept(features.matrix(piece), bag, kept)
-
-
-_CHANGED = "the events are not those that were joined with the reports: join them again."
-
-
-def _pieces(stream: Iterator[pa.RecordBatch], counts: Integers) -> Iterator[pa.Table]:
-    """The rows of a stream, in pieces of so many rows each."""
-    waiting: list[pa.RecordBatch] = []
-    for count in counts.tolist():
-        while sum(batch.num_rows for batch in waiting) < count:
-            batch = next(stream, None)
-            if batch is None:
-                raise ValueError(_CHANGED)
-            waiting.append(batch)
-        table = pa.Table.from_batches(waiting)
-        waiting = table.slice(count).to_batches()
-        yield table.slice(0, count).combine_chunks()
-    if waiting or any(batch.num_rows for batch in stream):
-        raise ValueError(_CHANGED)
-
-
-def _in_order(data: BagTable, features: Features, kept: Sequence[Kept]) -> Any:
-    """The rows by bag; narrow ones, since an engine sorts them by many thousands at once."""
-    made = features.select(data.rows(), NUMBER)
+    made = features.select(data.rows(), NUMBER)  # narrow rows, since an engine sorts them by many thousands at once
     single = [name for name, how in zip(features.names, kept, strict=True) if how.type == "float32"]
-    return made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
-
-
-def _reports(data: BagTable) -> pa.Table:
-    """What each bag reported, in the order of the bags' numbers."""
-    lines = data.bags.select(NUMBER, SIZE, *data.proportions, NOISE).order_by(NUMBER)
-    table = fetch(lines, data.connection)
-    if not np.array_equal(table.column(NUMBER).to_numpy(), np.arange(table.num_rows)):
-        raise ValueError(_CHANGED)
-    noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
-    return table.set_column(table.schema.get_field_index(NOISE), NOISE, noise).drop_columns(NUMBER)
+    query = made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
+    stream: Any = batches(query, data.connection, min(max(rows, 1024), 65_536))
+    with closing(stream):
+        waiting: list[pa.RecordBatch] = []
+        for first, last in pairwise(starts):
+            bag = np.repeat(np.arange(first, last), size[first:last])
+            while sum(batch.num_rows for batch in waiting) < len(bag):
+                if (batch := next(stream, None)) is None:
+                    raise ValueError(CHANGED)
+                waiting.append(batch)
+            table = pa.Table.from_batches(waiting)
+            block, waiting = table.slice(0, len(bag)).combine_chunks(), table.slice(len(bag)).to_batches()
+            if not np.array_equal(block.column(NUMBER).to_numpy(), bag):
+                raise ValueError(CHANGED)
+            yield as_kept(features.matrix(block), bag, kept)
+        if waiting or any(batch.num_rows for batch in stream):
+            raise ValueError(CHANGED)
 
 
 def _kept(data: BagTable, features: Features) -> list[Kept]:
     """How each column is kept, told by its least and greatest number."""
     rows = features.select(data.events)
     numbers = [name for name, made in zip(features.names, features.made, strict=True) if made.levels is None]
-    known = {name: ibis.ifelse(rows[name].isnan(), None, rows[name]) for name in numbers}
-    ends = {f"{end}_{name}": getattr(known[name], end)() for name in numbers for end in ("min", "max")}
+    ends = {f"{end}_{name}": getattr(rows[name], end)() for name in numbers for end in ("min", "max")}
     found = execute(rows.agg(**ends), data.connection) if ends else {}
-    return [
-        Kept.number(made.name, *(float(found[f"{end}_{name}"] or 0) for end in ("min", "max")))
-        if made.levels is None
-        else Kept.code(made.name, len(made.levels))
-        for name, made in zip(features.names, features.made, strict=True)
-    ]
+    kept = []
+    for name, made in zip(features.names, features.made, strict=True):
+        low, high = (float(found.get(f"{end}_{name}") or 0) for end in ("min", "max"))
+        levels = made.levels
+        kept.append(Kept.number(made.name, low, high) if levels is None else Kept.code(made.name, len(levels)))
+    return kept

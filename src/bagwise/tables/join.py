@@ -86,23 +86,16 @@ def join(
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
     check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
-    given = {
-        "count": _listed(count),
-        "proportion": _listed(proportion),
-        "size": size,
-        "noise_variance": noise_variance,
-        "noise_scale": noise_scale,
-        "epsilon": epsilon,
-        "suppressed": suppressed,
-    }
-    own = _engine(events, reports, connection)
+    given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed)
+    tables = [source for source in (events, reports) if engine.is_table(source)]
+    own = engine.connection_of(*tables) or connection or engine.connect()
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
     home = engine.connection_of(rows, source) or own
     try:
         names = choose_keys(keys, rows, lines, given)
-        columns = ReportColumns.guessed(source.columns, given, never=() if lines is not None else ("count", "size"))
+        columns = given.guessed(source.columns, never=() if lines is not None else ("count", "size"))
         if lines is None and columns.proportion is None:
             raise ParameterError(
                 "proportion", "must name a column of the events, constant in a bag, where there are no reports."
@@ -119,22 +112,15 @@ def join(
     found = engine.keep(found, home)
     summary = _summary(found, joint, columns, home, drop=on_mismatch == "drop")
     bags = engine.keep(numbered(found, joint, columns), home)
-    keyed = [column.name(name) for name, column in zip(names, joint.columns(rows), strict=True)]
+    keyed = [column.name(name) for name, column in zip(names, joint.columns(rows).values(), strict=True)]
     kept = rows.select(*keyed, *features)
     return BagTable(kept, bags, joint.names, features, columns.classes, summary, home)
-
-
-def _engine(events: Source, reports: Source | None, connection: Connection | None) -> Connection:
-    """The engine of the tables among the sources that have one, or the one given, or a DuckDB of our own."""
-    tables = [source for source in (events, reports) if engine.is_table(source)]
-    return engine.connection_of(*tables) or connection or engine.connect()
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
     """The columns to learn from."""
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
-    unknown = [name for name in ignored if name not in rows.columns]
-    if unknown:
+    if unknown := [name for name in ignored if name not in rows.columns]:
         raise ValueError(f"the events have no column {unknown[0]!r} to ignore: they have {', '.join(rows.columns)}.")
     features = tuple(name for name in rows.columns if name not in {*keys, *ignored, *taken})
     if not features:
@@ -145,20 +131,16 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
     return features
 
 
-def _listed(value: str | Sequence[str] | None) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else value
-
-
 # -- lines of bags ----------------------------------------------------------------------------------------------------
 
 
 def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
     ours = list(keys.ours)
-    rows = events.select(**_by_name(keys, events))
+    rows = events.select(**keys.columns(events))
     rows = rows.group_by(ours).agg(**{SIZE: rows.count()})
     said = columns.said(reports)
-    told = reports.select(**_by_name(keys, reports), **said)
+    told = reports.select(**keys.columns(reports), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
     figures = {name: _largest(told[name]) for name in said}
     told = told.group_by(ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
@@ -171,7 +153,7 @@ def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
     ours = list(keys.ours)
     said = columns.said(events)
-    rows = events.select(**_by_name(keys, events), **said)
+    rows = events.select(**keys.columns(events), **said)
     figures = {name: _largest(rows[name]) for name in said}
     figures |= {f"{name}_least": rows[name].all() if _is_truth(rows[name]) else rows[name].min() for name in said}
     figures |= {f"{name}_known": rows[name].count() for name in said}
@@ -181,7 +163,7 @@ def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
         most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]
         spread = most != least if _is_truth(most) else most - least > 1e-12 + 1e-9 * least.abs()
         differs.append(spread.fill_null(False) | ((known > 0) & (known < lines[SIZE])))
-    lines = lines.mutate(differs=engine.any_of(differs), reports=_keyed(lines, keys).ifelse(1, 0))
+    lines = lines.mutate(differs=engine.any_of(differs), reports=keys.there(lines).ifelse(1, 0))
     return _flagged(lines, keys, columns, differing="differing")
 
 
@@ -191,7 +173,7 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     values = {name: both[f"value_{number}"] for number, name in enumerate(names)}
     if columns.count is not None:
         values = {name: value / both[SIZE] for name, value in values.items()}
-    both = both.mutate(keyed=_keyed(both, keys), reports=both.reports.fill_null(0), **values)
+    both = both.mutate(keyed=keys.there(both), reports=both.reports.fill_null(0), **values)
     has_rows, has_report = both.keyed & both[SIZE].notnull(), both.keyed & (both.reports > 0)
     differs = has_report & both.differs.fill_null(False)
     withheld = has_report & ~differs & both.withheld.fill_null(False)
@@ -228,14 +210,6 @@ def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
     return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
 
 
-def _by_name(keys: Keys, table: Table) -> dict[str, Expression]:
-    return dict(zip(keys.ours, keys.columns(table), strict=True))
-
-
-def _keyed(table: Table, keys: Keys) -> Expression:
-    return engine.all_of(table[key].notnull() for key in keys.ours)
-
-
 def _is_truth(column: Expression) -> bool:
     return bool(column.type().is_boolean())
 
@@ -252,43 +226,41 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
     size, used, key = lines[SIZE], lines.used, keys.text(lines)
     names = proportion_columns(columns.classes)
     figures = {
-        "events": size.sum().fill_null(0),
-        "reports": lines.reports.sum().fill_null(0),
-        "keyless_events": size.sum(where=~lines.keyed).fill_null(0),
-        "keyless_reports": lines.reports.sum(where=~lines.keyed).fill_null(0),
-        "bags": used.sum().fill_null(0),
-        "matched": (lines.keyed & size.notnull() & (lines.reports > 0)).sum().fill_null(0),
-        "used_rows": size.sum(where=used).fill_null(0),
-        "smallest": size.min(where=used),
-        "largest": size.max(where=used),
+        "rows": size.sum(),
+        "reports": lines.reports.sum(),
+        "keyless_events": size.sum(where=~lines.keyed),
+        "keyless_reports": lines.reports.sum(where=~lines.keyed),
+        "matched": (lines.keyed & size.notnull() & (lines.reports > 0)).sum(),
         "noised": lines[NOISE].notnull().any(where=used),
-        "usable": lines.usable.sum().fill_null(0),
+        "usable": lines.usable.sum(),
         "least": lines[names[0]].min(where=lines.usable),
         "greatest": lines[names[0]].max(where=lines.usable),
         "no_counts": engine.any_of(
             (lines[name] != engine.as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
         ).any(where=lines.usable),
+        **Summary.figures(lines, names, used),
     }
-    for number, name in enumerate(names):
-        figures[f"prior_{number}"] = (lines[name] * size).sum(where=used) / size.sum(where=used)
-    for kind in _kinds(lines):
-        figures[f"{kind}_bags"] = lines[kind].sum().fill_null(0)
-        figures[f"{kind}_rows"] = size.sum(where=lines[kind]).fill_null(0)
-        figures[f"{kind}_key"] = key.min(where=lines[kind])
+    for kind in MISMATCHES:
+        if kind in lines.columns:
+            figures[f"{kind}_bags"] = lines[kind].sum()
+            figures[f"{kind}_rows"] = size.sum(where=lines[kind])
+            figures[f"{kind}_key"] = key.min(where=lines[kind])
     return figures
-
-
-def _kinds(lines: Table) -> list[str]:
-    return [kind for kind in MISMATCHES if kind in lines.columns]
 
 
 def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Connection, *, drop: bool) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are."""
     found = engine.execute(lines.agg(**figures_of(lines, keys, columns)), connection)
-    for what in ("events", "reports"):
-        if not found[what]:
+    for what, lines_of in (("events", "rows"), ("reports", "reports")):
+        if not found[lines_of]:
             raise ValueError(_EMPTY.format(what))
-    mismatches = _mismatches(found)
+    mismatches = []
+    for kind in MISMATCHES:
+        if found.get(kind):  # rows without a key
+            mismatches.append(Mismatch(kind, 0, int(found[kind])))
+        elif found.get(f"{kind}_bags"):
+            bags, rows = (int(found[f"{kind}_{what}"] or 0) for what in ("bags", "rows"))
+            mismatches.append(Mismatch(kind, bags, rows, found[f"{kind}_key"]))
     wrong = [mismatch for mismatch in mismatches if not mismatch.expected]
     hint = _hint(found, columns)
     if wrong and not found["matched"]:
@@ -304,30 +276,8 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
         said = f" ({mismatches[0]})" if mismatches else ""
         what = "one bag" if found["bags"] else "no bag"
         raise AdviceError(f"{what} can be used{said}: at least 2 are needed", *(["; ", *hint] if hint else []), ".")
-    return Summary(
-        rows=int(found["events"]),
-        reports=int(found["reports"]),
-        bags=int(found["bags"]),
-        used_rows=int(found["used_rows"]),
-        smallest=int(found["smallest"]),
-        largest=int(found["largest"]),
-        prior=tuple(found[f"prior_{number}"] for number in range(len(columns.values))),
-        noised=bool(found["noised"]),
-        mismatches=mismatches,
-    )
-
-
-def _mismatches(found: Mapping[str, Any]) -> tuple[Mismatch, ...]:
-    """What is wrong, in the order of `MISMATCHES`."""
-    mismatches = []
-    for kind in MISMATCHES:
-        if found.get(kind):  # rows without a key
-            mismatches.append(Mismatch(kind, 0, int(found[kind])))
-        elif found.get(f"{kind}_bags"):
-            mismatches.append(
-                Mismatch(kind, int(found[f"{kind}_bags"]), int(found[f"{kind}_rows"]), found[f"{kind}_key"])
-            )
-    return tuple(mismatches)
+    rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
+    return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 
 
 def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bagwise.data.shards import Shards
@@ -40,11 +41,9 @@ class Trial:
 
     def within(self, most: float) -> Trial:
         """The same, its risk kept between 0 and `most`; without the risk where it is beyond that."""
-        if self.risk is None or self.low is None or self.high is None:
-            return self
-        if 0 <= self.risk <= most:
-            return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
-        return self.withheld()
+        if self.risk is None or self.low is None or self.high is None or not 0 <= self.risk <= most:
+            return self.withheld()
+        return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
 
     def withheld(self) -> Trial:
         """The same without its risk."""
@@ -57,32 +56,11 @@ class Trial:
 class About:
     """What a model tells about itself.
 
-    Attributes
-    ----------
-    model, estimator : str
-        Its kind, as `bagwise fit` calls it, and its class.
-    chosen : str or None
-        What the estimator chose among candidates.
-    summary, seen : Summary
-        The bags that it was fitted to, and all tables that these are from.
-    keys : tuple of str
-        Columns that name a bag.
-    classes : tuple of str or None
-        Names of the classes, None for labels 0 and 1.
-    columns : tuple of ColumnNote
-        What it made of the columns.
-    trials : tuple of Trial
-        The candidates that were tried.
-    evaluation : Evaluation or None
-        Its measures on bags held out.
-    guess, gain : dict
-        Measures of one guess for all rows on the same bags, and the model less the guess (see `Measurement`).
-    held_out : str
-        Fingerprint of the bags held out and of what the model says of them.
-    refitted : bool
-        Whether it was then fitted once more, to the bags held out, too.
-    sensitivity : dict of float
-        By how much predictions move when a column is shuffled.
+    model, estimator: its kind, as `bagwise fit` calls it, and its class.  chosen: by the estimator among candidates.
+    summary, seen: of the bags that it was fitted to, and of all tables that these are from.
+    evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
+    model says of them.  refitted: whether it was then fitted once more, to these bags, too.
+    sensitivity: by how much predictions move when a column is shuffled.
     """
 
     model: str
@@ -125,32 +103,12 @@ class About:
 
 
 def about(
-    model: TableModel,
-    data: BagTable | Shards,
-    measured: Measurement | None,
-    *,
-    seen: Summary,
-    refitted: bool = False,
+    model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
 ) -> About:
     """Columns, training, label-free evaluation and what moves the predictions.
 
-    Parameters
-    ----------
-    model : TableModel
-        As `fit` returns it.
-    data : BagTable or Shards
-        What it was fitted to.
-    measured : Measurement or None
-        On bags held out, as `measure` returns it.
-    seen : Summary
-        Of the tables that all these bags are from.
-    refitted : bool
-        Whether the model then took the bags held out in, too.
-
-    Returns
-    -------
-    About
-        To be saved with the model: ``saving.save(model, folder, about=as_data(about(…)))``.
+    data: what the model was fitted to.  measured: on bags held out.  seen: of the tables that all these bags are from.
+    refitted: whether the model then took the bags held out in, too.
     """
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), one.note) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
@@ -177,28 +135,18 @@ def read_about(facts: Mapping[str, Any]) -> About | None:
     """What a model's folder tells, as the record it was; None where the model was saved without.
 
     A ValueError is raised where the facts are not such as `about` makes: folders may come from elsewhere.
-
-    Parameters
-    ----------
-    facts : dict
-        What `bagwise.saving.inspect` found beside the model.
-
-    Returns
-    -------
-    About or None
     """
     if "columns" not in facts:
         return None
-    try:
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
         found = from_data(About, facts)
-        _check(found)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise ValueError("the model's file tells facts that bagwise did not write: fit it again.") from None
-    return found
+        if _is_sound(found):
+            return found
+    raise ValueError("the model's file tells facts that bagwise did not write: fit it again.")
 
 
-def _check(found: About) -> None:
-    """Raise a ValueError where facts of the right types cannot be."""
+def _is_sound(found: About) -> bool:
+    """Whether facts of the right types fit each other."""
     one, outputs = found.evaluation, 1 if found.classes is None else len(found.classes)
     sound = len(found.summary.prior) == outputs and found.summary.used_rows > 0 and bool(str(found.summary))
     sound &= all(len({trial.risk is None, trial.low is None, trial.high is None}) == 1 for trial in found.trials)
@@ -209,8 +157,7 @@ def _check(found: About) -> None:
         sound &= one.n_bags > 0 and one.n_rows > 0 and 0 < one.level < 1 and (one.doubt is not None or bool(found.gain))
         for curve in (one.calibration, one.roc):
             sound &= curve is None or len({len(points) for points in vars(curve).values()}) == 1
-    if not sound:
-        raise ValueError("the facts do not fit each other.")
+    return sound
 
 
 def _fingerprint(summary: Summary) -> tuple[Any, ...]:
@@ -220,10 +167,8 @@ def _fingerprint(summary: Summary) -> tuple[Any, ...]:
 
 def _trials(model: TableModel, found: Evaluation | None) -> tuple[Trial, ...]:
     """What was tried, where several candidates were; no risk where there was no trial, or bags cannot tell it."""
-    told = ("candidate", "risk", "low", "high", "note")
-    trials = [Trial(*(line[name] for name in told)) for line in getattr(model.estimator, "trials_", [])]
-    if found is not None and found.doubt is not None and not found.withheld:  # asked for as it comes
-        return tuple(trials)
-    if found is not None and found.withheld:
-        return tuple(trial.withheld() for trial in trials)
+    lines = getattr(model.estimator, "trials_", [])
+    trials = (Trial(**{one.name: line[one.name] for one in fields(Trial)}) for line in lines)
+    if found is not None and (found.doubt is not None or found.withheld):  # it may be asked for as it comes
+        return tuple(trial.withheld() if found.withheld else trial for trial in trials)
     return tuple(trial.within(1 if model.classes is None else 2) for trial in trials)

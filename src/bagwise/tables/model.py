@@ -1,13 +1,19 @@
-"""A model of tables: what was learned of the columns, and the estimator that reads them."""
+"""A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted and used."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 from sklearn.base import clone
 
 from bagwise.base import BagClassifier
@@ -16,15 +22,19 @@ from bagwise.data.reading import fit_codes
 from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
-from bagwise.tables.engine import batches
+from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, execute
 from bagwise.tables.gather import gather, write_shards
 from bagwise.tables.moments import WIDEST, fit_in_engine, width
-from bagwise.tables.progress import Tell, telling
-from bagwise.utils.files import TemporaryFolder
+from bagwise.tables.sources import Source, read
+from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
+Tell: TypeAlias = Callable[[int, int | None, str], None]
+"""Called with steps done, steps in all (None where nobody knows) and what is going on."""
+
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
+_WRITERS: dict[str, Any] = {".parquet": pyarrow.parquet.ParquetWriter, ".csv": pyarrow.csv.CSVWriter}
 
 
 @dataclass(eq=False)
@@ -58,13 +68,11 @@ class TableModel:
     summary: Summary = field(repr=False)
 
     def __post_init__(self) -> None:
-        kinds = {"features": Features, "estimator": BagClassifier, "encoding": (Encoding, type(None)), "kind": str}
-        kinds |= {"summary": Summary}
-        for name, kind in kinds.items():
-            if not isinstance(getattr(self, name), kind):  # type: ignore[arg-type]
+        kinds = {"features": Features, "estimator": BagClassifier, "encoding": Encoding | None, "kind": str}
+        for name, kind in {**kinds, "summary": Summary}.items():
+            if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
-        outputs = 2 if self.classes is None else len(self.classes)
-        if len(self.estimator.classes_) != outputs:
+        if len(self.estimator.classes_) != (2 if self.classes is None else len(self.classes)):
             raise ValueError("a table's model has as many classes as its estimator")
 
     def predict(self, batch: pa.RecordBatch | pa.Table) -> Floats:
@@ -77,7 +85,7 @@ class TableModel:
         return h if self.classes is not None else h[:, 1]
 
     def score(
-        self, table: Any, connection: Any, *, keep: Sequence[str] | None = None, rows: int = 65_536
+        self, table: Table, connection: Connection, *, keep: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
 
@@ -87,23 +95,17 @@ class TableModel:
             As `read` returns them.
         keep : sequence of str, optional
             Columns to hand on; all of them if not given.
-        rows : int
-            Most rows of a piece.
 
         Yields
         ------
         pyarrow.RecordBatch
         """
         kept = list(table.columns if keep is None else keep)
-        made = list(self.features.names)
-        for batch in batches(self.features.select(table, *kept), connection, rows):
-            h = self.predict(batch.select(made))
-            names = self.predictions
-            columns = [h] if h.ndim == 1 else list(h.T)
-            yield pa.RecordBatch.from_arrays(
-                [*(batch.column(name) for name in kept), *(pa.array(column, pa.float64()) for column in columns)],
-                names=[*kept, *names],
-            )
+        for batch in batches(self.features.select(table, *kept), connection):
+            h = self.predict(batch)
+            predicted = [pa.array(column, pa.float64()) for column in ([h] if h.ndim == 1 else h.T)]
+            columns = [*(batch.column(name) for name in kept), *predicted]
+            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *self.predictions])
 
     @property
     def predictions(self) -> tuple[str, ...]:
@@ -115,12 +117,7 @@ class TableModel:
 class Recipe:
     """What a model must know of the tables that shards were gathered from.
 
-    Attributes
-    ----------
-    features, keys, classes : Features, tuple of str, tuple of str or None
-        As in `TableModel`.
-    summary, seen : Summary
-        Of the bags gathered to learn from, and of the tables.
+    features, keys, classes: as in `TableModel`.  summary, seen: of the bags gathered to learn from, and of the tables.
     """
 
     features: Features
@@ -130,7 +127,7 @@ class Recipe:
     seen: Summary
 
     def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
-        """The model of a `kind`, once an `estimator` is fitted to the shards, through an `encoding` or without."""
+        """The model, once an estimator is fitted to the shards."""
         return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, self.summary)
 
 
@@ -156,7 +153,8 @@ def fit(
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
         as boosting and networks do (see `bagwise.data.reading.Reads`).
     roles, max_levels : dict and int, optional
-        See `columns.infer`.
+        Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
+        tell them; and how many values a text may have to be a category.
     time_budget : float, optional
         Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
     random_state : int, Generator or None
@@ -176,30 +174,16 @@ def fit(
     features = features_of(data, roles=roles, max_levels=max_levels)
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
-    encoding: Encoding | None = None
-    with telling(estimator, tell):
+    end = None if time_budget is None else began + time_budget
+    with _telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
-        if estimator.reads.moments and width(features) <= WIDEST:
-            encoding = fit_in_engine(data, features, estimator)
-        else:
-            encoding = _fit_rows(data, features, estimator, None if time_budget is None else began + time_budget)
+        in_engine = estimator.reads.moments and width(features) <= WIDEST
+        encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
-    """The columns to learn from and their roles.
-
-    Parameters
-    ----------
-    data : BagTable
-        As `join` returns it.
-    roles, max_levels : dict and int, optional
-        As in `fit`.
-
-    Returns
-    -------
-    Features
-    """
+    """The columns to learn from and their roles; roles, max_levels: as in `fit`."""
     return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
 
 
@@ -219,3 +203,92 @@ def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end:
         if end is not None and hasattr(estimator, "time_budget"):
             estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
         return fit_codes(estimator, rows)
+
+
+@contextmanager
+def _telling(estimator: Any, tell: Tell) -> Iterator[None]:
+    """While this lasts, the estimator tells of every step."""
+    silent = estimator.get_params(deep=False).get("callback", tell) is None
+    if silent:
+        estimator.set_params(callback=lambda line: tell(*_step(estimator, line)))
+    try:
+        yield
+    finally:
+        if silent:
+            estimator.set_params(callback=None)
+
+
+def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str]:
+    """A line as candidates, trees or networks give it."""
+    if "candidate" in line:
+        from bagwise.auto import default_candidates
+
+        names, done = list(estimator.candidates or default_candidates()), len(estimator.trials_)
+        comes = f"trying {names[done]}" if done < len(names) else "fitting to all bags"
+        return done, len(names), f"{comes} ({line['candidate']}: {line['note'] or 'tried'})"
+    chooses = line["stage"] == "choice"
+    what = "choosing settings" if chooses else "fitting to all bags"
+    if "fits" in line:
+        return line["fit"], line["fits"], f"{what}: fit {line['fit']} of {line['fits']}"
+    epochs, also = (estimator.max_epochs, " at most") if chooses else (estimator.n_epochs_, "")
+    return line["epoch"], epochs, f"{what}: epoch {line['epoch']} of {epochs}{also}"
+
+
+def write_scores(
+    model: TableModel,
+    source: Source,
+    out: str | os.PathLike[str] | BinaryIO,
+    *,
+    keep: Sequence[str] | None = None,
+    connection: Connection | None = None,
+    progress: Tell | None = None,
+) -> int:
+    """Write the rows of a table with their predictions; memory does not grow with the table.
+
+    Rows keep their order where the engine does (see `connect`).
+
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it.
+    source : path, table or dict
+        Anything that `read` takes.
+    out : path or file
+        A path that ends in .parquet or .csv, or an open stream, which gets CSV.
+    keep : sequence of str, optional
+        Columns to hand on; all by default.
+    connection : ibis.BaseBackend, optional
+        For files and tables in memory; by default a DuckDB of our own.
+    progress : callable, optional
+        Called with rows done, rows in all and a few words.
+
+    Returns
+    -------
+    int
+        How many rows were written.
+    """
+    own = connection if connection is not None else connect(ordered=True)
+    table = read(source, own, what="the table")
+    own = connection_of(table) or own
+    if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
+        raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
+    if clash := [name for name in model.predictions if name in (table.columns if keep is None else keep)]:
+        raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
+    first = table if progress is not None else table.limit(1)
+    total = int(execute(first.agg(n=first.count()), own)["n"])
+    if not total:
+        # Before its columns are looked at, which may be of any type.
+        raise ValueError("the table is empty: there is no row to score.")
+    kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
+    if kind not in _WRITERS:
+        raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
+    scored, rows = model.score(table, own, keep=keep), 0
+    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,):
+        first = next(scored)
+        with _WRITERS[kind](target, first.schema) as writer:
+            for batch in chain([first], scored):
+                writer.write(batch)
+                rows += batch.num_rows
+                if progress is not None:
+                    progress(rows, total, f"{rows:,} rows")
+    return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,13 +131,9 @@ def put_in_bags(
         given = "threshold" if delta is None else "delta"
         raise ParameterError(given, "belongs to noised counts: give ", Parameter("epsilon"), ", too.")
     if epsilon is not None and random_state is not None:
-        raise ParameterError(
-            "random_state",
-            "does not go with ",
-            Parameter("epsilon"),
-            ": whoever tries numbers finds it, and with it the order of the rows, which may tell the labels that noise "
-            "is to protect; leave it out.",
-        )
+        why = "whoever tries numbers finds it, and with it the order of the rows, which may tell the labels that noise"
+        said = f": {why} is to protect; leave it out."
+        raise ParameterError("random_state", "does not go with ", Parameter("epsilon"), said)
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
         raise ParameterError(
             "classes", "must be two labels or more, each named once, and go without ", Parameter("positive"), "."
@@ -153,28 +149,21 @@ def put_in_bags(
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
     rows = engine.keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
-    keys = (*by, *((BAG,) if size is not None else ()))
-    _check_keys(by, _count_columns(names))
-    reports = engine.keep(_reports(rows, keys, label, names, values, min_size), own)
+    counts = ["count"] if names is None else [f"count_{name}" for name in names]
+    _check_keys(by, counts)
+    keys = [*by, *([BAG] if size is not None else [])]
+    reports = engine.keep(_reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size), own)
     if budget is not None:
-        reports = _noised(reports, names, budget, threshold, min_size, own)
+        reports = _noised(reports, counts, budget, threshold, min_size, own)
     events_file, reports_file = Path(folder) / EVENTS, Path(folder) / REPORTS
     with replacing(events_file, reports_file) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
         engine.write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
-        engine.write_parquet(reports.order_by(list(keys)), reports_path, own)
+        engine.write_parquet(reports.order_by(keys), reports_path, own)
         sizes, hidden = reports["size"], reports.suppressed
-        found = engine.execute(
-            reports.agg(
-                rows=sizes.sum(),
-                bags=(~hidden).sum(),
-                smallest=sizes.min(where=~hidden),
-                largest=sizes.max(where=~hidden),
-                withheld=hidden.sum(),
-                withheld_rows=sizes.sum(where=hidden).fill_null(0),
-            ),
-            own,
-        )
+        shown = {"bags": (~hidden).sum(), "smallest": sizes.min(where=~hidden), "largest": sizes.max(where=~hidden)}
+        left = {"withheld": hidden.sum(), "withheld_rows": sizes.sum(where=hidden).fill_null(0)}
+        found = engine.execute(reports.agg(rows=sizes.sum(), **shown, **left), own)
         if not found["bags"]:
             raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
     return Published(events_file, reports_file, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
@@ -184,20 +173,17 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
     for name in (label, *by):
         if name not in table.columns:
             raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
-    reserved = [name for name in table.columns if is_reserved(name)]
-    if reserved:
+    if reserved := [name for name in table.columns if is_reserved(name)]:
         raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
     if label in by:
         raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
-    taken = [name for name in table.columns if size is not None and name.lower() == BAG]
-    if taken:
+    if taken := [name for name in table.columns if size is not None and name.lower() == BAG]:
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
 
 
 def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
     """Raise where a key would have the name of one of these columns of the reports."""
-    clash = [name for name in by if name.lower() in {column.lower() for column in columns}]
-    if clash:
+    if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
 
 
@@ -232,20 +218,19 @@ def classes_of(
             f"column {label!r} has {many} values: labels must be classes; name them if so (", Parameter("classes"), ")."
         )
     if given is not None:
-        others = [value for value in values if value not in given]
-        if others:
+        if others := [value for value in values if value not in given]:
             raise ValueError(f"column {label!r} has the value {others[0]!r}, which is not among the classes.")
         return tuple(given), list(given)
     if len(values) < 2 and not noised:
         raise ValueError(f"column {label!r} has one value only: there is nothing to learn.")
     if positive is not None:
-        if positive not in values and column.type().is_boolean():
+        if positive in values:
+            return None, [positive]
+        if column.type().is_boolean():
             raise ValueError(
                 f"column {label!r} was read as truth values, false and true: name one of them as positive, or none."
             )
-        if positive not in values:
-            raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
-        return None, [positive]
+        raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
     if set(values) <= {"0", "1", "0.0", "1.0", "false", "true", "False", "True"}:
         return None, [value for value in values if value.lower() in ("1", "1.0", "true")] or ["1"]
     if len(values) == 2:
@@ -258,40 +243,26 @@ def classes_of(
     return tuple(values), values
 
 
-def _reports(
-    rows: Table, keys: Sequence[str], label: str, classes: tuple[str, ...] | None, values: list[str], min_size: int
-) -> Table:
+def _reports(rows: Table, keys: Sequence[str], label: str, counts: Mapping[str, str], min_size: int) -> Table:
+    """One line per bag.  counts: the label that each column counts, by its name."""
     text = rows[label].cast("string")
-    names = _count_columns(classes)
-    counts = {name: (text == value).sum() for name, value in zip(names, values, strict=True)}
-    reports = rows.group_by(list(keys)).agg(size=rows.count(), **counts)
+    told = {name: (text == value).sum() for name, value in counts.items()}
+    reports = rows.group_by(list(keys)).agg(size=rows.count(), **told)
     small = reports["size"] < min_size
-    shown = {name: small.ifelse(engine.missing("int64"), reports[name].cast("int64")) for name in names}
+    shown = {name: small.ifelse(engine.missing("int64"), reports[name].cast("int64")) for name in counts}
     return reports.select(*keys, "size", **shown, suppressed=small)
 
 
-def _count_columns(classes: tuple[str, ...] | None) -> list[str]:
-    return ["count"] if classes is None else [f"count_{name}" for name in classes]
-
-
 def _noised(
-    reports: Table,
-    classes: tuple[str, ...] | None,
-    budget: Budget,
-    threshold: float | None,
-    min_size: int,
-    connection: Connection,
+    reports: Table, names: list[str], budget: Budget, threshold: float | None, min_size: int, connection: Connection
 ) -> Table:
     """The reports with noise on their counts. Sizes and counts alone come into memory: a few numbers per bag."""
-    names = _count_columns(classes)
     lines = engine.keep(reports.mutate(**{_LINE: engine.row_number()}), connection)
     exact = engine.fetch(lines.select(_LINE, "size", *names), connection)
-    size = exact.column("size").to_numpy()
     counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
-    counts = counts if classes is not None else counts[:, 0]
+    counts, size = counts if len(names) > 1 else counts[:, 0], exact.column("size").to_numpy()
     noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold, stacklevel=4)
-    columns = noised.T if classes is not None else noised[None]
-    drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, columns, strict=True)}
+    drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, np.atleast_2d(noised.T), strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
     told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
     variance = told.suppressed.ifelse(engine.missing(), engine.literal(budget.noise_variance))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
@@ -12,10 +12,8 @@ from bagwise.tables import engine
 from bagwise.tables.engine import DataType, Expression, Table
 from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, instance, number, several
 
+# Ways to declare noise; where a table has several, the first is exact and the others say how it was made.
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
-"""Ways to declare noise; where a table has several, the first is exact and the others say how it was made."""
-_GUESSES = {name: name for name in ("count", "proportion", "size", *_NOISES, "suppressed")}
-"""Columns that are known by their names."""
 _RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
@@ -28,28 +26,26 @@ _CONSTRAINTS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ReportColumns:
     """Names of the columns of a table of reports, one line per bag; see `join`. What is None is not there."""
 
-    count: str | tuple[str, ...] | None = None
-    proportion: str | tuple[str, ...] | None = None
+    count: str | Sequence[str] | None = None
+    proportion: str | Sequence[str] | None = None
     size: str | None = None
     noise_variance: str | float | None = None
     noise_scale: str | float | None = None
     epsilon: str | float | None = None
     suppressed: str | None = None
 
-    @classmethod
-    def guessed(cls, names: Sequence[str], given: Mapping[str, Any], *, never: Iterable[str] = ()) -> ReportColumns:
+    def guessed(self, names: Sequence[str], *, never: Iterable[str] = ()) -> ReportColumns:
         """What is given, and what the names of the columns say where nothing is; `never` is not guessed."""
-        told = {key: value for key, value in given.items() if value is not None}
-        taken = {*never, *(one for value in told.values() for one in _names_of(value))}
-        found = {key: name for key, name in _GUESSES.items() if name in names and name not in taken}
+        told = {key: value for key, value in vars(self).items() if value is not None}
+        found = [name for name in vars(self) if name in names and name not in {*never, *self.names}]
         for same in (("count", "proportion"), _NOISES):  # what is told counts, then what comes first
             known = [name for name in same if name in told] or [name for name in same if name in found]
-            found = {name: column for name, column in found.items() if name not in same or name == known[0]}
-        return cls(**{**found, **told})
+            found = [name for name in found if name not in same or name == known[0]]
+        return ReportColumns(**{**dict(zip(found, found, strict=True)), **told})
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -63,9 +59,9 @@ class ReportColumns:
         return None if isinstance(given, str) or given is None else tuple(given)
 
     @property
-    def noise(self) -> str | float | None:
-        """The column or number that declares the noise, in whatever way."""
-        return next((given for name in _NOISES if (given := getattr(self, name)) is not None), None)
+    def noises(self) -> list[str]:
+        """The ways in which noise is declared."""
+        return [name for name in _NOISES if getattr(self, name) is not None]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,15 +77,12 @@ class ReportColumns:
             raise ParameterError("count", "or ", Parameter("proportion"), rest)
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
-        declared = [name for name in _NOISES if getattr(self, name) is not None]
-        if len(declared) > 1:
-            raise ParameterError(declared[0], "and ", Parameter(declared[1]), " say the same: give one of them.")
-        absent = [name for name in self.names if name not in table.columns]
-        if absent:
+        if len(self.noises) > 1:
+            raise ParameterError(self.noises[0], "and ", Parameter(self.noises[1]), " say the same: give one of them.")
+        if absent := [name for name in self.names if name not in table.columns]:
             raise ValueError(f"the reports have no column {absent[0]!r}: they have {there}.")
         all_names = (*keys, *self.names)
-        twice = [name for name in all_names if all_names.count(name) > 1]
-        if twice:
+        if twice := [name for name in all_names if all_names.count(name) > 1]:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
             type_ = table[name].type()
@@ -118,9 +111,9 @@ class ReportColumns:
 
     def _variance(self, table: Table) -> tuple[Expression, Expression]:
         """The variance of the noise on a count, and whether what is declared cannot be."""
-        given = self.noise
-        if given is None:
+        if not self.noises:
             return engine.missing(), engine.literal(False)
+        given = getattr(self, self.noises[0])
         declared = engine.as_number(table[given]) if isinstance(given, str) else engine.literal(float(given))
         if self.noise_variance is not None:
             return declared, declared < 0
@@ -156,11 +149,9 @@ class Keys:
     def of(cls, names: Sequence[str], events: Table, reports: Table) -> Keys:
         """The keys of two tables; an error names the column that is missing or cannot be compared."""
         for what, table in (("events", events), ("reports", reports)):
-            absent = [name for name in names if name not in table.columns]
-            if absent:
+            if absent := [name for name in names if name not in table.columns]:
                 raise ValueError(f"the {what} have no key column {absent[0]!r}: they have {', '.join(table.columns)}.")
-        twice = [name for name in names if list(names).count(name) > 1]
-        if twice:
+        if twice := [name for name in names if list(names).count(name) > 1]:
             raise ParameterError("keys", f"names column {twice[0]!r} twice: name each key column once.")
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 
@@ -169,10 +160,17 @@ class Keys:
         """Names of ours for the key columns: a name of the user's may be one that we use."""
         return tuple(f"key_{number}" for number in range(len(self.names)))
 
-    def columns(self, table: Table) -> list[Expression]:
-        """The keys of a table, in the types in which they are compared; NaN is a missing key."""
-        chosen = zip(self.names, self.types, strict=True)
-        return [engine.without_nan(table[name] if kind is None else table[name].cast(kind)) for name, kind in chosen]
+    def columns(self, table: Table) -> dict[str, Expression]:
+        """The keys of a table by our names, in the types in which they are compared; NaN is a missing key."""
+        keys = [
+            table[name] if kind is None else table[name].cast(kind)
+            for name, kind in zip(self.names, self.types, strict=True)
+        ]
+        return dict(zip(self.ours, map(engine.without_nan, keys), strict=True))
+
+    def there(self, table: Table) -> Expression:
+        """Whether no key is missing, of a table that has the keys under our names."""
+        return engine.all_of(table[key].notnull() for key in self.ours)
 
     def text(self, table: Table) -> Expression:
         """The key of a bag as messages show it, of a table that has the keys under our names."""
@@ -180,7 +178,7 @@ class Keys:
 
 
 def choose_keys(
-    keys: Sequence[str] | str | None, events: Table, reports: Table | None, given: Mapping[str, Any]
+    keys: Sequence[str] | str | None, events: Table, reports: Table | None, given: ReportColumns
 ) -> list[str]:
     """The names of the keys: as given, or the columns that both tables have and that say nothing else."""
     if keys:
@@ -189,9 +187,8 @@ def choose_keys(
         raise ParameterError(
             "keys", "must name the columns that say which bag a row is in, where there are no reports."
         )
-    named = {one for value in given.values() for one in _names_of(value)}
     released = {"noise_variance", "epsilon"} <= set(reports.columns)
-    taken = {*named, *_GUESSES, *(_RECORD if released else ())}
+    taken = {*given.names, *vars(given), *(_RECORD if released else ())}
     common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)

@@ -26,8 +26,7 @@ class ArrowTable(Protocol):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
-Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable
-"""What `read` takes: a path, a table, or a dict of columns."""
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable  # what `read` takes
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv"}
 _DATABASES = (".duckdb", ".db", ".ddb")
@@ -105,13 +104,12 @@ def _read_path(path: str, connection: Connection, what: str) -> Table:
     if Path(path).suffix.lower() in _DATABASES:
         return _read_database(path, None, connection, what)
     files = _files(path, what)
-    kinds = {_kind(file) for file in files}
-    odd = next((file.name for file in files if _kind(file) is None), None)
-    if odd is not None or len(kinds) > 1:
-        hold = "files of different kinds" if odd is None else f"a file of unknown kind ({odd})"
+    kinds = {_kind(file): file.name for file in files}
+    if None in kinds or len(kinds) > 1:
+        hold = f"a file of unknown kind ({kinds[None]})" if None in kinds else "files of different kinds"
         raise ValueError(f"{what} holds {hold}: pass Parquet files or CSV files (.parquet, .csv).")
     with engine.plainly(f"{what} ({path})"):
-        found = engine.view_of_files(files, connection, parquet=kinds == {"parquet"})
+        found = engine.view_of_files(files, connection, parquet="parquet" in kinds)
     _check_same_columns(files, found.columns, what)
     return found
 
@@ -132,26 +130,23 @@ def _read_database(path: str, name: str | None, connection: Connection, what: st
 
 def _files(path: str, what: str) -> Sequence[Path]:
     """The files that a path stands for, in order."""
-    place = Path(path)
+    place, said = Path(path), "there is no file {}"
     if place.is_dir():
-        found = sorted(file for file in place.rglob("*") if _kind(file) is not None and not _hidden(file, place))
-        if not found:
-            raise FileNotFoundError(f"{what}: the folder {path} holds no Parquet or CSV file.")
-        return found
-    if place.exists():
-        return [place]
-    if set("*?[") & set(path):
+        inside = [(file, file.relative_to(place).parts) for file in place.rglob("*") if file.is_file()]
+        # By its name, or the name of its own folder, a file may be none of the data, as Spark has it.
+        found = [file for file, parts in inside if _kind(file) and not any(part[0] in "._" for part in parts)]
+        said = "the folder {} holds no Parquet or CSV file"
+    elif place.exists():
+        found = [place]
+    elif set("*?[") & set(path):
         root = Path(place.anchor)
-        found = sorted(file for file in root.glob(str(place.relative_to(root))) if file.is_file())
-        if not found:
-            raise FileNotFoundError(f"{what}: no file matches {path}.")
-        return found
-    raise FileNotFoundError(f"{what}: there is no file {path}.")
-
-
-def _hidden(file: Path, place: Path) -> bool:
-    """Whether a file of a folder is by its name, or the name of its own folder, none of the data, as Spark has it."""
-    return any(part.startswith((".", "_")) for part in file.relative_to(place).parts) or not file.is_file()
+        found = [file for file in root.glob(str(place.relative_to(root))) if file.is_file()]
+        said = "no file matches {}"
+    else:
+        found = []
+    if not found:
+        raise FileNotFoundError(f"{what}: {said.format(path)}.")
+    return sorted(found)
 
 
 def _kind(file: Path) -> str | None:
@@ -173,9 +168,9 @@ def _check_names(names: Sequence[str], what: str) -> None:
         raise ValueError(f"{what}: column {list(names).index('')} has no name: give it one.")
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other is not name or list(names).count(name) > 1:
+        if (other := seen.get(name.lower())) is not None:
             raise ValueError(f"{what}: columns {other!r} and {name!r} are the same to the engine: rename one of them.")
+        seen[name.lower()] = name
 
 
 def _check_same_columns(files: Sequence[Path], columns: Sequence[str], what: str) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from bagwise.data.shards import Shards
-from bagwise.tables import features_of, join, write_shards
+from bagwise.tables import join
+from bagwise.tables.gather import write_shards
+from bagwise.tables.model import features_of
 
 
 @pytest.fixture(autouse=True)

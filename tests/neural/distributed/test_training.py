@@ -23,7 +23,9 @@ from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier, cnn
 from bagwise.neural.distributed import Checkpoints, Distributed, Processes
 from bagwise.neural.distributed.training import shared_means
-from bagwise.tables import features_of, join, write_shards
+from bagwise.tables import join
+from bagwise.tables.gather import write_shards
+from bagwise.tables.model import features_of
 from bagwise.utils.parameters import ParameterError
 from tests.neural.distributed.common import WORKER, StoppedError, alone, assert_close, stopping_at
 

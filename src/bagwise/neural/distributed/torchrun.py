@@ -50,7 +50,7 @@ def launch(
         Its parameters must be plain data: modules, optimizers and callbacks of yours stay in this process. For these,
         let torchrun start a script that calls `BagNeuralClassifier.fit_rows` inside `joined`.
     shards : Shards
-        The bags; their rows are read through ``shards.encoding()``.
+        The bags, as `bagwise.tables.gather.write_shards` writes them; rows are read through ``shards.encoding()``.
     processes : int, default 2
         How many to start; each gets its share of the cores.
     progress : callable, optional
