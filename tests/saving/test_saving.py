@@ -101,7 +101,7 @@ def test_the_folder_holds_json_arrays_and_trees_and_no_pickle(tmp_path, boosted)
     names = sorted(os.listdir(tmp_path / "model"))
     assert names == ["arrays.safetensors", "model.json", *(f"trees-{number}.txt" for number in range(4))]
     document = json.loads((tmp_path / "model/model.json").read_text())
-    assert document["format"] == 3
+    assert document["format"] == 4
     assert document["kind"] == "BagBoostingClassifier"
     assert document["parameters"]["num_leaves"] == 5
     assert document["versions"]["bagwise"] == bw.__version__
@@ -533,7 +533,7 @@ def test_facts_come_back_without_building_the_model(tmp_path, boosted):
     saved = saving.inspect(tmp_path / "model")
     assert saved.about == ABOUT
     assert saved.kind == "BagBoostingClassifier"
-    assert saved.format == 3
+    assert saved.format == 4
     assert saved.versions["bagwise"] == bw.__version__
     assert saved.files == {name: os.path.getsize(tmp_path / "model" / name) for name in os.listdir(tmp_path / "model")}
     np.testing.assert_array_equal(load(tmp_path / "model").predict(rows()[0]), boosted.predict(rows()[0]))
@@ -752,13 +752,13 @@ def test_hostile_arrays_get_a_sentence(place, data):
         "[]",
         "{}",
         "nonsense",
-        '{"format": 3',
+        '{"format": 4',
         "[" * 100_000,
         '{"format": NaN, "kind": 1}',
-        '{"format": 3, "kind": 1e999}',
+        '{"format": 4, "kind": 1e999}',
         "\ud800",
         "9" * 10_000,
-        '{"format": 3, "kind": "BagRidgeClassifier", "kind": "Popen"}',
+        '{"format": 4, "kind": "BagRidgeClassifier", "kind": "Popen"}',
     ],
     ids=[
         "empty",
