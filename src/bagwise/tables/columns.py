@@ -149,12 +149,11 @@ class Features:
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
         kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
-        for name, role in kinds.items():
+        figures = {}  # in one query: when times begin, and about how many values categories have
+        for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
                 held = engine.kind_of(table[name].type())
                 raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
-        figures = {}  # in one query: when times begin, and about how many values categories have
-        for number, (name, role) in enumerate(kinds.items()):
             if role is Role.time:
                 figures[f"n_{number}"] = engine.as_seconds(table[name].min().cast("timestamp"))
             elif role is Role.category and name not in given:
@@ -214,10 +213,8 @@ class Features:
                 raise ValueError(f"column {column.name!r} is missing: the model was trained with it.")
             type_ = table[column.name].type()
             if not _fits(column.role, type_) or (column.has_hours and not type_.is_timestamp()):
-                kind = "times of day" if column.has_hours else _HELD[column.role]
-                raise ValueError(
-                    f"column {column.name!r} held {kind} in training and {engine.kind_of(type_)} now: convert it first."
-                )
+                kind, now = "times of day" if column.has_hours else _HELD[column.role], engine.kind_of(type_)
+                raise ValueError(f"column {column.name!r} held {kind} in training and {now} now: convert it first.")
 
     def matrix(self, batch: pa.RecordBatch | pa.Table) -> Floats:
         """(n, made) numbers and codes of the made columns of a batch; NaN for what is missing or unknown."""

@@ -11,10 +11,9 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial, reduce
-from operator import and_, or_
+from functools import cache, partial
 from pathlib import Path
 from sys import float_info
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -331,14 +330,8 @@ def is_finite(number: Expression) -> Expression:
     return number.abs() <= float_info.max
 
 
-def any_of(conditions: Iterable[Expression]) -> Expression:
-    """Whether one of several conditions holds."""
-    return reduce(or_, conditions, literal(False))
-
-
-def all_of(conditions: Iterable[Expression]) -> Expression:
-    """Whether all of several conditions hold."""
-    return reduce(and_, conditions)
+# Whether one, or all, of several conditions hold.
+any_of, all_of = ibis.or_, ibis.and_
 
 
 @cache
