@@ -148,8 +148,8 @@ def put_in_bags(
     rows = engine.keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
     counts = ["count"] if names is None else [f"count_{name}" for name in names]
-    said = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
-    if clash := [name for name in by if name.lower() in {column.lower() for column in said}]:
+    columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
+    if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
     keys = [*by, *([BAG] if size is not None else [])]
     reports = engine.keep(_reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size), own)
