@@ -27,9 +27,9 @@ from bagwise.experiments import variance
 from bagwise.experiments.config import provenance
 from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.store import write_table
-from bagwise.pages import comparison_page, diagnosis_page, model_page, reproduction_page, svg, verdicts, write
+from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain
-from bagwise.pages.funnel import Funnel, expected_histogram
+from bagwise.pages.diagnosis import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
 from bagwise.tables import metadata
 from bagwise.tables.evaluation import constant_guess
@@ -183,7 +183,7 @@ def pages(frames, joined, ridge, other, results, commands):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Figures left out, to save time where words are looked at."""
-    monkeypatch.setattr(svg, "inline", lambda *_, **__: Markup("<svg></svg>"))
+    monkeypatch.setattr(parts, "inline", lambda *_, **__: Markup("<svg></svg>"))
 
 
 KINDS = ("diagnosis", "model", "stored", "comparison", "reproduction")
@@ -307,7 +307,7 @@ def test_letters_that_no_page_can_hold_are_replaced(undrawn, joined):
 
 
 def colours(mode):
-    css = (Path(svg.__file__).parent / "page.css").read_text()
+    css = (Path(parts.__file__).parent / "page.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     return dict(re.findall(r"--(\w+): (#\w{6});", blocks[("light", "dark", "print").index(mode)]))
 
@@ -334,7 +334,7 @@ def test_numbers_are_those_of_the_bags_held_out(pages, fitted, ridge):
     for kind in ("model", "stored", "comparison"):
         text = Outline(pages[kind]).text
         for name in ("accuracy", "brier", "log_loss", "auc"):
-            assert verdicts.interval(getattr(measured, name), 4) in text
+            assert parts.interval(getattr(measured, name), 4) in text
     assert "the numbers are those of its file" in Outline(pages["model"]).text
     assert f"judged by {measured.n_bags} bags" in Outline(pages["model"]).text
 
@@ -368,6 +368,15 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
     assert calls == ["join", "batches", "predict_codes"]
 
 
+@pytest.mark.parametrize("page", ["diagnosis", "model"])
+def test_what_bags_reported_is_fetched_once(undrawn, monkeypatch, fitted, folder, frames, page):
+    data, fetched, real = tables.join(*frames), [], tables.BagTable.reports
+    blind = store(fitted[0], folder / f"unjudged-{page}", fitted[1], None, data)
+    monkeypatch.setattr(tables.BagTable, "reports", lambda data: fetched.append(data) or real(data))
+    _ = diagnosis_page(data) if page == "diagnosis" else model_page(blind, data)
+    assert fetched == [data]
+
+
 def test_a_file_that_tells_other_numbers_is_not_believed(undrawn, folder, fitted, joined):
     """The tables have other bags held out, or the model is another: then it is measured."""
     told = as_data(fitted[3].evaluation)
@@ -383,7 +392,7 @@ def test_a_model_is_judged_by_all_bags_of_tables_it_has_not_seen(undrawn, ridge)
     fresh = tables.join(events, reports)
     measured = tables.evaluate(saving.load(ridge), fresh)
     text = Outline(model_page(ridge, fresh).html).text
-    assert verdicts.interval(measured.auc, 4) in text
+    assert parts.interval(measured.auc, 4) in text
     assert "all bags of the tables given" in text
     assert "judged by 400 bags, 3,200 rows" in text
 
@@ -552,7 +561,7 @@ def test_bags_of_one_size_fill_bins_evenly():
 )
 def test_verdicts_follow_the_interval(auc, standing, said):
     gain = {"accuracy": between(0.1, 0.08, 0.12), "brier": between(-0.08, -0.09, -0.07)}
-    found = verdicts.standing(told(40, between(*auc), between(0.8, 0.78, 0.82)), gain)
+    found = parts.standing(told(40, between(*auc), between(0.8, 0.78, 0.82)), gain)
     assert found[0] == standing
     assert said in found[1]
 
@@ -581,12 +590,12 @@ def test_the_badge_is_green_only_where_the_model_beats_the_constant(accuracy, br
         "brier": between(*(one - 0.21 for one in brier)),
     }
     measured = told(40, between(0.78, 0.76, 0.80), between(*accuracy))
-    found, sentence = verdicts.standing(measured, gain)
+    found, sentence = parts.standing(measured, gain)
     assert found == standing
     assert ("not clearly better than one guess for all rows" in sentence) is (standing != GOOD)
     without = replace(measured, auc=None)
-    assert verdicts.standing(without, gain)[0] == (POOR if accuracy[2] < 0.7 else standing)
-    few = verdicts.standing(replace(without, n_bags=12), gain)[0]
+    assert parts.standing(without, gain)[0] == (POOR if accuracy[2] < 0.7 else standing)
+    few = parts.standing(replace(without, n_bags=12), gain)[0]
     assert few in (POOR, UNSURE)  # rough intervals prove little
 
 
@@ -609,8 +618,8 @@ def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, fo
 
 
 def test_few_bags_are_called_few():
-    assert "rough" in verdicts.cautions(told(12))[0]
-    assert verdicts.cautions(told(40)) == []
+    assert "rough" in parts.cautions(told(12))[0]
+    assert parts.cautions(told(40)) == []
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
@@ -788,6 +797,6 @@ def test_a_mean_prediction_that_is_off_is_told():
     assert (predicted, reported) == pytest.approx((h.mean(), bags.proportion.mean()))
     by_hand = np.std([8 * a - h[8 * j : 8 * j + 8].sum() for j, a in enumerate(bags.proportion)]) * 800**0.5 / 6400
     assert error == pytest.approx(by_hand)
-    assert verdicts.off_level(predicted, reported, error) is None
-    assert "too high on average: 0.299" in verdicts.off_level(*level(h + 0.05))
-    assert "too low on average" in verdicts.off_level(*level(h - 0.05))
+    assert parts.off_level(predicted, reported, error) is None
+    assert "too high on average: 0.299" in parts.off_level(*level(h + 0.05))
+    assert "too low on average" in parts.off_level(*level(h - 0.05))

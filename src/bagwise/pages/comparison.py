@@ -14,21 +14,18 @@ from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.evaluation import ENOUGH_BAGS, differences
 from bagwise.metrics import METRICS, possible
-from bagwise.pages import parts, verdicts
+from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
 from bagwise.plotting import BLUE, RED
 from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.bag_table import last_bags
 from bagwise.tables.evaluation import Predictions
-from bagwise.tables.metadata import About
 
 _NOT_RANDOM = (
     "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
     "would be biased, maybe grossly."
 )
-_Judged = Mapping[str, Measurement]
-_Gains = Mapping[str, Mapping[str, Estimate]]
 
 
 def comparison_page(
@@ -54,38 +51,54 @@ def comparison_page(
     Page
         To be written by `write`.
     """
-    twice = [str(one) for place, one in enumerate(folders) if one in folders[:place]]
+    places = [Path(folder) for folder in folders]
+    twice = [str(one) for place, one in enumerate(places) if one in places[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
-    every = [Stored.of(folder, even_if_not_random=even_if_not_random) for folder in folders]
+    every = [Stored.of(place, even_if_not_random=even_if_not_random) for place in places]
     names = [one.name for one in every]
     labels = names if len(set(names)) == len(names) else [str(one.folder) for one in every]
     stored = dict(zip(labels, every, strict=True))
-    judged = dict(sorted(_judged(stored, data).items()))
+    judged = _judged(stored, data)
     doubtful = [one.evaluation for one in judged.values() if one.evaluation.doubt is not None]
-    if not doubtful:
-        judged = dict(sorted(judged.items(), key=lambda item: item[1].evaluation.brier.value))  # type: ignore[union-attr]
+    briers = {label: 0 if doubtful else one.evaluation.brier.value for label, one in judged.items()}  # type: ignore[union-attr]
+    judged = {label: judged[label] for label in sorted(judged, key=lambda label: (briers[label], label))}
     best, first = next(iter(judged.items()))
-    told = [stored[label].about for label in judged]
-    same = data is not None or (
-        len({one.evaluation.n_bags for one in judged.values()}) == 1 and all(one.has_seen(told[0].seen) for one in told)
-    )
+    told = {label: stored[label].about for label in judged}
+    bags = {one.evaluation.n_bags for one in judged.values()}
+    same = data is not None or (len(bags) == 1 and all(one.has_seen(told[best].seen) for one in told.values()))
     said = {} if doubtful else {label: one.predictions for label, one in judged.items() if one.predictions}
-    gains = {label: _gain(one, said[best], first.evaluation.level) for label, one in said.items() if label != best}
+    gains = {
+        label: _gain(one, said[best], judged[label].evaluation.level) for label, one in said.items() if label != best
+    }
     found = None if data is None else diagnose(data)
     standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(best, first, gains, same)
     enough = first.evaluation.n_bags >= ENOUGH_BAGS and (found is None or found.random)
-    where = _where(first, data, same, "in alphabetical order" if doubtful else "the smallest square error first")
+    if data is None:
+        again = "the same bags, held out from all of them" if same else "bags that differ from model to model"
+        where = f"The numbers are those of the models' files, measured on {again}."
+    else:
+        held = first.evaluation.n_bags < data.summary.bags
+        which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
+        order = "in alphabetical order" if doubtful else "the smallest square error first"
+        where = f"Measured on {which}, {order}."
+    rows = [
+        [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
+        for label, one in told.items()
+    ]
+    head = ["model", "kind", "bags fitted to", "columns that matter most"]
+    kinds = dict.fromkeys(one.model for one in told.values() if one.model in MODELS)
+    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
     sections = [
         Section("measures", "How good are they?", [where, _measures(judged, first)]),
         *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
         *([_paired(best, gains)] if gains else []),
-        Section("models", "The models", [_models(dict(zip(judged, told, strict=True)))]),
-        _again([stored[label] for label in judged], command),
+        Section("models", "The models", [Table("What they are", head, rows, "llrl")]),
+        parts.again(command, [], [stored[label].versions for label in judged], ["The models:", fits] if kinds else []),
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
     subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."
-    cautions = verdicts.cautions((doubtful or [first.evaluation])[0], found)
+    cautions = parts.cautions((doubtful or [first.evaluation])[0], found)
     return Page("Comparison of models", subject, standing if enough else UNSURE, headline, cautions, sections)
 
 
@@ -96,11 +109,10 @@ def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Me
     """All models, on the bags that none of them was fitted to where there are tables."""
     bags, found, other = None, {}, "pass events and reports of other bags."
     if data is not None:
-        unseen = {one.folder: one.unseen(data) for one in stored.values()}
-        taken = [folder for folder, number in unseen.items() if not number]
+        taken = [one.folder for one in stored.values() if not one.unseen(data)]
         if taken:
             raise ValueError(f"{taken[0]} was fitted to all bags of these tables: {other}")
-        bags = last_bags(data, min(unseen.values()))
+        bags = last_bags(data, min(one.unseen(data) for one in stored.values()))
     for label, one in stored.items():
         judged = one.judged(data, bags)
         if judged is None:
@@ -119,13 +131,13 @@ def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estim
 # -- words --------------------------------------------------------------------------------------------------------
 
 
-def _verdict(best: str, first: Measurement, gains: _Gains, same: bool) -> tuple[str, str]:
+def _verdict(best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool) -> tuple[str, str]:
     if not same:
         return UNSURE, (
             "These models were measured on different bags, so that their numbers cannot be compared row by row; pass "
             "events and reports to measure all of them on the same."
         )
-    shown = f"Brier score {verdicts.interval(first.evaluation.brier, 3)}"
+    shown = f"Brier score {parts.interval(first.evaluation.brier, 3)}"
     smallest = f"Model {best} has the smallest square error"
     if first.predictions is None:
         return UNSURE, f"{smallest} ({shown}); whether by chance, only the tables can tell: pass events and reports."
@@ -133,37 +145,28 @@ def _verdict(best: str, first: Measurement, gains: _Gains, same: bool) -> tuple[
     if alike:
         listed = " and ".join([", ".join(alike[:-1]), alike[-1]] if len(alike) > 1 else alike)
         return UNSURE, f"{smallest} ({shown}), but these bags cannot tell it apart from {listed}."
-    if not verdicts.beats(first.gain):
+    if not parts.beats(first.gain):
         return UNSURE, f"{smallest} of these ({shown}), but it is not clearly better than one guess for all rows."
     return GOOD, f"Model {best} is best: its square error is clearly the smallest ({shown})."
 
 
-def _where(first: Measurement, data: BagTable | None, same: bool, order: str) -> str:
-    if data is None:
-        again = "the same bags, held out from all of them" if same else "bags that differ from model to model"
-        return f"The numbers are those of the models' files, measured on {again}."
-    held = first.evaluation.n_bags < data.summary.bags
-    which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
-    return f"Measured on {which}, {order}."
-
-
-def _measures(judged: _Judged, first: Measurement) -> Table:
+def _measures(judged: Mapping[str, Measurement], first: Measurement) -> Table:
     guess, found = first.guess, {label: one.evaluation for label, one in judged.items()}
     names = [name for name in METRICS if getattr(first.evaluation, name) is not None or name in guess]
-    rows = [[label, *(verdicts.interval(getattr(one, name), 4) for name in names)] for label, one in found.items()]
+    rows = [[label, *(parts.interval(getattr(one, name), 4) for name in names)] for label, one in found.items()]
     rows.append(["constant guess", *(f"{guess[name]:.4f}" if name in guess else "–" for name in names)])
     caption = f"Label-free measures of single rows, with {first.evaluation.level:.0%} intervals"
     return Table(caption, ["model", *(METRICS[name] for name in names)], rows)
 
 
-def _pictures(judged: _Judged, guess: Mapping[str, float]) -> list[Picture]:
+def _pictures(judged: Mapping[str, Measurement], guess: Mapping[str, float]) -> list[Picture]:
     """An estimate with its interval per model, beside the constant guess's; a picture per measure that all have."""
     found = []
     for name, label in METRICS.items():
         values = {model: getattr(one.evaluation, name) for model, one in judged.items()}
         if None not in values.values():
             title, better = parts.capital(label), "higher" if name in HIGHER_IS_BETTER else "lower"
-            told = "; ".join(f"{model} {verdicts.interval(one, 3)}" for model, one in list(values.items())[:8])
+            told = "; ".join(f"{model} {parts.interval(one, 3)}" for model, one in list(values.items())[:8])
             draw = partial(_intervals, found=values, xlabel=label, guess=guess.get(name))
             make = partial(parts.one_panel, draw, 1.25 + 0.3 * len(values))
             words = f"intervals-{name.replace('_', '-')}", f"{title} of the models", f"{told}."
@@ -181,29 +184,13 @@ def _intervals(panel: Axes, found: Mapping[str, Estimate], xlabel: str, guess: f
     panel.xaxis.set_major_locator(MaxNLocator(5))
 
 
-def _paired(best: str, gains: _Gains) -> Section:
+def _paired(best: str, gains: Mapping[str, Mapping[str, Estimate]]) -> Section:
     """Differences to the best, on the same bags."""
     names = [name for name in METRICS if all(name in gain for gain in gains.values())]
-    rows = [
-        [label, *(verdicts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()
-    ]
+    rows = [[label, *(parts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()]
     told = (
         f"Each model less {best}, on the same bags, whose luck they share: an interval that holds 0 leaves open which "
         "is better. Intervals are for one comparison each; among many, some miss by chance."
     )
     head = ["model", *(METRICS[name] for name in names)]
     return Section("paired", "Differences", [told, Table(f"Less {best}", head, rows)])
-
-
-def _models(told: Mapping[str, About]) -> Table:
-    rows = [
-        [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
-        for label, one in told.items()
-    ]
-    return Table("What they are", ["model", "kind", "bags fitted to", "columns that matter most"], rows, "llrl")
-
-
-def _again(stored: Sequence[Stored], command: str | None) -> Section:
-    kinds = dict.fromkeys(one.about.model for one in stored if one.about.model in MODELS)
-    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
-    return parts.again(command, [], [one.versions for one in stored], ["The models:", fits] if kinds else [])

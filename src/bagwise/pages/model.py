@@ -14,8 +14,8 @@ from bagwise.diagnostics import Diagnosis
 from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS
-from bagwise.pages import parts, verdicts
-from bagwise.pages.funnel import Funnel, bag_parts
+from bagwise.pages import parts
+from bagwise.pages.diagnosis import Funnel, bag_parts
 from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table
 from bagwise.tables import BagTable, Measurement, TableModel, diagnose, measure
 from bagwise.tables.bag_table import last_bags
@@ -132,27 +132,25 @@ def model_page(
     """
     stored = Stored.of(folder, even_if_not_random=even_if_not_random)
     about, judged = stored.about, stored.judged(data)
-    found, of_tables = None, []
+    bags: list[Part] = []
+    found, diagnosis = None, []
     if data is not None:
-        reports, found = data.reported, diagnose(data, stored.model.features)
+        found = diagnose(data, stored.model.features)
+        told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
+        diagnosis = [told, *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
-            told, sizes = parts.sizes(reports.size)
-            bags: list[Part] = [told, *([Pictures(sizes)] if sizes else [])]
+            told, sizes = parts.sizes(data.reported.size)
+            bags = [told, Pictures(sizes)]
         else:
             h, given = judged.predictions.h, judged.predictions.bags
             output = int(np.argmin(np.abs(given.outputs.mean(axis=0) - 0.5)))
             bags = bag_parts(Funnel.of_predictions(h, given, output), data, output, predicted=True)
-        verdict = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
-        of_tables = [
-            Section("bags", "The bags", bags),
-            Section("diagnosis", "What the diagnosis found", [verdict, *parts.finding_parts(found)]),
-        ]
     sections = [
         Section("measures", "How good is it?", _measures(stored, judged, data)),
-        *of_tables[:1],
+        Section("bags", "The bags", bags),
         Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
-        *of_tables[1:],
-        *([Section("trials", "What was tried", _trials(about))] if about.trials else []),
+        Section("diagnosis", "What the diagnosis found", diagnosis),
+        Section("trials", "What was tried", _trials(about) if about.trials else []),
         Section("tables", "What it was fitted to", _fitted_to(about)),
         _again(stored, data, command),
     ]
@@ -160,36 +158,34 @@ def model_page(
     if judged is not None:
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
     subject = f"{about.model} ({about.fitted_by}); {where}."
-    return Page(f"Model {stored.name}", subject, *_verdict(about, judged, found), sections)
+    verdict = _verdict(about, judged, found)
+    return Page(f"Model {stored.name}", subject, *verdict, [section for section in sections if section.parts])
 
 
 def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
     if judged is None:
-        return (
-            UNSURE,
-            "Nobody knows yet how good this model is: no bags were held out when it was fitted.",
-            ["Pass events and reports of bags that it was not fitted to, and this page will tell."],
-        )
+        headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
+        remarks = ["Pass events and reports of bags that it was not fitted to, and this page will tell."]
+        return UNSURE, headline, remarks
     evaluation, said = judged.evaluation, judged.predictions
     funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
-    remarks = verdicts.cautions(evaluation, found)
+    remarks = parts.cautions(evaluation, found)
     if evaluation.doubt is None:
-        standing, headline = verdicts.standing(evaluation, judged.gain)
+        standing, headline = parts.standing(evaluation, judged.gain)
         if standing == GOOD and found is not None and not found.random:
             standing = UNSURE
-        remarks += verdicts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
+        remarks += parts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
         if evaluation.calibration is not None:
-            off = None if funnel is None else verdicts.off_level(*funnel.level)
-            remarks.append(off or verdicts.calibrated(evaluation.calibration))
+            off = None if funnel is None else parts.off_level(*funnel.level)
+            remarks.append(off or parts.calibrated(evaluation.calibration))
     else:
         standing, headline = UNSURE, evaluation.doubt
         if funnel is not None:
             told = f"its mean predictions explain {max(funnel.explained, 0):.0%} of the variation"
             remarks.append(f"What such bags can tell: {told} of the reported proportions between bags.")
     if funnel is not None and funnel.too_many_outside:
-        remarks.append(
-            f"More bags than chance allows lie where a calibrated model would not put random bags: {funnel}."
-        )
+        where = "More bags than chance allows lie where a calibrated model would not put random bags"
+        remarks.append(f"{where}: {funnel}.")
     if about.sensitivity:
         remarks.append(f"What moves its predictions most: {', '.join(list(about.sensitivity)[:3])}.")
     return standing, headline, remarks
@@ -201,17 +197,16 @@ def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) 
 def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None) -> list[Part]:
     if judged is None:
         return ["No bags were held out when the model was fitted: pass events and reports of other bags."]
-    evaluation, curves = judged.evaluation, []
-    found: list[Part] = [_where(stored, judged, data)]
+    evaluation, curves, caution = judged.evaluation, [], ""
     if evaluation.doubt is not None:
         withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
-        found.append(Caution(withheld if evaluation.withheld else _BIASED))
-    found += [_measure_table(judged), *([_NO_BAGS] if data is None else [])]
-    if evaluation.doubt is None and evaluation.calibration is not None:
+        caution = withheld if evaluation.withheld else _BIASED
+    if not caution and evaluation.calibration is not None:
         curves.append(parts.curve_picture(evaluation.calibration, evaluation.level))
-    if evaluation.doubt is None and evaluation.roc is not None and evaluation.auc is not None:
+    if not caution and evaluation.roc is not None and evaluation.auc is not None:
         curves.append(parts.curve_picture(evaluation.roc, evaluation.level, evaluation.auc))
-    return [*found, *([Pictures(curves)] if curves else [])]
+    no_bags = _NO_BAGS if data is None else ""
+    return [_where(stored, judged, data), Caution(caution), _measure_table(judged), no_bags, Pictures(curves)]
 
 
 def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
@@ -233,11 +228,11 @@ def _measure_table(judged: Measurement) -> Table:
         value: Estimate | None = getattr(evaluation, name)
         if value is None and not evaluation.withheld:
             continue
-        row = [label, verdicts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
+        row = [label, parts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
         if gain:
             better = "better" if (gain[name].value > 0) == (name in HIGHER_IS_BETTER) else "worse"
             reading = "not clearly different" if gain[name].low <= 0 <= gain[name].high else better
-            row += [verdicts.interval(gain[name], 4, signed=True), reading]
+            row += [parts.interval(gain[name], 4, signed=True), reading]
         rows.append(row)
     head = ["", "model", "constant guess", *(["difference", "the model is"] if gain else [])]
     return Table(f"Label-free measures of single rows, with {evaluation.level:.0%} intervals", head, rows, "lrrrl")
@@ -261,7 +256,7 @@ def _fitted_to(about: About) -> list[Part]:
     return [
         *parts.summary_parts(about.summary),
         f"Key of a bag: {', '.join(about.keys)}.",
-        *([] if about.classes is None else [f"Classes: {', '.join(about.classes)}."]),
+        "" if about.classes is None else f"Classes: {', '.join(about.classes)}.",
         Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),
     ]
 

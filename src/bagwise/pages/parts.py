@@ -1,4 +1,4 @@
-"""Parts that several pages share: figures with their words, tables of numbers, how to make it all again.
+"""Parts that several pages share: verdicts in plain words, figures with theirs, tables, how to make it all again.
 
 Figures are small, so that they can be read on a phone, and told apart without colour.
 """
@@ -20,10 +20,8 @@ import bagwise
 from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import LEAST_SHOWN, Finding
 from bagwise.estimates import Estimate
-from bagwise.evaluation import Curve
-from bagwise.pages import svg
-from bagwise.pages.page import Bullets, Code, Part, Picture, Pictures, Section, Table
-from bagwise.pages.verdicts import held_by, interval
+from bagwise.evaluation import ENOUGH_BAGS, Curve, Evaluation
+from bagwise.pages.page import GOOD, POOR, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
 from bagwise.plotting import BLUE, GREY, RED
 from bagwise.tables import Summary
 from bagwise.utils.text import number_of
@@ -31,14 +29,16 @@ from bagwise.utils.typing import Floats, Integers
 
 _BARS = 15  # columns drawn; tables hold more
 _LINES = 200  # lines of a folded table
-_LONGEST = 26  # letters of a name in a figure; tables have all of them
+_WIDE = 0.2  # an AUC's interval that is wider says little about how well a model ranks
+_FAR = 4.0  # standard errors by which a mean prediction is plainly off
+_RANKS = {0.9: "very well", 0.75: "well", 0.65: "fairly well"}  # from this AUC on
 
 
 def picture(
     make: Callable[[], Figure], name: str, title: str, told: str, caption: str, table: Table | None = None
 ) -> Picture:
     """A figure with its words. name: of its own on the page.  told: what there is to be seen, with the main numbers."""
-    return Picture(svg.inline(make, name=name, title=title, description=told), caption, table)
+    return Picture(inline(make, name=name, title=title, description=told), caption, table)
 
 
 def one_panel(draw: Callable[[Axes], None], height: float = 3.7, margin: float = 0.06) -> Figure:
@@ -72,8 +72,7 @@ def curve_picture(curve: Curve, level: float, auc: Estimate | None = None) -> Pi
         told = f"True against false positives; the area under the curve is {interval(auc)}, that of chance 0.5."
         head, labels = ["false positives", "true positives"], ["rate of false positives", "rate of true positives"]
         left, right, top = -0.02, 1.02, max(1.02, highest)
-    values = zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)
-    rows = [[f"{value:.4f}" for value in point] for point in values]
+    rows = [[f"{one:.4f}" for one in point] for point in zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)]
     table = Table(f"{title}, with {level:.0%} intervals", [*head, "low", "high"], rows, "rrrr")
 
     def draw(panel: Axes) -> None:
@@ -136,27 +135,25 @@ def driver_parts(sensitivity: Mapping[str, float]) -> list[Part]:
     table = Table("Mean change of a prediction when a column is shuffled", ["column", "change"], rows[:_LINES])
     more = f" The first {_BARS} of {len(names)} columns." if len(names) > _BARS else ""
     caption = f"{title}: the mean change when one column is shuffled among rows and all others stay.{more}"
-    bars = len(names[:_BARS])
+    bars = min(len(names), _BARS)
 
     def draw(panel: Axes) -> None:
         panel.barh(np.arange(bars), values[:_BARS], color=BLUE, height=0.62)
         name_axis(panel, names[:_BARS], "mean change of a prediction")
         panel.xaxis.set_major_locator(MaxNLocator(5))
 
-    make = partial(one_panel, draw, 0.9 + 0.26 * bars)
-    return [Pictures([picture(make, "drivers", title, told, caption, table)])]
+    return [Pictures([picture(partial(one_panel, draw, 0.9 + 0.26 * bars), "drivers", title, told, caption, table)])]
 
 
 def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
     """A line per name, the first on top; label: of the other axis."""
     panel.set_yticks(np.arange(len(names)), [short(name) for name in names])
-    panel.set_ylim(len(names) - 0.4, -0.6)
+    panel.set(ylim=(len(names) - 0.4, -0.6), xlabel=label)
     panel.grid(axis="y", visible=False)
-    panel.set_xlabel(label)
 
 
-def short(name: str, longest: int = _LONGEST) -> str:
-    """A name that fits into a figure: its beginning and its end.
+def short(name: str, longest: int = 26) -> str:
+    """A name that fits into a figure: its beginning and its end; tables have all of it.
 
     >>> short("a very long name that nobody can read", 16)
     'a very …can read'
@@ -181,10 +178,10 @@ def finding_parts(found: Diagnosis) -> list[Part]:
     p_values = [f"{p:.2g}" if (p := one.p_value) >= LEAST_SHOWN else f"< {LEAST_SHOWN:g}" for one in tested]
     rows = [[one.name, f"{one.ratio:.3g}", p_value] for one, p_value in zip(tested, p_values, strict=True)]
     return [
-        *([Pictures([_ratios(shown, found.level)])] if shown else []),
+        Pictures([_ratios(shown, found.level)] if shown else []),
         *([Table("What random bags would hardly show", head, rows[: min(unusual, 10)])] if unusual else []),
         Table("All tests", head, rows[:_LINES], folded=True),
-        *([f"Not testable: {', '.join(found.untestable[:20])}."] if found.untestable else []),
+        f"Not testable: {', '.join(found.untestable[:20])}." if found.untestable else "",
     ]
 
 
@@ -214,8 +211,7 @@ def _ratios(shown: Sequence[Finding], level: float) -> Picture:
 
 def summary_parts(summary: Summary) -> list[Part]:
     """What came of the join."""
-    left_out = [f"Left out: {one}." for one in summary.mismatches]
-    return [str(replace(summary, mismatches=())), *([Bullets(left_out)] if left_out else [])]
+    return [str(replace(summary, mismatches=())), Bullets(f"Left out: {one}." for one in summary.mismatches)]
 
 
 def again(
@@ -229,5 +225,106 @@ def again(
     rows = [[name, *([", ".join(then[name]) or "–"] if made_with else []), here.get(name, "–")] for name in names]
     head = ["", *(["of the results"] if made_with else []), "of this page"]
     this: list[Part] = ["This page:", Code(command)] if command else []
-    listed = [Bullets(facts)] if facts else []
-    return Section("again", "How to reproduce", [*this, *also, *listed, Table("Versions", head, rows, "lll")])
+    return Section("again", "How to reproduce", [*this, *also, Bullets(facts), Table("Versions", head, rows, "lll")])
+
+
+# -- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+def interval(found: Estimate | None, digits: int = 2, *, signed: bool = False) -> str:
+    """A value with its interval; a dash where there is none.
+
+    >>> interval(Estimate(0.777, 0.01, 0.76, 0.8))
+    '0.78 [0.76, 0.80]'
+    """
+    if found is None:
+        return "–"
+    form = f"{'+' if signed else ''}.{digits}f"
+    return f"{found.value:{form}} [{found.low:{form}}, {found.high:{form}}]".replace("-", "−")
+
+
+def standing(found: Evaluation, gain: Mapping[str, Estimate]) -> tuple[str, str]:
+    """How good a model is, in a word and a sentence, where the bags can tell. gain: over one guess for all rows.
+
+    The word is a good one only if accuracy or Brier score are clearly better than the guess's, by bags enough to tell.
+    """
+    bags, better = f"{found.n_bags:,} bags", beats(gain)
+    clearly = GOOD if better and found.n_bags >= ENOUGH_BAGS else UNSURE
+    than = "" if better else ", but it is not clearly better than one guess for all rows"
+    if found.auc is None:
+        right = f"This model is right on a share of {interval(found.accuracy)} of the rows{than}."
+        return POOR if gain["accuracy"].high < 0 and not better else clearly, right
+    value, low, high, shown = found.auc.value, found.auc.low, found.auc.high, f"AUC {interval(found.auc)}"
+    if low <= 0.5 <= high:
+        return UNSURE, f"Whether this model ranks rows better than chance, {bags} are too few to tell ({shown})."
+    if high < 0.5:
+        return POOR, f"This model ranks rows worse than chance ({shown}): something is the wrong way round."
+    if high - low > _WIDE:
+        return UNSURE, f"This model ranks rows better than chance ({shown}); how well, {bags} are too few to tell."
+    how = next((word for least, word in _RANKS.items() if value >= least), None)
+    if how is None:
+        return UNSURE, f"This model ranks rows a little better than chance ({shown})."
+    return clearly, f"This model ranks rows {how} ({shown}){than}."
+
+
+def beats(gain: Mapping[str, Estimate]) -> bool:
+    """Whether accuracy or Brier score is clearly better than the constant guess's; gain: over it, paired."""
+    return gain["accuracy"].low > 0 or gain["brier"].high < 0
+
+
+def gains(gain: Mapping[str, Estimate], guess: float) -> list[str]:
+    """What a model is worth beside the constant guess; guess: that one's Brier score."""
+    more = _scaled(gain["accuracy"], 100)
+    if more.low <= 0 <= more.high:
+        points = interval(more, 1, signed=True)
+        remarks = [f"Whether it is right more often than the constant guess cannot be told ({points} points)."]
+    else:
+        off, way = (_scaled(more, -1), "less") if more.high < 0 else (more, "more")
+        remarks = [f"It is right {way} often than the constant guess, by {interval(off, 1)} points."]
+    if guess > 0:
+        larger = _scaled(gain["brier"], 100 / guess)
+        if larger.low <= 0 <= larger.high:
+            remarks.append("Its square error cannot be told apart from the constant guess's.")
+        else:
+            off, way = (_scaled(larger, -1), "smaller") if larger.high < 0 else (larger, "larger")
+            share = f"{off.value:.0f}% [{off.low:.0f}%, {off.high:.0f}%]"
+            remarks.append(f"Its square error is {share} {way} than the constant guess's.")
+    return remarks
+
+
+def _scaled(found: Estimate, factor: float) -> Estimate:
+    low, high = sorted((factor * found.low, factor * found.high))
+    return Estimate(factor * found.value, abs(factor) * found.standard_error, low, high)
+
+
+def held_by(curve: Curve) -> int:
+    """Groups of rows whose interval holds the mean prediction."""
+    return int(((curve.y_low <= curve.x) & (curve.x <= curve.y_high)).sum())
+
+
+def calibrated(curve: Curve) -> str:
+    """Whether probabilities can be taken at their word."""
+    groups, inside, width = len(curve.x), held_by(curve), float((curve.y_high - curve.y_low).mean())
+    held = f"in {inside} of {groups} groups of rows the interval of the rate of positives holds the mean prediction"
+    if groups - inside > max(1, groups // 5):
+        return f"Its probabilities are off: {held} only."
+    if width > _WIDE:
+        return f"Whether its probabilities are right can hardly be told: {held}, but intervals are {width:.2f} wide."
+    return f"Its probabilities fit the reports: {held}."
+
+
+def off_level(predicted: float, reported: float, error: float) -> str | None:
+    """What to say if the mean prediction is not what the bags report; error: the difference's standard error."""
+    way = "high" if predicted > reported else "low"
+    told = f"Its predictions are too {way} on average: {predicted:.3f}, where the bags report {reported:.3f}."
+    return None if abs(predicted - reported) <= _FAR * error else told
+
+
+def cautions(found: Evaluation, diagnosis: Diagnosis | None = None) -> list[str]:
+    """Why the numbers may mislead."""
+    told = []
+    if found.doubt is None and diagnosis is not None and not diagnosis.random:
+        told.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
+    if found.n_bags < ENOUGH_BAGS:
+        told.append(f"With {found.n_bags} bags the intervals themselves are rough: {ENOUGH_BAGS} or more are better.")
+    return told

@@ -24,12 +24,11 @@ from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
+# By name: the room, its figure, the column whose values make a figure each, a title.
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
     "variance": (variance, variance_figure, "model", "Variance of a bag's loss"),
     "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
 }
-"""By name: the room, its figure, the column whose values make a figure each, a title."""
-
 _SHAPE = 5.2, 0.04167  # height and margin of a figure
 
 
@@ -71,10 +70,15 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     """
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
-    simulated = {name: frame for name in _SIMULATIONS if (frame := _simulated(folder, name)) is not None}
+    files = [(name, folder / f"{name}{end}.parquet") for name in _SIMULATIONS for end in ("-quick", "")]
+    simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
-    told = _claims(stored, simulated)
+    complete = [runs for runs in stored if runs.complete]
+    measured = {runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in complete}
+    told = paper.claims(measured) if measured else []
+    if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
+        told += paper.variance_claims(simulated["variance"])
     rows = [[one.says, f"{one.measured}.", one.verdict] for one in told]
     head = ["the paper says", "measured", "verdict"]
     claimed = Table("What the paper says, and what was measured here", head, rows, "lll")
@@ -85,15 +89,14 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
         _again(stored, simulated, command),
     ]
     titles = [*(NAMES[runs.name] for runs in stored), *(_SIMULATIONS[name][3].lower() for name in simulated)]
-    standing, headline = _verdict(told)
     remarks = [f"{runs}." for runs in stored]
-    if any(not runs.complete for runs in stored):
+    if len(complete) < len(stored):
         remarks.append("What is not finished is drawn as far as it is there; claims are judged on complete runs only.")
-    if any(runs.complete and runs.config.repetitions == 1 for runs in stored):
+    if any(runs.config.repetitions == 1 for runs in complete):
         remarks.append("One repetition has no standard errors: differences may be chance.")
-    if any(runs.complete and runs.scale == "quick" for runs in stored):
+    if any(runs.scale == "quick" for runs in complete):
         remarks.append("Quick runs are small: their numbers are rough.")
-    return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", standing, headline, remarks, sections)
+    return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", *_verdict(told), remarks, sections)
 
 
 # -- what is stored -----------------------------------------------------------------------------------------------
@@ -118,21 +121,6 @@ def _stored(folder: Path, name: str) -> _Runs | None:
     return most if len(most.frame) else None
 
 
-def _simulated(folder: Path, name: str) -> pd.DataFrame | None:
-    paths = (folder / f"{name}.parquet", folder / f"{name}-quick.parquet")
-    return next((store.read_table(path) for path in paths if path.is_file()), None)
-
-
-def _claims(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame]) -> list[paper.Claim]:
-    complete = {
-        runs.name: paper.Measured.of(NAMES[runs.name], runs.frame, runs.config) for runs in stored if runs.complete
-    }
-    told = paper.claims(complete) if complete else []
-    if "variance" in simulated and {2, 256} <= set(simulated["variance"]["k"]):
-        told += paper.variance_claims(simulated["variance"])
-    return told
-
-
 def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
     if not told:
         return UNSURE, "None of the paper's claims can be judged yet: no run is complete."
@@ -150,29 +138,29 @@ def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
 def _dataset(runs: _Runs) -> list[Part]:
     config, frame, found = runs.config, runs.frame, paper.curves(runs.frame, runs.config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
-    told: list[Part] = [
+    told = (
         f"{len(frame):,} trainings on {rows}; {int(frame['diverged'].sum()):,} diverged. Accuracy on the labels of "
         "single test rows, mean over repetitions; bars are standard errors."
+    )
+    fewer = f"{runs}: points rest on fewer repetitions than planned, and some may be missing."
+    drawn = [(paper.BY_TEST, epochs) for epochs in config.epochs] + [(paper.LABEL_FREE, config.epochs[-1])]
+    pictures = [
+        _accuracies(runs, part, epochs, rule)
+        for rule, epochs in drawn
+        if len(part := found[(found["rule"] == rule) & (found["epochs"] == epochs)])
     ]
-    if not runs.complete:
-        told.append(Caution(f"{runs}: points rest on fewer repetitions than planned, and some may be missing."))
-    pictures, tables = [], []
-    for rule in paper.RULES:
-        for epochs in config.epochs if rule == paper.BY_TEST else config.epochs[-1:]:
-            part = found[(found["rule"] == rule) & (found["epochs"] == epochs)]
-            if len(part):
-                pictures.append(_accuracies(runs, part, epochs, rule))
     size = min(config.sizes, key=lambda k: abs(k - 64))
     learned = paper.learning_curves(frame, config, size)
     if len(learned):
         pictures.append(_learning(runs, learned, size, (found["accuracy"].min(), found["accuracy"].max())))
-    for epochs in config.epochs:
-        for rule in paper.RULES:
-            wide = paper.table(found, epochs, rule)
-            if len(wide):
-                title = f"Test accuracy after {number_of(epochs, 'epoch')}, learning rate by {rule}"
-                tables.append(_frame(title, wide, folded=rule == paper.LABEL_FREE))
-    return [*told, Pictures(pictures), *tables]
+    title = "Test accuracy after {}, learning rate by {}"
+    tables = [
+        _frame(title.format(number_of(epochs, "epoch"), rule), wide, folded=rule == paper.LABEL_FREE)
+        for epochs in config.epochs
+        for rule in paper.RULES
+        if len(wide := paper.table(found, epochs, rule))
+    ]
+    return [told, Caution("" if runs.complete else fewer), Pictures(pictures), *tables]
 
 
 def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Picture:
@@ -184,10 +172,7 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
-
-    def draw(panel: Axes) -> None:
-        drawing.draw_accuracies(panel, part, "")
-
+    draw = partial(drawing.draw_accuracies, part=part, title="")
     return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
 
 
@@ -211,9 +196,8 @@ def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
 
 
 def _digits(value: float) -> str:
-    if pd.isna(value):
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.4f}"
+    form = ",.0f" if abs(value) >= 100 else ".3g" if abs(value) >= 1 else ".4f"
+    return "–" if pd.isna(value) else f"{value:{form}}"
 
 
 # -- simulations --------------------------------------------------------------------------------------------------
@@ -242,13 +226,9 @@ def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
 def _again(stored: Sequence[_Runs], simulated: dict[str, pd.DataFrame], command: str | None) -> Section:
     lines = [f"bagwise reproduce {runs.name} --scale {runs.scale}" for runs in stored]
     lines += [f"bagwise reproduce {name}" for name in simulated]
-    made_with = [
-        {column.removesuffix("_version"): str(one)}
-        for frame in (*(runs.frame for runs in stored), *simulated.values())
-        for column in frame.columns
-        if column.endswith("_version")
-        for one in frame[column].dropna().unique()
-    ]
+    frames = [frame.filter(regex="_version$") for frame in (*(runs.frame for runs in stored), *simulated.values())]
+    columns = [(name.removesuffix("_version"), frame[name].dropna().unique()) for frame in frames for name in frame]
+    made_with = [{name: str(one)} for name, versions in columns for one in versions]
     facts = []
     if stored:
         seeds = sorted({int(seed) for runs in stored for seed in runs.frame["random_state"].unique()})
