@@ -98,8 +98,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise NotADirectoryError(f"{folder} is no folder: a saved model is a folder with {_MODEL} in it.")
     text = _read(folder, _MODEL)
     document = _parse(text)
-    expected = document.pop("sha256", None)
-    if expected != _digest(_canonical(document)):
+    if document.pop("sha256", None) != _digest(_canonical(document)):
         raise ValueError(f"{_MODEL} was changed or damaged after it was saved (its checksum differs)")
     files = {_MODEL: text}
     for name, entry in _listed(document).items():

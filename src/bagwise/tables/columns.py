@@ -197,18 +197,15 @@ class Features:
         plain: leave NaN in numbers, which saves looking for it.
         """
         self.check(table)
-        taken = {name.lower() for name in self.names}
-        if (clash := next((name for name in others if name.lower() in taken), None)) is not None:
-            raise ValueError(f"column {clash!r} has a name that bagwise uses: rename it.")
+        if clash := [name for name in others if name.lower() in self.names]:
+            raise ValueError(f"column {clash[0]!r} has a name that bagwise uses: rename it.")
         made = [made.of(table[column.name]) for column in self.columns for made in column.made]
         made = made if plain else [engine.without_nan(column) for column in made]
         return table.select(*others, **dict(zip(self.names, made, strict=True)))
 
     def check(self, table: Table) -> None:
         """Raise unless a table has the columns that are read, and they hold what they held in training."""
-        for column in self.columns:
-            if column.role is Role.ignored:
-                continue
+        for column in (one for one in self.columns if one.role is not Role.ignored):
             if column.name not in table.columns:
                 raise ValueError(f"column {column.name!r} is missing: the model was trained with it.")
             type_ = table[column.name].type()
@@ -226,8 +223,7 @@ class Features:
             if values.null_count:
                 values = values.cast(pa.float64()).fill_null(np.nan)
             matrix[:, number] = values.to_numpy(zero_copy_only=False)
-        infinite = np.isinf(matrix).any(axis=0)
-        if infinite.any():
+        if (infinite := np.isinf(matrix).any(axis=0)).any():
             name = self.made[int(np.argmax(infinite))].name
             raise ValueError(f"column {name!r} contains infinity: replace such values first.")
         return matrix

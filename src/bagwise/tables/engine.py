@@ -90,10 +90,8 @@ def is_table(source: object) -> TypeGuard[Table]:
 
 def connection_of(*tables: Table) -> Connection | None:
     """The engine that holds the tables, or None where they are in this process's memory and any engine will do."""
-    found: dict[int, Connection] = {}  # by identity: Ibis takes two DuckDB in memory for equal
-    for table in tables:
-        backends, _ = table._find_backends()
-        found |= {id(backend): backend for backend in backends}
+    # By identity: Ibis takes two DuckDB in memory for equal.
+    found = {id(backend): backend for table in tables for backend in table._find_backends()[0]}
     if len(found) > 1:
         names = f"different connections ({' and '.join(sorted(backend.name for backend in found.values()))})"
         raise ValueError(f"events and reports live in {names}: bring them into one of them first.")

@@ -173,13 +173,12 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]
             gaps = {name for name in features.names if known[name] < known["rows"]}
         sums: dict[str, Expression] = {}
         for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
-            column = rows[name]
-            if made.levels is not None:
-                sums |= {_LEVEL.format(number, i): (column == level).sum() for i, level in enumerate(made.levels)}
-                continue
-            sums[_SUM.format(number)] = column.sum()
-            if name in gaps:
-                sums[_KNOWN.format(number)] = column.count()
+            levels = enumerate(made.levels or ())
+            sums |= {_LEVEL.format(number, i): (rows[name] == level).sum() for i, level in levels}
+            if made.levels is None:
+                sums[_SUM.format(number)] = rows[name].sum()
+            if made.levels is None and name in gaps:
+                sums[_KNOWN.format(number)] = rows[name].count()
         bags = keep(rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys)), data.connection)
         names = [name for name in bags.columns if name.startswith(_OURS)]
         totals = execute(bags.agg(**{name: bags[name].sum() for name in (*names, SIZE)}), data.connection)

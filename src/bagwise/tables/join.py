@@ -134,28 +134,26 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 
 def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
-    ours = list(keys.ours)
     rows = events.select(**keys.columns(events))
-    rows = rows.group_by(ours).agg(**{SIZE: rows.count()})
+    rows = rows.group_by(keys.ours).agg(**{SIZE: rows.count()})
     said = columns.said(reports)
     told = reports.select(**keys.columns(reports), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
     figures = {name: told[name].max() for name in said}
-    told = told.group_by(ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
-    both = rows.outer_join(told, ours)  # a key that is null matches nothing
-    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in ours})
+    told = told.group_by(keys.ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
+    both = rows.outer_join(told, keys.ours)  # a key that is null matches nothing
+    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in keys.ours})
     return _flagged(both, keys, columns, differing="repeated")
 
 
 def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
-    ours = list(keys.ours)
     said = columns.said(events)
     rows = events.select(**keys.columns(events), **said)
     figures = {name: rows[name].max() for name in said}
     figures |= {f"{name}_least": rows[name].min() for name in said}
     figures |= {f"{name}_known": rows[name].count() for name in said}
-    lines = rows.group_by(ours).agg(**{SIZE: rows.count()}, **figures)
+    lines = rows.group_by(keys.ours).agg(**{SIZE: rows.count()}, **figures)
     differs = []
     for name in said:
         most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]

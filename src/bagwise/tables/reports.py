@@ -154,17 +154,14 @@ class Keys:
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 
     @property
-    def ours(self) -> tuple[str, ...]:
+    def ours(self) -> list[str]:
         """Names of ours for the key columns: a name of the user's may be one that we use."""
-        return tuple(f"key_{number}" for number in range(len(self.names)))
+        return [f"key_{number}" for number in range(len(self.names))]
 
     def columns(self, table: Table) -> dict[str, Expression]:
         """The keys of a table by our names, in the types in which they are compared; NaN is a missing key."""
-        keys = [
-            table[name] if kind is None else table[name].cast(kind)
-            for name, kind in zip(self.names, self.types, strict=True)
-        ]
-        return dict(zip(self.ours, map(engine.without_nan, keys), strict=True))
+        named = zip(self.ours, self.names, self.types, strict=True)
+        return {our: engine.without_nan(table[name].cast(kind) if kind else table[name]) for our, name, kind in named}
 
     def there(self, table: Table) -> Expression:
         """Whether no key is missing, of a table that has the keys under our names."""
