@@ -19,7 +19,7 @@ import numpy as np
 from bagwise.saving.kinds import short
 from bagwise.utils.files import new_folder
 
-FORMAT = 3
+FORMAT = 4
 _MODEL = "model.json"
 _FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files
