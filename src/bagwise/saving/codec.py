@@ -69,20 +69,20 @@ class Encoder:
         """An object of a known class."""
         name = type(value).__name__
         if has_state(type(value)):
-            return {"kind": name, "state": self._items(value._to_state(), f"{{}} of {name}")}
+            return {"kind": name, "state": self._items(value._to_state(), "", f" of {name}")}
         if is_dataclass(value):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
-            return {"kind": name, "fields": self._items(values, f"{{}} of {name}")}
+            return {"kind": name, "fields": self._items(values, "", f" of {name}")}
         parameters = value.get_params(deep=False)
         fitted = {key: item for key, item in vars(value).items() if key not in {*parameters, *_NOT_STATE}}
         return {
             "kind": name,
-            "parameters": self._items(parameters, f"parameter {{}} of {name}"),
-            "fitted": self._items(fitted, f"attribute {{}} of {name}"),
+            "parameters": self._items(parameters, "parameter ", f" of {name}"),
+            "fitted": self._items(fitted, "attribute ", f" of {name}"),
         }
 
-    def _items(self, values: dict[str, Any], where: str) -> dict[str, Any]:
-        return {key: self.encode(value, where.format(repr(key))) for key, value in values.items()}
+    def _items(self, values: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+        return {key: self.encode(value, f"{before}{key!r}{after}") for key, value in values.items()}
 
     def encode(self, value: Any, where: str) -> Any:
         """A value as JSON.  where: its place, for messages."""
@@ -109,8 +109,7 @@ class Encoder:
             return self.encode_object(value)
         if isinstance(value, dict):  # a state dict of torch is a subclass
             if all(type(key) is str for key in value):
-                inside = "{} in " + where.replace("{", "{{").replace("}", "}}")  # `_items` fills in the key
-                return {"kind": "dict", "items": self._items(value, inside)}
+                return {"kind": "dict", "items": self._items(value, "", f" in {where}")}
             return {"kind": "pairs", "items": [[self.encode(part, where) for part in pair] for pair in value.items()]}
         return self._encode_array(value, where)
 
@@ -125,8 +124,7 @@ class Encoder:
                 return {"kind": "objects", "shape": list(value.shape), "items": items}
             if value.dtype.kind in _KINDS:
                 return {"kind": "array", **self._keep(value)}
-        tensor_type = _tensor_type(value)
-        if tensor_type is not None:
+        if (tensor_type := _tensor_type(value)) is not None:
             plain = value.detach().cpu().resolve_neg().contiguous()
             if tensor_type == "bfloat16":
                 plain = plain.view(sys.modules["torch"].int16)

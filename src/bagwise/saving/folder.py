@@ -54,9 +54,8 @@ def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         document = _parse(_read(place, _MODEL))
         expected = {_MODEL, *_listed(document)}
     except (OSError, ValueError):
-        raise FileExistsError(
-            f"{folder} exists already and is no saved model: only a saved model is replaced; choose another folder."
-        ) from None
+        why = "exists already and is no saved model: only a saved model is replaced; choose another folder"
+        raise FileExistsError(f"{folder} {why}.") from None
     others = sorted(entry.name for entry in os.scandir(place) if entry.name not in expected or entry.is_dir())
     if others:
         raise FileExistsError(f"{folder} holds {others[0]!r}, which is no part of the model: move it away first.")
@@ -99,8 +98,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise NotADirectoryError(f"{folder} is no folder: a saved model is a folder with {_MODEL} in it.")
     text = _read(folder, _MODEL)
     document = _parse(text)
-    expected = document.pop("sha256", None)
-    if expected != _digest(_canonical(document)):
+    if document.pop("sha256", None) != _digest(_canonical(document)):
         raise ValueError(f"{_MODEL} was changed or damaged after it was saved (its checksum differs)")
     files = {_MODEL: text}
     for name, entry in _listed(document).items():

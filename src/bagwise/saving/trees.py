@@ -119,10 +119,8 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     _numbers(pairs, "shrinkage", 1)
     children = np.concatenate([node["left_child"], node["right_child"]])
     wanted = np.r_[-leaves : 0 if leaves > 1 else -leaves, 1 : leaves - 1]
-    if len(children) != len(wanted) or not (np.sort(children) == wanted).all():
-        raise ValueError("its nodes form no tree")
     parent = np.tile(np.arange(leaves - 1), 2)
-    if (parent[children > 0] >= children[children > 0]).any():
+    if not np.array_equal(np.sort(children), wanted) or (parent[children > 0] >= children[children > 0]).any():
         raise ValueError("its nodes form no tree")
     if ((node["split_feature"] < 0) | (node["split_feature"] >= n_features)).any():
         raise ValueError("it splits on a feature that is not there")

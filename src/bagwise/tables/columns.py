@@ -149,12 +149,11 @@ class Features:
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
         kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
-        for name, role in kinds.items():
+        figures = {}  # in one query: when times begin, and about how many values categories have
+        for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
                 held = engine.kind_of(table[name].type())
                 raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
-        figures = {}  # in one query: when times begin, and about how many values categories have
-        for number, (name, role) in enumerate(kinds.items()):
             if role is Role.time:
                 figures[f"n_{number}"] = engine.as_seconds(table[name].min().cast("timestamp"))
             elif role is Role.category and name not in given:
@@ -198,26 +197,21 @@ class Features:
         plain: leave NaN in numbers, which saves looking for it.
         """
         self.check(table)
-        taken = {name.lower() for name in self.names}
-        if (clash := next((name for name in others if name.lower() in taken), None)) is not None:
-            raise ValueError(f"column {clash!r} has a name that bagwise uses: rename it.")
+        if clash := [name for name in others if name.lower() in self.names]:
+            raise ValueError(f"column {clash[0]!r} has a name that bagwise uses: rename it.")
         made = [made.of(table[column.name]) for column in self.columns for made in column.made]
         made = made if plain else [engine.without_nan(column) for column in made]
         return table.select(*others, **dict(zip(self.names, made, strict=True)))
 
     def check(self, table: Table) -> None:
         """Raise unless a table has the columns that are read, and they hold what they held in training."""
-        for column in self.columns:
-            if column.role is Role.ignored:
-                continue
+        for column in (one for one in self.columns if one.role is not Role.ignored):
             if column.name not in table.columns:
                 raise ValueError(f"column {column.name!r} is missing: the model was trained with it.")
             type_ = table[column.name].type()
             if not _fits(column.role, type_) or (column.has_hours and not type_.is_timestamp()):
-                kind = "times of day" if column.has_hours else _HELD[column.role]
-                raise ValueError(
-                    f"column {column.name!r} held {kind} in training and {engine.kind_of(type_)} now: convert it first."
-                )
+                kind, now = "times of day" if column.has_hours else _HELD[column.role], engine.kind_of(type_)
+                raise ValueError(f"column {column.name!r} held {kind} in training and {now} now: convert it first.")
 
     def matrix(self, batch: pa.RecordBatch | pa.Table) -> Floats:
         """(n, made) numbers and codes of the made columns of a batch; NaN for what is missing or unknown."""
@@ -229,8 +223,7 @@ class Features:
             if values.null_count:
                 values = values.cast(pa.float64()).fill_null(np.nan)
             matrix[:, number] = values.to_numpy(zero_copy_only=False)
-        infinite = np.isinf(matrix).any(axis=0)
-        if infinite.any():
+        if (infinite := np.isinf(matrix).any(axis=0)).any():
             name = self.made[int(np.argmax(infinite))].name
             raise ValueError(f"column {name!r} contains infinity: replace such values first.")
         return matrix

@@ -11,10 +11,9 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial, reduce
-from operator import and_, or_
+from functools import cache, partial
 from pathlib import Path
 from sys import float_info
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -91,10 +90,8 @@ def is_table(source: object) -> TypeGuard[Table]:
 
 def connection_of(*tables: Table) -> Connection | None:
     """The engine that holds the tables, or None where they are in this process's memory and any engine will do."""
-    found: dict[int, Connection] = {}  # by identity: Ibis takes two DuckDB in memory for equal
-    for table in tables:
-        backends, _ = table._find_backends()
-        found |= {id(backend): backend for backend in backends}
+    # By identity: Ibis takes two DuckDB in memory for equal.
+    found = {id(backend): backend for table in tables for backend in table._find_backends()[0]}
     if len(found) > 1:
         names = f"different connections ({' and '.join(sorted(backend.name for backend in found.values()))})"
         raise ValueError(f"events and reports live in {names}: bring them into one of them first.")
@@ -331,14 +328,8 @@ def is_finite(number: Expression) -> Expression:
     return number.abs() <= float_info.max
 
 
-def any_of(conditions: Iterable[Expression]) -> Expression:
-    """Whether one of several conditions holds."""
-    return reduce(or_, conditions, literal(False))
-
-
-def all_of(conditions: Iterable[Expression]) -> Expression:
-    """Whether all of several conditions hold."""
-    return reduce(and_, conditions)
+# Whether one, or all, of several conditions hold.
+any_of, all_of = ibis.or_, ibis.and_
 
 
 @cache

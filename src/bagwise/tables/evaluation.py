@@ -72,9 +72,7 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
         return Predictions(h, data.bags, sample.X, sample.bags)
     if data.classes != model.classes:
         mine, theirs = (", ".join(one or ("0", "1")) for one in (model.classes, data.classes))
-        raise ValueError(
-            f"the model knows the classes {mine}, the reports have {theirs}: name the same columns in the same order."
-        )
+        raise ValueError(f"the model knows the classes {mine}, the reports have {theirs}: name the same, in order.")
     reports, most, made = data.reported, data.bags_with(_SAMPLE), list(model.features.names)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):

@@ -1,17 +1,19 @@
-"""Bags gathered from an engine, into memory or into shards on disk.
+r"""Bags gathered from an engine: their rows, into memory or into shards on disk, or moments of them, d × d numbers.
 
-The engine sorts the events by bag, moving to disk what it cannot hold; what comes out is cut into blocks of whole bags
-as it passes.
+For rows, the engine sorts the events by bag, moving to disk what it cannot hold; what comes out is cut into blocks of
+whole bags as it passes. Rows of a bag are put in an order that their numbers alone determine, so the same tables give
+the same rows, whatever the engine, its threads and the order of the events.
 
-Rows of a bag are put in an order that their numbers alone determine, so the same tables give the same rows, whatever
-the engine, its threads and the order of the events.
+For moments, which ridge needs, a first query adds up every column in every bag. Categories count once per level; a
+missing number counts as the mean, and gets a column that says it is missing. The moments of the folds are then sums
+over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +21,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
-from bagwise.data.shards import SIZE, Shards, matrix_of, precision_of
+from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of
+from bagwise.linear.moments import Moments
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import batches, execute
+from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import Floats, Integers
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
+_OURS = "bagwise_sum_"
+_SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
+WIDEST = 100  # encoded columns that the engine multiplies at the most: it does so one pair at a time
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 def gather(data: BagTable, features: Features) -> InMemory:
@@ -129,3 +139,117 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
         levels = made.levels
         kept.append(Kept.number(made.name, low, high) if levels is None else Kept.code(made.name, len(levels)))
     return kept
+
+
+# -- moments ----------------------------------------------------------------------------------------------------------
+
+
+def width(features: Features) -> int:
+    """Encoded columns, those for missing numbers not counted."""
+    return sum(1 if made.levels is None else len(made.levels) for made in features.made)
+
+
+def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
+    """Fit a model that reads moments (see `data.reading.Reads`) in the engine; the encoding of its columns."""
+    sums, totals = _bag_sums(data, features)
+    encoding, origin, deviations = _encode(sums, totals, features)
+    parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
+    model.fit_moments(parts, origin, noise=noise)
+    return encoding
+
+
+def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:
+    """One line per usable bag: per number its sum and how many are known, per level how many rows have it.
+
+    And the sums of these columns over all bags.
+    To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
+    """
+    for plain in (True, False):
+        rows = features.select(data.events, *data.keys, plain=plain)
+        gaps = set(features.names)
+        if plain:
+            counts = {name: rows[name].count() for name in features.names} | {"rows": rows.count()}
+            known = execute(rows.agg(**counts), data.connection)
+            gaps = {name for name in features.names if known[name] < known["rows"]}
+        sums: dict[str, Expression] = {}
+        for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
+            levels = enumerate(made.levels or ())
+            sums |= {_LEVEL.format(number, i): (rows[name] == level).sum() for i, level in levels}
+            if made.levels is None:
+                sums[_SUM.format(number)] = rows[name].sum()
+            if made.levels is None and name in gaps:
+                sums[_KNOWN.format(number)] = rows[name].count()
+        bags = keep(rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys)), data.connection)
+        names = [name for name in bags.columns if name.startswith(_OURS)]
+        totals = execute(bags.agg(**{name: bags[name].sum() for name in (*names, SIZE)}), data.connection)
+        numbers = [number for number, made in enumerate(features.made) if made.levels is None]
+        if all(_finite(totals[_SUM.format(number)], totals[_known(number, totals)]) for number in numbers):
+            break
+    return bags, totals
+
+
+def _known(number: int, columns: Collection[str]) -> str:
+    """The column that says how many rows of a bag know this number: where there are no gaps, all of them."""
+    name = _KNOWN.format(number)
+    return name if name in columns else SIZE
+
+
+def _finite(total: float | None, known: int | None) -> bool:
+    """Whether a sum of so many known numbers is one; Spark hands NaN over as null."""
+    return np.isfinite(float(total)) if total is not None else not known
+
+
+def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple[Encoding, Floats, list[Expression]]:
+    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means."""
+    rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
+    low, missing, origin, deviations = [], [], [], []
+    for number, made in enumerate(features.made):
+        mean, gap = 0.0, False
+        for i in range(len(made.levels or ())):
+            share = float(totals[_LEVEL.format(number, i)] or 0) / rows
+            deviations.append(sums[_LEVEL.format(number, i)].fill_null(0).cast("float64") - k * share)
+            origin.append(share)
+        if made.levels is None:
+            total, known = totals[_SUM.format(number)], totals[_known(number, totals)] or 0
+            if not _finite(total, known):
+                raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
+            mean, gap = float(total or 0.0) / max(known, 1), known < rows
+            count = sums[_known(number, totals)].cast("float64")
+            # A constant column deviates by rounding only.
+            deviation = sums[_SUM.format(number)].fill_null(0.0) - count * mean
+            slack = 16 * np.finfo(float).eps * abs(mean)
+            deviations.append((deviation.abs() <= count * slack).ifelse(0.0, deviation))
+            origin.append(0.0)
+            if gap:
+                share = 1 - known / rows
+                deviations.append(k * (1 - share) - count)
+                origin.append(share)
+        low.append(mean)
+        missing.append(gap)
+    levels = tuple(None if made.levels is None else np.arange(float(len(made.levels))) for made in features.made)
+    encoding = Encoding(np.array(low), np.ones(len(low)), np.zeros(len(low)), np.array(missing, dtype=bool), levels)
+    return encoding, np.array(origin), deviations
+
+
+def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, folds: int) -> tuple[list[Moments], float]:
+    """Moments of the folds of bags, and the mean over bags of s²/k."""
+    root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
+    columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
+    table = sums.select(
+        fold=sums[NUMBER] % folds,
+        k=sums[SIZE].cast("float64"),
+        noise=(sums[NOISE] / sums[SIZE]).fill_null(0.0),
+        **{f"z{i}": column for i, column in enumerate(columns)},
+    )
+    pairs = list(combinations_with_replacement(range(len(columns)), 2))
+    figures = {"bags": table.count(), "rows": table.k.sum(), "noise": table.noise.sum()}
+    figures |= {f"zz{i}_{j}": (table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}
+    lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
+    of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
+    for line in lines:
+        zz = np.empty((len(columns), len(columns)))
+        for i, j in pairs:
+            zz[i, j] = zz[j, i] = line[f"zz{i}_{j}"]
+        products = {"xx": zz[of_x, of_x], "xy": zz[of_x, of_y], "yy": zz.diagonal()[of_y]}
+        parts.append(Moments(int(line["bags"]), float(line["rows"]), zz[0, of_x], zz[0, of_y], **products))
+    return parts, sum(float(line["noise"]) for line in lines) * outputs / sum(part.bags for part in parts)

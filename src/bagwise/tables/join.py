@@ -97,9 +97,7 @@ def join(
         names = choose_keys(keys, rows, lines, given)
         columns = given.guessed(source.columns, never=() if lines is not None else ("count", "size"))
         if lines is None and columns.proportion is None:
-            raise ParameterError(
-                "proportion", "must name a column of the events, constant in a bag, where there are no reports."
-            )
+            raise ParameterError("proportion", "must name a column, constant in a bag, where there are no reports.")
         columns.check(source, list(dict.fromkeys(names)))
         joint = Keys.of(names, rows, source)
     except ValueError:
@@ -136,34 +134,32 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 
 def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
-    ours = list(keys.ours)
     rows = events.select(**keys.columns(events))
-    rows = rows.group_by(ours).agg(**{SIZE: rows.count()})
+    rows = rows.group_by(keys.ours).agg(**{SIZE: rows.count()})
     said = columns.said(reports)
     told = reports.select(**keys.columns(reports), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
-    figures = {name: _largest(told[name]) for name in said}
-    told = told.group_by(ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
-    both = rows.outer_join(told, ours)  # a key that is null matches nothing
-    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in ours})
+    figures = {name: told[name].max() for name in said}
+    told = told.group_by(keys.ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
+    both = rows.outer_join(told, keys.ours)  # a key that is null matches nothing
+    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in keys.ours})
     return _flagged(both, keys, columns, differing="repeated")
 
 
 def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
-    ours = list(keys.ours)
     said = columns.said(events)
     rows = events.select(**keys.columns(events), **said)
-    figures = {name: _largest(rows[name]) for name in said}
-    figures |= {f"{name}_least": rows[name].all() if _is_truth(rows[name]) else rows[name].min() for name in said}
+    figures = {name: rows[name].max() for name in said}
+    figures |= {f"{name}_least": rows[name].min() for name in said}
     figures |= {f"{name}_known": rows[name].count() for name in said}
-    lines = rows.group_by(ours).agg(**{SIZE: rows.count()}, **figures)
+    lines = rows.group_by(keys.ours).agg(**{SIZE: rows.count()}, **figures)
     differs = []
     for name in said:
         most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]
-        spread = most != least if _is_truth(most) else most - least > 1e-12 + 1e-9 * least.abs()
+        spread = most - least > 1e-12 + 1e-9 * least.abs()
         differs.append(spread.fill_null(False) | ((known > 0) & (known < lines[SIZE])))
-    lines = lines.mutate(differs=engine.any_of(differs), reports=keys.there(lines).ifelse(1, 0))
+    lines = lines.mutate(differs=engine.any_of(*differs), reports=keys.there(lines).ifelse(1, 0))
     return _flagged(lines, keys, columns, differing="differing")
 
 
@@ -176,29 +172,29 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     both = both.mutate(keyed=keys.there(both), reports=both.reports.fill_null(0), **values)
     has_rows, has_report = both.keyed & both[SIZE].notnull(), both.keyed & (both.reports > 0)
     differs = has_report & both.differs.fill_null(False)
-    withheld = has_report & ~differs & both.withheld.fill_null(False)
+    withheld = has_report & ~differs & (both.withheld == 1).fill_null(False)
     usable = has_rows & has_report & ~differs & ~withheld
     proportions = [both[name] for name in names]
-    finite = engine.all_of(engine.is_finite(value) for value in proportions).fill_null(False)
+    finite = engine.all_of(*(engine.is_finite(value) for value in proportions)).fill_null(False)
     exact = usable & finite & both.noise.isnull()
-    outside = engine.any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+    outside = engine.any_of(*((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions))
     flags = {
         "unreported": has_rows & ~has_report,
         "eventless": has_report & ~has_rows & ~differs & ~withheld,
         differing: differs,
         "withheld": withheld,
-        "unclear": usable & both.unclear,
+        "unclear": usable & (both.unclear == 1),
         "no_value": usable & ~finite,
         "outside" if columns.count is None else "impossible": exact & outside,
         "other_size": usable & (both.reported_size != both[SIZE]),
         "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & engine.literal(len(names) > 1),
-        "wrong_noise": usable & both.wrong_noise,
+        "wrong_noise": usable & (both.wrong_noise == 1),
     }
     lines = both.select(
         *keys.ours, SIZE, *names, both.noise.name(NOISE), "reports", "keyed",
         usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
     )  # fmt: skip
-    return lines.mutate(used=lines.usable & ~engine.any_of(lines[name] for name in flags))
+    return lines.mutate(used=lines.usable & ~engine.any_of(*(lines[name] for name in flags)))
 
 
 def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
@@ -210,14 +206,6 @@ def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
     return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
 
 
-def _is_truth(column: Expression) -> bool:
-    return bool(column.type().is_boolean())
-
-
-def _largest(column: Expression) -> Expression:
-    return column.any() if _is_truth(column) else column.max()
-
-
 # -- what they add up to ----------------------------------------------------------------------------------------------
 
 
@@ -225,6 +213,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
     """All figures of the summary, for one query over the bags."""
     size, used, key = lines[SIZE], lines.used, keys.text(lines)
     names = proportion_columns(columns.classes)
+    values = [lines[name] for name in names]
+    no_counts = [(value != engine.as_whole(value)) | (value > size) | (value < 0) for value in values]
     figures = {
         "rows": size.sum(),
         "reports": lines.reports.sum(),
@@ -233,11 +223,9 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "matched": (lines.keyed & size.notnull() & (lines.reports > 0)).sum(),
         "noised": lines[NOISE].notnull().any(where=used),
         "usable": lines.usable.sum(),
-        "least": lines[names[0]].min(where=lines.usable),
-        "greatest": lines[names[0]].max(where=lines.usable),
-        "no_counts": engine.any_of(
-            (lines[name] != engine.as_whole(lines[name])) | (lines[name] > size) | (lines[name] < 0) for name in names
-        ).any(where=lines.usable),
+        "least": values[0].min(where=lines.usable),
+        "greatest": values[0].max(where=lines.usable),
+        "no_counts": engine.any_of(*no_counts).any(where=lines.usable),
         **Summary.figures(lines, names, used),
     }
     for kind in MISMATCHES:

@@ -91,7 +91,11 @@ class About:
 
     def has_seen(self, summary: Summary) -> bool:
         """Whether tables of a `summary` are, by numbers of lines and bags and mean label, those it was made from."""
-        return _fingerprint(self.seen) == _fingerprint(summary)
+        mine, theirs = (  # sums differ by their order, so nine digits of the mean label count
+            (one.rows, one.reports, one.bags, one.used_rows, *(f"{p:.9g}" for p in one.prior))
+            for one in (self.seen, summary)
+        )
+        return mine == theirs
 
     def shown(self, *, even_if_not_random: bool = False) -> About:
         """The same without the numbers that the bags cannot tell, unless asked for (`even_if_not_random`)."""
@@ -158,11 +162,6 @@ def _is_sound(found: About) -> bool:
         for curve in (one.calibration, one.roc):
             sound &= curve is None or len({len(points) for points in vars(curve).values()}) == 1
     return sound
-
-
-def _fingerprint(summary: Summary) -> tuple[Any, ...]:
-    prior = tuple(f"{p:.9g}" for p in summary.prior)  # sums differ by their order
-    return summary.rows, summary.reports, summary.bags, summary.used_rows, prior
 
 
 def _trials(model: TableModel, found: Evaluation | None) -> tuple[Trial, ...]:

@@ -23,8 +23,7 @@ from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, execute
-from bagwise.tables.gather import gather, write_shards
-from bagwise.tables.moments import WIDEST, fit_in_engine, width
+from bagwise.tables.gather import WIDEST, fit_in_engine, gather, width, write_shards
 from bagwise.tables.sources import Source, read
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.rng import RandomState

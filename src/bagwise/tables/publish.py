@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,9 +135,8 @@ def put_in_bags(
         said = f": {why} is to protect; leave it out."
         raise ParameterError("random_state", "does not go with ", Parameter("epsilon"), said)
     if classes is not None and (positive is not None or len(set(classes)) < max(2, len(classes))):
-        raise ParameterError(
-            "classes", "must be two labels or more, each named once, and go without ", Parameter("positive"), "."
-        )
+        said = "must be two labels or more, each named once, and go without "
+        raise ParameterError("classes", said, Parameter("positive"), ".")
     # Before the work: what is wrong with the budget, and that OpenDP is there.
     budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
     own = connection if connection is not None else engine.connect(ordered=True)
@@ -145,12 +144,13 @@ def put_in_bags(
     if not engine.is_duckdb(own):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
-    _check_keys(by, _SAID if budget is None else _SAID + _SAID_OF_NOISE)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
     rows = engine.keep(_dealt(table, by, size, salt), own)
     names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
     counts = ["count"] if names is None else [f"count_{name}" for name in names]
-    _check_keys(by, counts)
+    columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
+    if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
+        raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
     keys = [*by, *([BAG] if size is not None else [])]
     reports = engine.keep(_reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size), own)
     if budget is not None:
@@ -181,12 +181,6 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
 
 
-def _check_keys(by: Sequence[str], columns: Collection[str]) -> None:
-    """Raise where a key would have the name of one of these columns of the reports."""
-    if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
-        raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
-
-
 def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Table:
     """The rows with the key of their bag, and a column to shuffle them by."""
     numbered = table.mutate(bagwise_row=engine.row_number())
@@ -214,9 +208,8 @@ def classes_of(
     values = engine.fetch(text, connection).column("value").to_pylist()
     if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
-        raise AdviceError(
-            f"column {label!r} has {many} values: labels must be classes; name them if so (", Parameter("classes"), ")."
-        )
+        said = f"column {label!r} has {many} values: labels must be classes; name them if so ("
+        raise AdviceError(said, Parameter("classes"), ").")
     if given is not None:
         if others := [value for value in values if value not in given]:
             raise ValueError(f"column {label!r} has the value {others[0]!r}, which is not among the classes.")
@@ -227,9 +220,7 @@ def classes_of(
         if positive in values:
             return None, [positive]
         if column.type().is_boolean():
-            raise ValueError(
-                f"column {label!r} was read as truth values, false and true: name one of them as positive, or none."
-            )
+            raise ValueError(f"column {label!r} was read as truth values: name false or true as positive, or none.")
         raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
     if set(values) <= {"0", "1", "0.0", "1.0", "false", "true", "False", "True"}:
         return None, [value for value in values if value.lower() in ("1", "1.0", "true")] or ["1"]

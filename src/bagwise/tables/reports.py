@@ -88,15 +88,13 @@ class ReportColumns:
             type_ = table[name].type()
             marker = name == self.suppressed and type_.is_string()
             if not (type_.is_numeric() or type_.is_boolean() or type_.is_null() or marker):
-                wanted = "truth values" if name == self.suppressed else "numbers"
-                raise ValueError(
-                    f"column {name!r} of the reports holds {engine.kind_of(type_)}: convert it to {wanted}."
-                )
+                wanted, held = "truth values" if name == self.suppressed else "numbers", engine.kind_of(type_)
+                raise ValueError(f"column {name!r} of the reports holds {held}: convert it to {wanted}.")
 
     def said(self, table: Table) -> dict[str, Expression]:
         """What each line reports, by names of ours: `value_0`, …, `reported_size`, `noise` (variance on the count).
 
-        And truth values: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
+        And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
         variance, wrong = self._variance(table)
         withheld, unclear = self._marked(table)
@@ -104,9 +102,9 @@ class ReportColumns:
             **{f"value_{place}": engine.as_number(table[name]) for place, name in enumerate(self.values)},
             "reported_size": engine.missing() if self.size is None else engine.as_number(table[self.size]),
             "noise": variance.nullif(0.0),
-            "wrong_noise": (wrong | ~engine.is_finite(variance)).fill_null(False),
-            "withheld": withheld.fill_null(False),
-            "unclear": unclear.fill_null(False),
+            "wrong_noise": (wrong | ~engine.is_finite(variance)).fill_null(False).cast("int64"),
+            "withheld": withheld.fill_null(False).cast("int64"),
+            "unclear": unclear.fill_null(False).cast("int64"),
         }
 
     def _variance(self, table: Table) -> tuple[Expression, Expression]:
@@ -156,21 +154,18 @@ class Keys:
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 
     @property
-    def ours(self) -> tuple[str, ...]:
+    def ours(self) -> list[str]:
         """Names of ours for the key columns: a name of the user's may be one that we use."""
-        return tuple(f"key_{number}" for number in range(len(self.names)))
+        return [f"key_{number}" for number in range(len(self.names))]
 
     def columns(self, table: Table) -> dict[str, Expression]:
         """The keys of a table by our names, in the types in which they are compared; NaN is a missing key."""
-        keys = [
-            table[name] if kind is None else table[name].cast(kind)
-            for name, kind in zip(self.names, self.types, strict=True)
-        ]
-        return dict(zip(self.ours, map(engine.without_nan, keys), strict=True))
+        named = zip(self.ours, self.names, self.types, strict=True)
+        return {our: engine.without_nan(table[name].cast(kind) if kind else table[name]) for our, name, kind in named}
 
     def there(self, table: Table) -> Expression:
         """Whether no key is missing, of a table that has the keys under our names."""
-        return engine.all_of(table[key].notnull() for key in self.ours)
+        return engine.all_of(*(table[key].notnull() for key in self.ours))
 
     def text(self, table: Table) -> Expression:
         """The key of a bag as messages show it, of a table that has the keys under our names."""
@@ -184,17 +179,13 @@ def choose_keys(
     if keys:
         return [keys] if isinstance(keys, str) else list(keys)
     if reports is None:
-        raise ParameterError(
-            "keys", "must name the columns that say which bag a row is in, where there are no reports."
-        )
+        raise ParameterError("keys", "must name the columns that tell the bag of a row, where there are no reports.")
     released = {"noise_variance", "epsilon"} <= set(reports.columns)
     taken = {*given.names, *vars(given), *(_RECORD if released else ())}
     common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)
-        raise ValueError(
-            f"events ({mine}) and reports ({theirs}) have no column in common: give the key columns the same names."
-        )
+        raise ValueError(f"events ({mine}) and reports ({theirs}) have no column in common: give keys the same names.")
     return common
 
 
@@ -202,9 +193,7 @@ def _common(name: str, mine: DataType, theirs: DataType) -> str | None:
     """The type in which two columns are compared, None for their own."""
     kind, other = engine.kind_of(mine), engine.kind_of(theirs)
     if kind != other:
-        raise ValueError(
-            f"key column {name!r} is {kind} in the events and {other} in the reports: convert one of them."
-        )
+        raise ValueError(f"key column {name!r} is {kind} in the events and {other} in the reports: convert one.")
     if mine.is_nested() or mine.is_json():
         raise ValueError(f"key column {name!r} holds {kind}: keys are numbers, texts, dates or truth values.")
     if mine.is_numeric() and not (mine.is_integer() and theirs.is_integer()) and mine != theirs:

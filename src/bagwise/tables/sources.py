@@ -81,10 +81,8 @@ def _arrow(source: Source, what: str) -> pa.Table:
         else:
             arrow = source if isinstance(source, pa.Table) else pa.table(source)
     except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
-        said = "; ".join(str(one) for one in error.args)
-        raise ValueError(
-            f"{what} cannot be read: pass a path or a table, got {type(source).__name__} ({said.rstrip('.')})."
-        ) from error
+        got = f"{type(source).__name__} ({'; '.join(str(one) for one in error.args).rstrip('.')})"
+        raise ValueError(f"{what} cannot be read: pass a path or a table, got {got}.") from error
     for number, field in enumerate(arrow.schema):  # what DuckDB does not know
         if pa.types.is_float16(field.type):
             arrow = arrow.set_column(number, field.name, arrow.column(number).cast(pa.float32()))

@@ -15,7 +15,7 @@ from bagwise.linear.moments import Moments
 from bagwise.linear.ridge import _ALPHAS, _SCALINGS, solve_ridge
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.engine import fetch
-from bagwise.tables.moments import WIDEST
+from bagwise.tables.gather import WIDEST
 
 
 def made_up(rows=3000, *, seed=0, classes=0):
