@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize
 
 from bagwise import Bags, aggregate, losses, means, random_bags
 from bagwise.losses import LOSSES
@@ -77,11 +77,6 @@ def plain_likelihood(h, alpha, p, mean):
         if sum(y) == round(len(h) * alpha):
             total += math.prod(x if label else 1 - x for x, label in zip(h, y, strict=True))
     return -math.log(total)
-
-
-def plain_normal(h, alpha, p, mean):
-    variance = max(sum(x * (1 - x) for x in h), 1 / (2 * math.pi))
-    return -stats.norm(sum(h), math.sqrt(variance)).logpdf(len(h) * alpha)
 
 
 def plain_labels(h, count, temperature):
@@ -167,12 +162,6 @@ def centred_case(loss):
     )
 
 
-def likelihood_case(plain, individual, **arguments):
-    return Case(
-        lambda h, b, p, m, **kw: losses.count_likelihood(h, b, **arguments, **kw), plain, individual, logits=True
-    )
-
-
 def generation_case(temperature):
     return Case(
         lambda h, b, p, m, **kw: losses.label_generation(h, b, temperature=temperature, **kw),
@@ -194,8 +183,9 @@ CASES = {
     ),
     **{f"easyllp {loss}": easyllp_case(loss) for loss in ROW_LOSSES},
     **{f"centred {loss}": centred_case(loss) for loss in ROW_LOSSES},
-    "count likelihood": likelihood_case(plain_likelihood, row_loss("log")),
-    "count likelihood, normal": likelihood_case(plain_normal, None, exact_up_to=0),
+    "count likelihood": Case(
+        lambda h, b, p, m, **kw: losses.count_likelihood(h, b, **kw), plain_likelihood, row_loss("log"), logits=True
+    ),
     "label generation, hard": generation_case(0),
     "label generation, τ = 1": generation_case(1.0),
     "label generation, τ = 0.2": generation_case(0.2),
@@ -462,77 +452,6 @@ def test_clipping_removes_the_square_beyond_the_threshold_and_only_it(estimated,
 def test_regret_outside_is_an_error(regret):
     with pytest.raises(ValueError, match=r"^regret must be a number above 0 and at most 1"):
         losses.clip_threshold(4, regret=regret)
-
-
-# -- likelihood of counts -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", [1, 5, 40])
-def test_exact_likelihood_of_equal_predictions_is_binomial(k):
-    counts = np.arange(k + 1)
-    bags = Bags.from_rows(np.repeat(counts / k, k), np.repeat(counts, k))
-    value = losses.count_likelihood(np.full(k * (k + 1), 0.3), bags)
-    np.testing.assert_allclose(value, -stats.binom(k, 0.3).logpmf(counts), rtol=1e-10)
-
-
-def test_exact_likelihood_sums_to_one():
-    k = 64
-    h = np.random.default_rng(0).random(k)
-    bags = Bags.from_rows(np.repeat(np.arange(k + 1) / k, k), np.repeat(np.arange(k + 1), k))
-    assert np.exp(-losses.count_likelihood(np.tile(h, k + 1), bags)).sum() == pytest.approx(1)
-
-
-def test_exact_and_normal_meet_at_the_switch(seed):
-    """Their difference is the Edgeworth correction: skewness/6 · (x³ − 3x) to first order, then O(1/variance)."""
-    rng, k = np.random.default_rng(seed), 64
-    for _ in range(20):
-        h = rng.uniform(0.2, 0.8, size=k)
-        variance = (h * (1 - h)).sum()
-        skewness = (h * (1 - h) * (1 - 2 * h)).sum() / variance**1.5
-        counts = np.arange(k + 1)
-        x = (counts - h.sum()) / math.sqrt(variance)
-        counts, x = counts[abs(x) < 2], x[abs(x) < 2]
-        bags = Bags.from_rows(np.repeat(counts / k, k), np.repeat(counts, k))
-        tiled = np.tile(h, len(counts))
-        exact = losses.count_likelihood(tiled, bags, exact_up_to=k)
-        normal = losses.count_likelihood(tiled, bags, exact_up_to=k - 1)
-        correction = np.log1p(skewness / 6 * (x**3 - 3 * x))
-        assert abs(normal - exact - correction).max() < 0.5 / variance
-        assert abs(normal - exact).max() < 0.1  # nats, at most 2 standard deviations out
-
-
-def test_sizes_on_both_sides_of_the_switch(torch):
-    h, bags = batch((3, 6, 2, 5, 1, 7))
-    exact, normal = (losses.count_likelihood(h, bags, exact_up_to=u) for u in (7, 0))
-    expected = np.where(bags.size <= 3, exact, normal)
-    for values in (h, torch.from_numpy(h)):
-        np.testing.assert_allclose(losses.count_likelihood(values, bags, exact_up_to=3), expected, rtol=1e-12)
-    logits = losses.count_likelihood(np.log(h / (1 - h)), bags, exact_up_to=3, logits=True)
-    np.testing.assert_allclose(logits, expected, rtol=1e-10)
-
-
-def test_declared_noise_adds_to_the_variance(torch):
-    h, y, ids = table(SIZES["unequal"])
-    noise = np.linspace(1, 3, 5)
-    bags = Bags.from_rows(aggregate(y, ids) - 0.3, ids, noise_variance=noise[ids])  # noised: below 0, no whole counts
-    h = h[bags.order]
-    for values in (h, torch.from_numpy(h)):
-        value = losses.count_likelihood(values, bags)
-        for j, (a, b) in enumerate(itertools.pairwise(bags.offsets)):
-            scale = math.sqrt((h[a:b] * (1 - h[a:b])).sum() + noise[j])
-            expected = -stats.norm(h[a:b].sum(), scale).logpdf((b - a) * bags.proportion[j])
-            assert float(value[j]) == pytest.approx(expected)
-
-
-def test_counts_that_are_no_counts_are_errors():
-    bags = Bags.from_rows([0.3, 0.3, 0.5, 0.5], ["a", "a", "b", "b"])
-    with pytest.raises(
-        ValueError, match=r"bag 'a' of 2 rows reports a count of 0\.6, which is no whole number: declare"
-    ):
-        losses.count_likelihood(np.full(4, 0.5), bags)
-    for exact_up_to in (0, 64):
-        with pytest.raises(ValueError, match=r"bag 'a' reports proportion 1\.5, outside"):
-            losses.count_likelihood(np.full(2, 0.5), Bags.from_rows([1.5, 1.5], ["a", "a"]), exact_up_to=exact_up_to)
 
 
 # -- label generation ---------------------------------------------------------------------------------------------
@@ -821,16 +740,6 @@ def test_predictions_of_the_wrong_length_are_refused(name):
         LOSSES[name](np.full(4, 0.5), bags, prior=0.5, means=means.Known(0.5))
     with pytest.raises(ValueError, match=r"the bags hold 3 rows but [24]"):
         LOSSES[name](np.full(2, 0.5), bags, prior=0.5, means=means.Known(0.5))
-
-
-def test_noise_declared_as_zero_leaves_the_likelihood_exact():
-    ids, y = [0, 0, 1, 1], [0.5, 0.5, 1.0, 1.0]
-    h = np.array([0.3, 0.6, 0.8, 0.9])
-    exact = losses.count_likelihood(h, Bags.from_rows(y, ids))
-    np.testing.assert_allclose(losses.count_likelihood(h, Bags.from_rows(y, ids, noise_variance=0.0)), exact)
-    mixed = losses.count_likelihood(h, Bags.from_rows(y, ids, noise_variance=[0.0, 0.0, 2.0, 2.0]))
-    assert mixed[0] == pytest.approx(exact[0])
-    assert mixed[1] != pytest.approx(exact[1])
 
 
 def test_a_name_is_no_means_strategy():

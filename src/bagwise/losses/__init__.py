@@ -28,7 +28,7 @@ from bagwise.losses.debiased import (
 )
 from bagwise.losses.generation import generate_labels, label_generation
 from bagwise.losses.label_linear import RowLoss, centred, components, difference, easyllp
-from bagwise.losses.likelihood import count_likelihood
+from bagwise.losses.likelihood import count_likelihood, posterior
 from bagwise.losses.matching import matching_cross_entropy, matching_square
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
@@ -54,6 +54,7 @@ __all__ = [
     "li_square",
     "matching_cross_entropy",
     "matching_square",
+    "posterior",
     "residual",
 ]
 

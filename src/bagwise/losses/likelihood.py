@@ -1,40 +1,61 @@
-"""Likelihood of the reported count. Valid however bags were formed, as long as it was by x alone."""
+r"""Likelihood of the reported counts, for bags of every formation in which labels given features are independent.
+
+Given features, the count of a bag is a sum of independent labels: its probability is the likelihood where bags are
+`random` or formed by `features`. Where only the rates of bags differ (`rates`), the probability of the rows given the
+counts is the same function of h, as long as E[h] = p. With an `effect_variance` it is about right for `effects`, too.
+"""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from array_api_compat import array_namespace, device
-from numpy.typing import NDArray
+from array_api_compat import array_namespace, is_torch_array
+from scipy.special import expit, softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.keys import name
-from bagwise.losses.label_linear import log_probabilities, sigmoid
-from bagwise.utils.typing import Array, Integers
+from bagwise.losses.tilting import EXACT_UP_TO, tilted
+from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.utils.typing import Array, Floats
 
-# A normal density narrower than this would exceed 1, which no probability of a count does.
-_SMALLEST_VARIANCE = 1 / (2 * math.pi)
-# Stands for log 0: far below any log probability, yet without the NaN gradients of −inf.
-_LOG_ZERO = -1e30
+_SUREST = 300.0  # log odds that stand for certainty
+_LEAST_EXTRA = 1e-9  # variance of a count below which there is none
 
 
-def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: bool = False) -> Array:
+def count_likelihood(
+    h: Array,
+    bags: Bags,
+    *,
+    prior: Array | None = None,
+    mean: Array | None = None,
+    effect_variance: float = 0.0,
+    exact_up_to: int = EXACT_UP_TO,
+    logits: bool = False,
+) -> Array:
     r"""Negative log-likelihood of the bag's count, which is Poisson-binomial given h.
 
     .. math:: \ell_j = -\log P\Bigl(\sum_{i \in j} B_i = k_j\alpha_j\Bigr), \qquad B_i \sim \mathrm{Bernoulli}(h_i)
 
-    Exact for bags of at most `exact_up_to` rows (a convolution in logarithms); beyond that, and where noise was
-    declared, the normal density with mean :math:`\sum h` and variance :math:`\sum h(1-h) + s_j^2`.
+    Exact for bags of at most `exact_up_to` rows, by the saddlepoint formula of `bagwise.losses.tilting` beyond, where
+    its error is below 0.001 of the logarithm; for several classes by that of `tilting_classes`, which is rougher for
+    small bags. Declared noise adds its variance to the count's. With `prior` and `mean` the loss also holds E[h] to p,
+
+    .. math:: \ell_j \mathrel{+}= \frac{k_j (\bar h - p)^2}{2p(1-p)}
+
+    summed over classes with :math:`p` in place of :math:`p(1-p)`, which adds up to the likelihood of the total count.
 
     Parameters
     ----------
-    h : array of shape (n,)
+    h : array of shape (n,) or (n, classes)
         Predictions in bag order, or logits.
     bags : Bags
         The batch's bags, m of them.
-    exact_up_to : int, default 64
+    prior, mean : float or array, optional
+        p and the estimate of E[h]; both or none.
+    effect_variance : float, default 0
+        Variance τ² of what moves the log odds of a bag's rows together; taken as :math:`\tau^2 V_j^2` of the count,
+        :math:`V = \sum h(1-h)`, whose derivative is left out.
+    exact_up_to : int, default 20
         Rows of the largest bag that is computed exactly.
     logits : bool, default False
         Whether h are logits.
@@ -48,71 +69,127 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
     --------
     >>> count_likelihood(np.array([0.5, 0.5]), Bags.from_rows([0.5, 0.5], [0, 0]))
     array([0.69314718])
+
+    References
+    ----------
+    H. E. Daniels. Saddlepoint approximations in statistics. Annals of Mathematical Statistics, 1954.
     """
-    if h.ndim != 1:
-        raise ValueError(f"the count likelihood takes binary predictions of shape (n,), got {tuple(h.shape)}.")
-    h = 1.0 * h  # hard 0/1 predictions come as whole numbers
     bags.check_predictions(h)
     bags.check_proportions()
-    small = np.diff(bags.offsets) <= exact_up_to
-    if bags.noise_variance is not None:
-        small &= segment.to_numpy(bags.noise_variance) == 0
-    if small.all():
-        return _exact(h, bags, logits=logits)
-    if not small.any():
-        return _normal(h, bags, logits=logits)
-    parts = [np.flatnonzero(small), np.flatnonzero(~small)]
-    losses = [loss(*_part(h, bags, part), logits=logits) for loss, part in zip((_exact, _normal), parts, strict=True)]
-    return array_namespace(h).concat(losses)[np.argsort(np.concatenate(parts))]
+    check_counts(bags)
+    scores = h if logits else _to_scores(1.0 * h)
+    found = _derivatives(segment.to_numpy(scores).astype(float), _as_numpy(bags), effect_variance, exact_up_to)
+    value = segment.as_like(-found[0], scores)
+    if is_torch_array(scores) and scores.requires_grad:
+        # The value and the slope are known: a line through the point hands them on to autograd.
+        step = segment.as_like(found[1], scores) * (scores - scores.detach())
+        value = value - bags.sum(step if step.ndim == 1 else step.sum(-1))
+    if mean is not None and prior is not None:
+        value = value + _mean_part(bags.like(h), mean, prior)
+    return value
 
 
-def _part(h: Array, bags: Bags, index: Integers) -> tuple[Array, Bags]:
-    """Predictions and bags of the chosen bags alone."""
-    places, _ = segment.take(np.arange(bags.n_bagged), bags.offsets, index)
-    return h[places], bags.take(index)
+def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
+    """Probability of each row's label given its score and the report of its bag.
+
+    Parameters
+    ----------
+    s : array of shape (n,) or (n, classes)
+        Scores (log odds, or logarithms of class probabilities) in bag order.
+    bags : Bags
+        Their reports.
+    effect_variance : float, default 0
+        As in `count_likelihood`.
+
+    Returns
+    -------
+    array of shape (n,) or (n, classes)
+        P(y = 1), or that of each class; the rows of a bag sum to its count, where that was not noised and bags have no
+        effects.
+
+    Examples
+    --------
+    >>> posterior(np.array([-1.0, 1.0, 3.0]), Bags.from_rows([2 / 3] * 3, [0, 0, 0])).round(2)
+    array([0.13, 0.88, 0.98])
+    """
+    bags.check_predictions(s)
+    bags.check_proportions()
+    check_counts(bags)
+    return _derivatives(segment.to_numpy(s).astype(float), _as_numpy(bags), effect_variance, EXACT_UP_TO)[2]
 
 
-def _normal(h: Array, bags: Bags, *, logits: bool) -> Array:
-    xp = array_namespace(h)
-    h = sigmoid(h) if logits else h
-    batch = bags.like(h)
-    variance = bags.sum(h * (1 - h))
-    if batch.noise_variance is not None:
-        variance = variance + batch.noise_variance
-    variance = xp.clip(variance, _SMALLEST_VARIANCE, None)
-    error = batch.size * batch.proportion - bags.sum(h)
-    return 0.5 * (xp.log(2 * math.pi * variance) + error**2 / variance)
+def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
+    r"""Variance of counts beyond that of independent labels: declared noise, and :math:`\tau^2 V^2` of effects.
+
+    Parameters
+    ----------
+    s : array of shape (n,) or (n, classes)
+        Scores in bag order.
+    bags : Bags
+        Whose noise is declared.
+    effect_variance : float
+        τ².
+
+    Returns
+    -------
+    array of shape (m,) or (m, classes, classes)
+    """
+    noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
+    if s.ndim == 1:
+        effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
+        return noise + np.where(effects > _LEAST_EXTRA, effects, 0.0)
+    h = softmax(s, axis=1)
+    extra = noise[:, None, None] * np.eye(s.shape[1])
+    if effect_variance:
+        spread = -bags.sum(h[:, :, None] * h[:, None, :]) + bags.sum(h)[:, :, None] * np.eye(s.shape[1])
+        extra = extra + effect_variance * spread @ spread
+    return extra
 
 
-def _exact(h: Array, bags: Bags, *, logits: bool) -> Array:
-    """Add one row of every bag at a time to the distribution of the counts; missing rows count 0 for certain."""
-    xp = array_namespace(h)
+def check_counts(bags: Bags) -> None:
+    """Raise where a bag without declared noise reports a count that is no whole number.
+
+    Parameters
+    ----------
+    bags : Bags
+        To be looked at.
+    """
     size = np.diff(bags.offsets)
-    longest = int(size.max())
-    place = bags.offsets[:-1, None] + np.arange(longest)
-    inside = np.arange(longest) < size[:, None]
-    log1, log0 = (
-        xp.where(xp.asarray(inside, device=device(h)), values[np.where(inside, place, 0)], fill)
-        for values, fill in zip(log_probabilities(h, logits=logits), (_LOG_ZERO, 0.0), strict=True)
-    )
-    like_h = {"dtype": h.dtype, "device": device(h)}
-    nothing = xp.full((len(size), 1), _LOG_ZERO, **like_h)
-    log_p = xp.zeros((len(size), 1), **like_h)  # no rows yet: the count is 0
-    for i in range(longest):
-        stays = xp.concat([log_p + log0[:, i : i + 1], nothing], axis=1)
-        rises = xp.concat([nothing, log_p + log1[:, i : i + 1]], axis=1)
-        log_p = xp.logaddexp(stays, rises)
-    return -log_p[np.arange(len(size)), _counts(bags)]
-
-
-def _counts(bags: Bags) -> NDArray[np.int64]:
-    reported = np.diff(bags.offsets) * segment.to_numpy(bags.proportion)
-    count: NDArray[np.int64] = np.rint(reported).astype(np.int64)
-    off = np.abs(reported - count) > 1e-3
+    reported = segment.per_bag(size, bags.proportion) * segment.to_numpy(bags.proportion)
+    off = np.abs(reported - np.rint(reported)) > 1e-3
+    if bags.noise_variance is not None:
+        off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
     if off.any():
-        j = int(np.argmax(off))
+        place = tuple(np.argwhere(off)[0])
         raise ValueError(
-            f"bag {name(bags.keys[j])} of {bags.offsets[j + 1] - bags.offsets[j]} rows reports a count of "
-            f"{reported[j]:.4g}, which is no whole number: declare the noise with noise_variance, or use another loss."
+            f"bag {name(bags.keys[place[0]])} of {size[place[0]]} rows reports a count of {reported[place]:.4g}, which "
+            "is no whole number: declare the noise with noise_variance, or use another loss."
         )
-    return count
+
+
+def _derivatives(s: Floats, bags: Bags, effect_variance: float, exact_up_to: int) -> tuple[Floats, Floats, Floats]:
+    """Log-likelihood, gradient and posterior."""
+    s = np.clip(s, -_SUREST, _SUREST)
+    extra = extra_variance(s, bags, effect_variance)
+    if s.ndim == 1:
+        found = tilted(s, bags, extra=extra, exact_up_to=exact_up_to)
+        return found.log_likelihood, found.gradient, found.posterior
+    classes = tilted_classes(s, bags, extra=extra)
+    return classes.log_likelihood, classes.gradient, classes.posterior
+
+
+def _to_scores(h: Array) -> Array:
+    """Scores of probabilities; differentiable."""
+    xp = array_namespace(h)
+    least = xp.finfo(h.dtype).smallest_normal
+    return xp.log(xp.clip(h, least, None)) - (xp.log(xp.clip(1 - h, least, None)) if h.ndim == 1 else 0.0)
+
+
+def _mean_part(bags: Bags, mean: Array, prior: Array) -> Array:
+    spread = prior * (1 - prior) if bags.proportion.ndim == 1 else prior
+    off = (mean - prior) ** 2 / (2 * spread)
+    return bags.size * (off if bags.proportion.ndim == 1 else off.sum(-1))
+
+
+def _as_numpy(bags: Bags) -> Bags:
+    return bags.like(np.zeros(0))

@@ -1,0 +1,196 @@
+r"""What the count of a bag says of the scores of its rows: likelihood, posterior, gradient and curvature, written out.
+
+Labels :math:`y_i \sim \mathrm{Bernoulli}(\sigma(s_i))` are independent, and the bag reports :math:`c = \sum y`, with an
+extra variance e where the count was noised or its bag has an effect of its own. The *tilt* t of a bag moves its scores
+until they expect the count, :math:`\sum_i \sigma(s_i + t) + e t = c`; at :math:`q_i = \sigma(s_i + t)` the count is in
+the middle of its distribution, where the normal density, corrected by its next term (Daniels, 1954), is accurate
+however far in the tail of the scores themselves the count lies. With :math:`v = q(1-q)` and :math:`W = \sum v + e`,
+
+.. math:: L = \sum_i \log\frac{1 + e^{s_i + t}}{1 + e^{s_i}} + \tfrac{e t^2}{2} - ct - \tfrac12 \log 2\pi W
+              + \tfrac{M_4}{8W^2} - \tfrac{5M_3^2}{24W^3}
+
+where :math:`M_3, M_4` are sums of the third and fourth cumulants of the tilted rows. Small bags, and those whose tilted
+count hardly varies, are computed exactly, from the characteristic function of the tilted count. Nothing here knows
+classes: see `bagwise.losses.tilting_classes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from bagwise.bags import Bags
+from bagwise.utils.typing import Booleans, Floats
+
+EXACT_UP_TO = 20
+"""Rows of the largest bag that is computed exactly without need; the series is as good from here on."""
+
+_LEAST_VARIANCE = 3.0  # of a tilted count, below which two terms of the series do not suffice
+_FREQUENCIES = 33  # counts of a variance below 3 are that far apart with probability 0
+_TINY = 1e-300
+_STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Tilted:
+    r"""Log-likelihood of the counts of bags, and its derivatives by the scores, rows in bag order.
+
+    Attributes
+    ----------
+    log_likelihood : array of shape (m,)
+        L; a density where there is extra variance.
+    gradient : array of shape (n,)
+        :math:`\partial L/\partial s_i`.
+    posterior : array of shape (n,)
+        :math:`P(y_i = 1)` given scores and count; sums to the count where that is exact.
+    tilt : array of shape (m,)
+        t; infinite where all labels of the bag are known.
+    spread : array of shape (n,)
+        v, the variances of tilted rows.
+    variance : array of shape (m,)
+        W, never 0: the curvature of L within a bag is about :math:`-\mathrm{diag}(h(1-h) - v) - vv^\top/W`.
+    """
+
+    log_likelihood: Floats
+    gradient: Floats
+    posterior: Floats
+    tilt: Floats
+    spread: Floats
+    variance: Floats
+
+
+def tilted(s: Floats, bags: Bags, *, extra: Floats | None = None, exact_up_to: int = EXACT_UP_TO) -> Tilted:
+    """The likelihood of the counts that bags report.
+
+    Parameters
+    ----------
+    s : array of shape (n,)
+        Scores (log odds) in bag order.
+    bags : Bags
+        Whose counts are k times their proportions.
+    extra : array of shape (m,), optional
+        Variance of counts beyond that of independent labels; None for the declared noise.
+    exact_up_to : int, default 20
+        Rows of the largest bag that is computed exactly without need.
+
+    Returns
+    -------
+    Tilted
+
+    Examples
+    --------
+    >>> found = tilted(np.array([0.0, 0.0, 1.0]), Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
+    >>> np.exp(found.log_likelihood).round(3), found.posterior
+    (array([0.5  , 0.731]), array([0.5, 0.5, 1. ]))
+    """
+    s = np.asarray(s, dtype=float)
+    count, size = bags.size * bags.proportion, bags.size
+    if extra is None:
+        extra = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
+    known = (extra == 0) & ((count <= 0) | (count >= size))
+    t = _solve(s, bags, count, extra, known)
+    by_row = bags.repeat(t)
+    q = expit(s + by_row)
+    v = q * expit(-s - by_row)
+    own = bags.sum(v)
+    variance = np.maximum(own + extra, _TINY)
+    finite = np.where(known, 0.0, t)
+    h = expit(s)
+    rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
+    base = bags.sum(rise) + finite * (extra * finite / 2 - count)
+    exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < _LEAST_VARIANCE))
+    value, slope = _series(q, v, variance, bags)
+    log_likelihood, gradient, posterior = base + value, q - h + slope, q.copy()
+    if known.any():
+        all_ones = known & (count > 0)
+        rows = bags.repeat(known)
+        log_likelihood[known] = bags.sum(-np.logaddexp(0, np.where(bags.repeat(all_ones), -s, s)))[known]
+        gradient[rows] = (q - h)[rows]
+    if exact.any():
+        index = np.flatnonzero(exact)
+        rows = bags.repeat(exact)
+        log_p, given = _exact(q[rows], bags.take(index), (extra * finite)[index], extra[index], exact_up_to)
+        log_likelihood[index] = base[index] + log_p
+        posterior[rows] = given
+        gradient[rows] = given - h[rows]
+    return Tilted(log_likelihood, gradient, posterior, t, v, variance)
+
+
+def _whole(bags: Bags) -> Booleans:
+    """Where the report is a whole number: an exact count."""
+    return np.ones(len(bags), dtype=bool) if bags.noise_variance is None else bags.noise_variance == 0
+
+
+def _solve(s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans) -> Floats:
+    """(m,) the tilts, by Newton's method kept between bounds; infinite where all labels are known."""
+    size = bags.size
+    starts = bags.offsets[:-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        odds = np.log(np.clip(count, 0, size)) - np.log(size - np.clip(count, 0, size))
+        gap = count - bags.sum(expit(s))
+        far = np.where(extra > 0, gap / extra, np.inf * np.sign(gap))
+    # Without extra variance the tilt moves some row's odds to those of the count; with it, it stays closer to 0.
+    low, high = odds - np.maximum.reduceat(s, starts), odds - np.minimum.reduceat(s, starts)
+    low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
+    high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
+    t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0, low, high))
+    active = np.flatnonzero(~known)
+    close = 1e-11 * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
+    part, scores = bags.take(active), s if len(active) == len(bags) else s[bags.repeat(~known)]
+    for _ in range(_STEPS):
+        if not len(active):
+            break
+        q = expit(scores + part.repeat(t[active]))
+        e = extra[active]
+        over = part.sum(q) + e * t[active] - count[active]
+        slope = part.sum(q * (1 - q)) + e
+        high[active] = np.where(over > 0, t[active], high[active])
+        low[active] = np.where(over <= 0, t[active], low[active])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = t[active] - over / slope
+        inside = (moved >= low[active]) & (moved <= high[active])
+        moved = np.where(inside, moved, (low[active] + high[active]) / 2)
+        open_ = (np.abs(over) > close[active]) & (high[active] - low[active] > 1e-14 * (1 + np.abs(t[active])))
+        t[active] = np.where(np.abs(over) > 0, moved, t[active])
+        if open_.sum() < len(active) / 2:
+            scores = scores[part.repeat(open_)]
+            active, part = active[open_], part.take(open_)
+        elif not open_.any():
+            break
+    return t
+
+
+def _series(q: Floats, v: Floats, variance: Floats, bags: Bags) -> tuple[Floats, Floats]:
+    """(m,) the logarithm of the density at the middle, and (n,) its derivative by the scores, tilts following."""
+    skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
+    steep = skew * (1 - 12 * v)
+    m3, m4, m5 = bags.sum(skew), bags.sum(flat), bags.sum(steep)
+    corrected = variance >= _LEAST_VARIANCE
+    w = np.where(corrected, variance, 1.0)
+    by_m4 = np.where(corrected, 1 / (8 * w**2), 0.0)
+    by_m3 = np.where(corrected, -5 * m3 / (12 * w**3), 0.0)
+    value = -0.5 * np.log(2 * np.pi * variance) + by_m4 * m4 + by_m3 * m3 / 2
+    by_variance = -0.5 / variance - (2 * by_m4 * m4 + 1.5 * by_m3 * m3) / w
+    by_tilt = (by_variance * m3 + by_m3 * m4 + by_m4 * m5) / variance
+    a, b, c, d = (bags.repeat(one) for one in (by_variance, by_m3, by_m4, by_tilt))
+    return value, a * skew + b * flat + c * steep - d * v
+
+
+def _exact(q: Floats, bags: Bags, shift: Floats, extra: Floats, exact_up_to: int) -> tuple[Floats, Floats]:
+    """(m,) log probability of the tilted count, and (n,) of each row's label 1 given it, by Fourier's formula."""
+    n = min(int(bags.size.max()) + 1, max(exact_up_to + 1, _FREQUENCIES)) | 1  # odd, so that none is π
+    target = np.rint(bags.size * bags.proportion) - shift
+    starts = bags.offsets[:-1]
+    p, ones = np.zeros(len(bags)), np.zeros(len(q))
+    for f in range(n // 2 + 1):
+        omega = 2 * np.pi * f / n
+        turn = np.exp(1j * omega)
+        z = 1 + q * (turn - 1)
+        weight = (1 if f == 0 else 2) * np.exp(-1j * omega * target - extra * omega**2 / 2)
+        term = weight * np.multiply.reduceat(z, starts)
+        p += term.real
+        ones += (bags.repeat(term) * (turn / z)).real
+    p = np.maximum(p, _TINY)
+    return np.log(p / n), q * ones / bags.repeat(p)
