@@ -119,29 +119,23 @@ def laplace_variance(epsilon: float | None) -> float:
     return 0.0 if epsilon is None else 2 * exp(-epsilon) / expm1(-epsilon) ** 2
 
 
-def laplace_tail(threshold: float, epsilon: float | None) -> float:
+def laplace_tail(threshold: float, epsilon: float) -> float:
     r"""P(\|e\| > t) :math:`= 2q^{\lfloor t \rfloor + 1}/(1+q)` for t ≥ 0."""
-    if epsilon is None:
-        return 0.0
     return 2 * exp(-epsilon * (floor(threshold) + 1)) / (1 + exp(-epsilon))
 
 
-def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
+def laplace_tail_square(threshold: float, epsilon: float) -> float:
     r"""E[e²; \|e\| > t], from a closed form.
 
     .. math:: \sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} + \tfrac{q(1+q)}{(1-q)^3}\bigr)
     """
-    if epsilon is None:
-        return 0.0
     q, n, left = exp(-epsilon), floor(threshold) + 1, -expm1(-epsilon)
     total = exp(-epsilon * n) * (n**2 / left + 2 * n * q / left**2 + q * (1 + q) / left**3)
     return 2 * left / (1 + q) * total
 
 
-def laplace_log_mgf(rate: float, epsilon: float | None) -> float:
+def laplace_log_mgf(rate: float, epsilon: float) -> float:
     r"""log E[exp(λe)] :math:`= \log\frac{(1-q)^2}{(1-qe^\lambda)(1-qe^{-\lambda})}`, infinite from \|λ\| = ε on."""
-    if epsilon is None:
-        return 0.0
     if abs(rate) >= epsilon:
         return inf
     return 2 * log(-expm1(-epsilon)) - log(-expm1(rate - epsilon)) - log1p(-exp(-rate - epsilon))

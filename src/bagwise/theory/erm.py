@@ -93,14 +93,7 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
-    Parameters
-    ----------
-    problem : HypothesisClass
-
-    Returns
-    -------
-    Bound
-        With `log_clip`, `separation` and `sum_square` among its constants.
+    The constants that come with it are `log_clip`, `separation` and `sum_square`.
 
     Examples
     --------
@@ -191,10 +184,10 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
     ceiling = (rows + more) ** 2 / k
     if rows <= k * slack:
         return 0.0
-    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), bounds.laplace_tail(more, problem.epsilon)
-    clipped = min(1.0, far + noisy)
+    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), 0.0
     lost = 4 * k * far
     if problem.epsilon is not None:  # (R + e)² ≤ 2R² + 2e², where R or e is large
+        noisy = bounds.laplace_tail(more, problem.epsilon)
         of_noise = noise * far + bounds.laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
         lost = 2 * lost + 2 * of_noise / k
     bias = (k + 1) * slack**2 + 2 * slack * sqrt(gamma) + 2 * spread * sqrt(problem.distance)
@@ -203,7 +196,7 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
         return 0.0
     kept = sqrt(gamma * (3 * (k - 1) / k * problem.sum_square + 16 / k + 4 * noise / k))
     moved = 2 * slack * sqrt(k * gamma) + spread * sqrt(k * problem.sum_square + 4 * noise) + 2 * k * slack * spread
-    variance = (kept + moved) ** 2 + 2 * ceiling**2 * clipped
+    variance = (kept + moved) ** 2 + 2 * ceiling**2 * min(1.0, far + noisy)
     return gap**2 / (2 * (variance + 2 * ceiling * gap / 3))
 
 

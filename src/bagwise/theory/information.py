@@ -48,15 +48,8 @@ class SymmetricPair:
 def information_bound(problem: SymmetricPair) -> Bound:
     r"""Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\delta)) / I`.
 
-    Parameters
-    ----------
-    problem : SymmetricPair
-
-    Returns
-    -------
-    Bound
-        With two constants: `bits`, the information I of one bag about the true function, exact, and `bits_bound`, the
-        proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows.
+    It comes with two constants: `bits`, the information I of one bag about the true function, exact, and `bits_bound`,
+    the proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows.
 
     Examples
     --------
@@ -69,7 +62,12 @@ def information_bound(problem: SymmetricPair) -> Bound:
     >>> round(information_bound(SymmetricPair(size=64, regret=0.01, error=0.05, epsilon=1.0)).value, 1)
     110.7
     """
-    ones, weight = _ones(problem.size)
+    # Numbers s ≥ k/2 of rows with x = 1, and their probabilities. A bag with k − s ones tells as much as one with s:
+    # the two functions change places, so s stands for both. About √k of them are worth counting.
+    ones = np.arange((problem.size + 1) // 2, problem.size + 1)
+    weight = stats.binom.pmf(ones, problem.size, 0.5) * np.where(2 * ones == problem.size, 1, 2)
+    likely = weight > _NEGLIGIBLE
+    ones, weight = ones[likely], weight[likely]
     exact = _count_distribution(problem.size, ones, problem.regret)
     count = exact
     if problem.epsilon is not None:  # noise from −K to K makes counts from −K to k + K
@@ -159,17 +157,6 @@ def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: 
             break
         regret = min(1.0, regret * ratio)
     return regret
-
-
-def _ones(size: int) -> tuple[Integers, Floats]:
-    """Numbers s ≥ k/2 of rows with x = 1 worth counting, about √k of them, and their probabilities.
-
-    A bag with k − s ones tells as much as one with s: the two functions change places. So s stands for both.
-    """
-    ones = np.arange((size + 1) // 2, size + 1)
-    weight = stats.binom.pmf(ones, size, 0.5) * np.where(2 * ones == size, 1, 2)
-    likely = weight > _NEGLIGIBLE
-    return ones[likely], weight[likely]
 
 
 def _count_distribution(size: int, ones: Integers, regret: float) -> Floats:

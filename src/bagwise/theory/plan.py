@@ -84,7 +84,7 @@ class Answer:
 
 
 def expected_bags(setting: Setting, regret: float) -> float:
-    r"""Bags with which regret β is to be expected.
+    r"""Bags with which a `regret` β is to be expected.
 
     Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which has
     mean β and, as D and S are nearly normal and independent, variance :math:`4\beta(r + s^2/k)`. All of \|H\| − 1
@@ -92,16 +92,6 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
     With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
     :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
-
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -115,18 +105,7 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    float
-        Infinite where none is to be expected.
-    """
+    """The regret to be expected with so many `bags`, see `expected_bags`; infinite where none is."""
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -141,16 +120,7 @@ def _scatter(setting: Setting) -> float:
 
 
 def regrets(setting: Setting, bags: float) -> Answer:
-    """The regret that so many bags guarantee, let expect, and make impossible to go below.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    Answer
+    """The regret that so many `bags` guarantee, let expect, and make impossible to go below.
 
     Examples
     --------
@@ -166,17 +136,7 @@ def regrets(setting: Setting, bags: float) -> Answer:
 
 
 def bags_needed(setting: Setting, regret: float) -> Answer:
-    """The bags that guarantee a regret, let it expect, and below which it is impossible.
-
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    Answer
+    """The bags that guarantee a `regret` β, let it expect, and below which it is impossible.
 
     Examples
     --------

@@ -102,9 +102,7 @@ class LinearProblem:
 
 
 def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
-    r"""Excess risk of the averaged iterate after so many bags, in expectation.
-
-    It is at most
+    r"""Excess risk of the averaged iterate after so many `bags`, in expectation, at most.
 
     .. math:: \frac{\rho_w^2\rho_x^2}{m} + \frac{\rho_w^2}{\eta m} + 4\zeta\eta L^\star
 
@@ -113,15 +111,6 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     the loss; its tail follows from bounded differences, since one row moves :math:`\|\sum (x_i - \mu)\|` by
     :math:`2\rho_x`). The others are the regret of projected gradient steps on losses that are 2ζ-smooth (see
     `sgd_constants`; the paper, with ζ, has 2ζηL*).
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    bags : float
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -135,15 +124,6 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
 
 def sgd_bound(problem: LinearProblem, regret: float) -> Bound:
     """Bags after which the excess risk is at most `regret` in expectation.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    regret : float
-
-    Returns
-    -------
-    Bound
 
     Examples
     --------

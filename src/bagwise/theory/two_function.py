@@ -88,14 +88,6 @@ def two_function_bound(problem: TwoFunctions) -> Bound:
     Noise adds its logarithmic moment generating function, at 2λ or λ, m times. Without Δ the bound is for the worst:
     totals at \|Δ\| = √(β/2k), bags with the least a and the largest E D² that smaller ones allow.
 
-    Parameters
-    ----------
-    problem : TwoFunctions
-
-    Returns
-    -------
-    Bound
-
     Examples
     --------
     >>> two_function_bound(TwoFunctions(size=64, regret=0.01)).value
@@ -117,18 +109,7 @@ def two_function_bound(problem: TwoFunctions) -> Bound:
 
 
 def two_function_error(problem: TwoFunctions, bags: int) -> float:
-    """Probability of error of Algorithm 1 with so many bags, at most.
-
-    Parameters
-    ----------
-    problem : TwoFunctions
-        Its `error` is not used.
-    bags : int
-
-    Returns
-    -------
-    float
-    """
+    """Probability of error of Algorithm 1 with so many `bags`, at most; the problem's own `error` is not used."""
     return min(1.0, sum(exp(-bags * rate) for rate in _rates(problem)))
 
 
@@ -142,14 +123,14 @@ def _rates(problem: TwoFunctions) -> tuple[float, float]:
 
 
 def _rates_of_totals(problem: TwoFunctions, delta: float) -> tuple[float, float]:
-    k = problem.size
-    if problem.epsilon is None:
+    k, noise = problem.size, problem.epsilon
+    if noise is None:
         return k * delta**2 / 4, k * delta**2 / 2
 
     def exponent(rate: float) -> float:
-        return -rate * k * delta + k * rate**2 + laplace_log_mgf(2 * rate, problem.epsilon)
+        return -rate * k * delta + k * rate**2 + laplace_log_mgf(2 * rate, noise)
 
-    return chernoff_rate(exponent, min(delta, problem.epsilon / 2)), k * delta**2 / 2
+    return chernoff_rate(exponent, min(delta, noise / 2)), k * delta**2 / 2
 
 
 def _rates_of_bags(problem: TwoFunctions, deltas: Floats) -> tuple[float, float]:
