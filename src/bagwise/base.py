@@ -53,8 +53,34 @@ class BagEstimator(ABC, BaseEstimator):
         """X as the numbers the model reads, checked; in `fit`, what is to be remembered of X is remembered."""
 
     @abstractmethod
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
+        """What `fit` was given, as bags; a classifier remembers their classes."""
+
+    @abstractmethod
     def _check_bags(self, bags: Bags) -> None:
         """Raise where the reports of bags are not what the estimator learns from."""
+
+    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
+        """Learn from bags.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+        y : array, shape (n,) or (n, classes), optional
+            Each row's bag proportion, or bag mean of real labels, constant in a bag (see `bagwise.aggregate`). Without
+            `bags`, individual labels: of any kind for a classifier. Not needed where `bags` is a `Bags`.
+        bags : array or Bags, shape (n,), optional
+            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        X = self._check_features(X, fitting=True)
+        self._fit_data(self._checked(InMemory(X, self._given_bags(y, bags, len(X)))))
+        return self
 
     def fit_rows(self, data: BagRows) -> Self:
         """Learn from bags of rows, in memory or on disk.
@@ -108,8 +134,7 @@ class NumericFeatures:
             check_is_fitted(self)
         _check_numbers(X)
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
-        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        options |= {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+        options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False, "ensure_min_samples": 1 + fitting}
         return np.asarray(validate_data(self, X, reset=fitting, **options))
 
 
@@ -118,33 +143,13 @@ class BagClassifier(ClassifierMixin, BagEstimator):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
-        """Learn from bags.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-        y : array, shape (n,) or (n, classes), optional
-            Each row's bag proportion, constant in a bag (see `bagwise.aggregate`). Without `bags`, individual labels of
-            any kind. Not needed where `bags` is a `Bags`.
-        bags : array or Bags, shape (n,), optional
-            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-        """
-        X = self._check_features(X, fitting=True)
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
         if bags is None:
-            indicators, self.classes_ = _encode_classes(y, len(X))
-            given = Bags.singletons(indicators)
-        else:
-            given = as_bags(y, bags, len(X))
-            self.classes_ = classes_of(given.proportion)
-        self._fit_data(self._checked(InMemory(X, given)))
-        return self
+            indicators, self.classes_ = _encode_classes(y, n_rows)
+            return Bags.singletons(indicators)
+        given = as_bags(y, bags, n_rows)
+        self.classes_ = classes_of(given.proportion)
+        return given
 
     def _begin(self, data: BagRows) -> BagRows:
         self.classes_ = classes_of(data.proportion)
@@ -153,7 +158,16 @@ class BagClassifier(ClassifierMixin, BagEstimator):
     def _check_bags(self, bags: Bags) -> None:
         bags.check_proportions()
         check_enough(bags)
-        _check_two_classes(bags)
+        value = bags.proportion.flat[0]
+        if (
+            bags.proportion.ndim == 1
+            and bags.noise_variance is None
+            and value in (0, 1)
+            and np.ptp(bags.proportion) == 0
+        ):
+            raise ValueError(
+                f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
+            )
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes: h kept in [0, 1], rows summing to 1.
@@ -194,29 +208,8 @@ class BagClassifier(ClassifierMixin, BagEstimator):
 class BagRegressor(RegressorMixin, BagEstimator):
     """A regressor that learns from bags of real labels."""
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
-        """Learn from bags.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-        y : array, shape (n,), optional
-            Each row's bag mean, constant in a bag; without `bags`, individual labels. Not needed where `bags` is a
-            `Bags`.
-        bags : array or Bags, shape (n,), optional
-            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-        """
-        X = self._check_features(X, fitting=True)
-        if not isinstance(bags, Bags):
-            y = column_or_1d(_required(y), warn=True)
-        self._fit_data(self._checked(InMemory(X, as_bags(y, bags, len(X)))))
-        return self
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
+        return as_bags(y if isinstance(bags, Bags) else _column(y), bags, n_rows)
 
     def _check_bags(self, bags: Bags) -> None:
         if bags.proportion.ndim != 1:
@@ -281,17 +274,18 @@ def _check_numbers(X: Any) -> None:
         )
 
 
-def _required(y: Any) -> Any:
+def _column(y: Any) -> NDArray[Any]:
+    """One label per row, or proportion."""
     if y is None:
         raise ValueError(
             "fit requires y to be passed, but the target y is None: pass labels, or proportions with bags."
         )
-    return y
+    return np.asarray(column_or_1d(y, warn=True))
 
 
 def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
     """Individual labels of any kind as indicators: (n,) for two classes, (n, classes) for more."""
-    y = column_or_1d(_required(y), warn=True)
+    y = _column(y)
     if len(y) != n:
         raise ValueError(f"X has {n} rows but y has {len(y)}.")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -301,12 +295,3 @@ def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
     if len(classes) <= 2:
         return codes.astype(float), classes
     return (codes[:, None] == np.arange(len(classes))).astype(float), classes
-
-
-def _check_two_classes(bags: Bags) -> None:
-    if bags.proportion.ndim == 1 and bags.noise_variance is None and np.ptp(bags.proportion) == 0:
-        value = bags.proportion[0]
-        if value in (0, 1):
-            raise ValueError(
-                f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
-            )

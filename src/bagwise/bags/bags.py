@@ -266,45 +266,18 @@ class Bags:
         return int(self.offsets[-1])
 
     def sum(self, values: Array) -> Array:
-        """Sum per bag.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (n_bagged, …)
-            One value per row of the bags, in bag order.
-
-        Returns
-        -------
-        array or tensor of shape (m, …)
-        """
+        """Sum per bag (m, …) of `values` (n_bagged, …), one per row of the bags in bag order: an array or a tensor."""
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def mean(self, values: Array) -> Array:
-        """Mean per bag.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (n_bagged, …)
-            One value per row of the bags, in bag order.
-
-        Returns
-        -------
-        array or tensor of shape (m, …)
-        """
+        """Mean per bag (m, …) of `values` (n_bagged, …), as `sum` takes them."""
         total = self.sum(values)
         return total / per_bag(self.like(values).size, total)
 
     def sum_table(self, values: NDArray[Any]) -> Floats:
-        """Sum per bag of values in table order, without sorting them first.
+        """Sum per bag (m,) or (m, d) of `values` (n_rows,) or (n_rows, d) in table order, without sorting them first.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n_rows,) or (n_rows, d)
-            One value per row of the table, those in no bag included.
-
-        Returns
-        -------
-        ndarray of shape (m,) or (m, d)
+        There is one value per row of the table, those in no bag included.
         """
         if len(values) != self.n_rows:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
@@ -320,31 +293,13 @@ class Bags:
         return bool((self.order == np.arange(self.n_bagged)).all())
 
     def repeat(self, values: Array) -> Array:
-        """Each row's copy of its bag's value, in bag order.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (m, …)
-            One value per bag.
-
-        Returns
-        -------
-        array or tensor of shape (n_bagged, …)
-        """
+        """Each row's copy (n_bagged, …) of its bag's value, in bag order; `values` (m, …): an array or a tensor."""
         return segment.repeat(values, self.offsets)
 
     def take(self, index: ArrayLike | slice) -> Bags:
-        """The chosen bags alone, in the order given, in O(rows chosen).
+        """The chosen bags alone, in the order given, in O(rows chosen); their `order` still points into the table.
 
-        Parameters
-        ----------
-        index : array-like of int or bool, or slice
-            Which ones.
-
-        Returns
-        -------
-        Bags
-            Their `order` still points into the whole table.
+        `index` holds whole numbers or booleans, or is a slice.
 
         Examples
         --------
@@ -361,17 +316,7 @@ class Bags:
         return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
 
     def like(self, values: Array) -> Bags:
-        """The same bags with sizes and proportions as arrays of another kind.
-
-        Parameters
-        ----------
-        values : array or tensor
-            Whose library, type and device they take.
-
-        Returns
-        -------
-        Bags
-        """
+        """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
         given = (self.size, self.proportion, self.noise_variance)
@@ -381,10 +326,7 @@ class Bags:
     def check_predictions(self, h: Array) -> None:
         """Raise unless there is one prediction per row of the bags, and as many classes as proportions have.
 
-        Parameters
-        ----------
-        h : array or tensor of shape (n_bagged,) or (n_bagged, classes)
-            Predictions in bag order.
+        `h` holds predictions (n_bagged,) or (n_bagged, classes) in bag order.
         """
         if h.shape[0] != self.n_bagged:
             raise ValueError(
