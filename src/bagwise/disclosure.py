@@ -90,20 +90,16 @@ def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = No
     pure = plain & (sure == 1) & (not real)
     revealed = plain & (pure | single)
     near = plain & ~revealed & (sure >= NEARLY) & (not real)
+    certainty = None
+    if not real and plain.any():
+        quarters = np.quantile(sure[plain], [0, 0.25, 0.5, 0.75, 1], weights=size[plain], method="inverted_cdf")
+        certainty = tuple(quarters.tolist())
     return Leaks(
         single_row_bags=int(single.sum()),
         pure_bags=int((pure & ~single).sum()),
         revealed_rows=int(size[revealed].sum()),
         nearly_certain_rows=int(size[near].sum()),
-        certainty=None if real or not plain.any() else _quantiles(sure[plain], size[plain]),
+        certainty=certainty,
         exposed_rows=int(size[plain].sum()),
         noised_rows=int(size[~plain].sum()),
     )
-
-
-def _quantiles(value: Floats, weight: Integers) -> tuple[float, ...]:
-    """Quantiles (0, ¼, ½, ¾, 1) of values that occur `weight` times."""
-    order = np.argsort(value)
-    below = np.cumsum(weight[order])
-    place = np.searchsorted(below, np.array([0, 0.25, 0.5, 0.75, 1]) * below[-1])
-    return tuple(float(v) for v in value[order][np.minimum(place, len(value) - 1)])

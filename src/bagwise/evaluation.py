@@ -35,16 +35,7 @@ from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
 from bagwise.utils.typing import Floats
 
-__all__ = [
-    "BagsNotRandomWarning",
-    "Curve",
-    "Estimate",
-    "Evaluation",
-    "differences",
-    "evaluate",
-    "label_linear",
-    "risk",
-]
+__all__ = ["BagsNotRandomWarning", "Curve", "Estimate", "Evaluation", "differences", "evaluate", "label_linear", "risk"]
 
 ENOUGH_BAGS = 30
 """From which on intervals are not rough."""
@@ -100,9 +91,8 @@ class Evaluation:
     def doubt(self) -> str | None:
         """Why the numbers say nothing, in a sentence; None where nothing speaks against them."""
         if self.not_random:
-            why = (
-                f"they are not random ({self.not_random[0]}), so that its label-free numbers are biased, maybe grossly"
-            )
+            most = self.not_random[0]
+            why = f"they are not random ({most}), so that its label-free numbers are biased, maybe grossly"
         elif self.impossible:
             named = " and ".join(METRICS[name] for name in self.impossible)
             why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"

@@ -55,40 +55,18 @@ class Means(Protocol):
     """How E[h] is estimated."""
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
-        """Estimate a mean.
-
-        Parameters
-        ----------
-        values : array of shape (n, …)
-            Row values in bag order.
-        bags : Bags
-            The batch's bags.
-
-        Returns
-        -------
-        Mean
-            One number or one per bag.
-        """
+        """Estimate the mean of row `values` (n, …), in bag order, of a batch of `bags`: one number or one per bag."""
 
 
 class SumMeans(Means, Protocol):
     """A strategy that can also do with the sums of bags, so that derivatives may be written out."""
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
-        """Estimate E[h] from the sums of h over each bag.
+        """Estimate E[h] from the `sums` of h over each bag of a batch, with their `size`, and the `rows` of the batch.
 
-        Parameters
-        ----------
-        sums, size : array of shape (…, m)
-            Sums and sizes of the bags of a batch; leading axes are batches of their own.
-        rows : int
-            Rows of the batch.
-
-        Returns
-        -------
-        mean, rest : array
-            The estimate for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes
-            with slope 1/rest. None where it does not depend on the batch.
+        Sums and sizes are arrays (…, m), whose leading axes are batches of their own. What comes back is the estimate
+        for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes with slope 1/rest.
+        None where it does not depend on the batch.
         """
 
 
@@ -147,20 +125,10 @@ class Known:
 
     @classmethod
     def held_out(cls, values: Array) -> Known:
-        """The mean of row values set aside (the paper's appendix), with its variance.
+        """The mean of row `values` (n, …) set aside, with its variance: at least 2 rows that are not trained on.
 
-        Parameters
-        ----------
-        values : array of shape (n, …)
-            Values of rows that are not trained on, 2 or more.
+        This is the strategy of the paper's appendix.
 
-        Returns
-        -------
-        Known
-            The strategy.
-
-        Examples
-        --------
         >>> Known.held_out(np.array([0.2, 0.4]))
         Known(value=np.float64(0.30000000000000004), variance=np.float64(0.010000000000000002))
         """

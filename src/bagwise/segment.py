@@ -14,7 +14,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 from scipy import sparse
 
-from bagwise.utils.typing import Array, Floats, Integers
+from bagwise.utils.typing import Array, Integers
 
 _CHUNK = 2**23  # numbers converted to double precision at a time
 
@@ -98,7 +98,7 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
     >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
     array([2., 5.])
     """
-    values = values if isinstance(values, np.ndarray) else np.asarray(values)
+    values = np.asarray(values)
     n = len(values)
     row = codes.astype(_index_type(n), copy=False)
     outside = row < 0
@@ -117,16 +117,6 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         sums = indicator @ part
         total = sums if total is None else total + sums
     return np.asarray(total[:n_groups])
-
-
-def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
-    """Sum of `values` (n,) or (n, d) per bag, rows in table order, reading only the rows of the bags.
-
-    >>> sum_chosen(np.array([1.0, 2.0, 4.0, 8.0]), np.array([3, 0, 2]), np.array([0, 1, 3]))
-    array([8., 5.])
-    """
-    chosen = np.asarray(values)[order].astype(np.float64, copy=False)
-    return np.add.reduceat(chosen, offsets[:-1], axis=0)
 
 
 def repeat(per_bag: Array, offsets: NDArray[np.int64]) -> Array:

@@ -12,8 +12,8 @@ from array_api_compat import is_torch_array
 from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
-from bagwise.bags.keys import keep, name
-from bagwise.bags.reading import Reports, as_labels, check_finite, check_sizes, constant_in_bag, encode_rows
+from bagwise.bags import reading
+from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers
@@ -89,7 +89,7 @@ class Bags:
         y = as_labels(y)
         codes, keys = encode_rows(ids, len(y))
         order, offsets = segment.group(codes, len(keys))
-        proportion = constant_in_bag(y, "proportions", keys, order, offsets)
+        proportion = reading.constant_in_bag(y, "proportions", keys, order, offsets)
         noise = None
         if noise_variance is not None:
             try:
@@ -97,7 +97,7 @@ class Bags:
             except (TypeError, ValueError) as error:
                 wanted = f"must be one number or one per row ({len(y)} rows)."
                 raise ParameterError("noise_variance", wanted) from error
-            noise = constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
+            noise = reading.constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
         return cls.build(keys, order, offsets, proportion, noise, len(y), codes)
 
     @classmethod
@@ -148,11 +148,11 @@ class Bags:
         table = Reports(reports, key)
         codes, keys = encode_rows(ids)
         line, kept = table.match(keys, drop=on_mismatch == "drop")
-        codes, keys = keep(codes, keys, kept)
+        codes, keys = reading.keep(codes, keys, kept)
         order, offsets = segment.group(codes, len(keys))
         rows = np.diff(offsets)
         if size is not None:
-            check_sizes(table.column(size)[line], rows, keys)
+            reading.check_sizes(table.column(size)[line], rows, keys)
         value = table.columns(proportion if count is None else count)[line]
         if count is not None:
             value = value / per_bag(rows, value)
@@ -286,7 +286,8 @@ class Bags:
             return values if self._in_order else values[self.order]
         if "code" in self.__dict__:  # the whole table: one pass from front to back
             return segment.sum_table(values, self.code, len(self))
-        return segment.sum_chosen(values, self.order, self.offsets)
+        chosen = np.asarray(values)[self.order].astype(np.float64, copy=False)
+        return np.asarray(segment.sum_sorted(chosen, self.offsets))
 
     @cached_property
     def _in_order(self) -> bool:

@@ -27,17 +27,16 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
 from bagwise.checks import estimators
-from bagwise.checks.case import Case
 
 __all__ = ["CHECKS", "CLASSIFIER_CHECKS", "REGRESSOR_CHECKS", "check_bag_estimator", "checks_for"]
 
 Check = Callable[[Any], None]
 
 
-def _of_estimator(check: Callable[[Case], None]) -> Check:
+def _of_estimator(check: Callable[[estimators.Case], None]) -> Check:
     @functools.wraps(check)
     def run(estimator: Any) -> None:
-        check(Case(estimator))
+        check(estimators.Case(estimator))
 
     return run
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.bags.keys import name
+from bagwise.bags.reading import name
 from bagwise.losses.label_linear import log_probabilities, sigmoid
 from bagwise.utils.typing import Array, Integers
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.keys import name
+from bagwise.bags.reading import name
 from bagwise.base import check_enough, classes_of
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows

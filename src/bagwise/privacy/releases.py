@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.bags.keys import keep
-from bagwise.bags.reading import as_labels, encode_rows, sum_labels
+from bagwise.bags.reading import as_labels, encode_rows, keep, sum_labels
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import NONE, AdviceError, NamesParameters, Parameter, check_parameters, number, whole
