@@ -175,14 +175,8 @@ class LabelFreeScorer(BaseEstimator):
         ----------
         estimator : classifier or regressor
             The model.
-        X : array or table of shape (n, features)
-            Held-out rows.
-        y : array of shape (n,) or (n, classes)
-            Each row's bag proportion.
-        bags : array of shape (n,)
-            Bag ids.
-        noise_variance : float or array of shape (n,), optional
-            The variance of noise on the reported counts.
+        X, y, bags, noise_variance : array or table
+            Held-out rows, their bags' proportions, their bag ids and the variance of noise: as in `bagwise.evaluate`.
 
         Returns
         -------

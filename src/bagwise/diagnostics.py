@@ -36,10 +36,9 @@ class Diagnosis:
         What says so, the strongest first; nothing for random bags.
     proportions : Finding
         Dispersion of the bags' proportions.
-    features : tuple of Finding
-        Dispersion of the bags' centroids, one per feature.
-    drift : tuple of Finding
-        Differences between stretches of the bag order, of proportions and features.
+    features, drift : tuple of Finding
+        Dispersion of the bags' centroids, one per feature; and differences between stretches of the bag order, of
+        proportions and features.
     untestable : tuple of str
         What could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes : tuple of int

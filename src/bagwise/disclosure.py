@@ -21,21 +21,17 @@ class Leaks:
 
     Attributes
     ----------
-    single_row_bags : int
-        Bags of one row.
-    pure_bags : int
-        Larger bags without noise that report all 0 or all 1 (one class only).
+    single_row_bags, pure_bags : int
+        Bags of one row, and larger bags without noise that report all 0 or all 1 (one class only).
     revealed_rows : int
         Rows whose label these reports tell.
     nearly_certain_rows : int
         Rows of other bags whose certainty is at least 0.95.
     certainty : tuple of float, or None
         Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
-    exposed_rows : int
-        Rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too, which is what
-        differential privacy rules out.
-    noised_rows : int
-        Rows of bags with declared noise.
+    exposed_rows, noised_rows : int
+        Rows of bags without noise, and with declared noise. Whoever knows the other labels of a bag without noise knows
+        the last one, too, which is what differential privacy rules out.
     """
 
     single_row_bags: int

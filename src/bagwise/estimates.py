@@ -27,10 +27,8 @@ class Estimate:
 
     Attributes
     ----------
-    value : float
-        The estimate.
-    standard_error : float
-        Of the value.
+    value, standard_error : float
+        The estimate and its standard error.
     low, high : float
         Ends of the confidence interval.
     """

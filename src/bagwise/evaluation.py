@@ -53,10 +53,8 @@ class Evaluation:
     ----------
     brier, accuracy, log_loss : Estimate or None
         Of single rows (for several classes, Brier is summed over them); None if withheld.
-    auc : Estimate or None
+    auc, calibration, roc : Estimate, Curve, Curve or None
         For two classes only, otherwise None; None if withheld.
-    calibration, roc : Curve or None
-        As the AUC.
     n_bags, n_rows : int
         What was used.
     level : float
@@ -225,10 +223,8 @@ def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.
     ----------
     h, other : array of shape (n,) or (n, classes)
         Predictions as `evaluate` takes them.
-    bags : Bags
-        Random, and held out from both models.
-    level : float
-        Of the confidence intervals.
+    bags, level : Bags, float
+        Random bags, held out from both models, and the level of the confidence intervals.
 
     Returns
     -------
@@ -257,14 +253,10 @@ def label_linear(
 
     Parameters
     ----------
-    h, g : array of shape (n,)
-        Predictions, and values of g, in table order.
-    bags : Bags
-        Random bags of the rows.
-    a : float or array of shape (n,)
-        Values of a.
-    level : float
-        Of the confidence interval.
+    h, g, a : array of shape (n,)
+        Predictions and values of g, in table order; values of a, or one number.
+    bags, level : Bags, float
+        Random bags of the rows, and the level of the confidence interval.
 
     Returns
     -------
@@ -294,10 +286,8 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     ----------
     h : array of shape (n,)
         Predictions in table order.
-    bags : Bags
-        Random bags of the rows, held out from the model.
-    level : float
-        Of the confidence interval.
+    bags, level : Bags, float
+        Random bags of the rows, held out from the model, and the level of the confidence interval.
 
     Returns
     -------

@@ -83,10 +83,8 @@ class Curve:
     x, y : array of shape (q,)
         Mean prediction and rate of positives of each bin; for the ROC curve, rates of false and true positives at each
         threshold.
-    x_standard_error, y_standard_error : array of shape (q,)
-        Their standard errors.
-    x_low, x_high, y_low, y_high : array of shape (q,)
-        Ends of their confidence intervals.
+    x_standard_error, y_standard_error, x_low, x_high, y_low, y_high : array of shape (q,)
+        Their standard errors, and the ends of their confidence intervals.
     """
 
     at: Floats

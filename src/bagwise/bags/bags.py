@@ -32,10 +32,8 @@ class Bags:
     ----------
     keys : ndarray of shape (m,)
         The bags' ids, sorted.
-    order : ndarray of int
-        The table's row numbers in bag order; rows in no bag are left out.
-    offsets : ndarray of shape (m + 1,)
-        Bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
+    order, offsets : ndarray of int
+        The table's row numbers in bag order, those in no bag left out: bag j is ``order[offsets[j]:offsets[j + 1]]``.
     size : ndarray of shape (m,)
         Number of rows kⱼ.
     proportion : ndarray of shape (m,) or (m, classes)
@@ -43,10 +41,8 @@ class Bags:
     noise_variance : ndarray of shape (m,) or None
         Variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count if there are classes),
         or None where no noise was declared.
-    n_rows : int
-        Rows of the table, those in no bag included.
-    equal_size : int or None
-        The size of all bags where it is one.
+    n_rows, equal_size : int
+        Rows of the table, those in no bag included; and the size of all bags where it is one, else None.
 
     Examples
     --------
@@ -123,14 +119,11 @@ class Bags:
             One line per bag; the other arguments name its columns.
         key : str
             The bags' ids.
-        proportion : str or list of str
-            Proportions; a list of columns, one per class, makes proportions (m, classes).
-        count : str or list of str, optional
-            Counts in their place: proportions are counts over the number of rows.
-        size : str, optional
-            Reported sizes, which must equal the number of rows.
-        noise_variance : str, optional
-            Variances of the noise on counts.
+        proportion, count : str or list of str
+            Proportions, or counts in their place: proportions are counts over the number of rows. A list of columns,
+            one per class, makes proportions (m, classes).
+        size, noise_variance : str, optional
+            Reported sizes, which must equal the number of rows; variances of the noise on counts.
         on_mismatch : {"error", "drop"}
             "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
 
@@ -162,17 +155,7 @@ class Bags:
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
-        """Every row its own bag.
-
-        Parameters
-        ----------
-        y : array-like of shape (n,) or (n, classes)
-            Individual labels.
-
-        Returns
-        -------
-        Bags
-            In the order of the rows.
+        """Every row its own bag, in the order of the rows; `y` holds individual labels (n,) or (n, classes).
 
         Examples
         --------
@@ -212,13 +195,9 @@ class Bags:
         Bags
             These bags; the arrays given may no longer be written to.
         """
-        if noise_variance is not None:
-            wrong = ~(np.isfinite(noise_variance) & (noise_variance >= 0))
-            if wrong.any():
-                j = int(np.argmax(wrong))
-                raise ValueError(
-                    f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
-                )
+        if noise_variance is not None and not (good := np.isfinite(noise_variance) & (noise_variance >= 0)).all():
+            wrong, value = (array[np.argmin(good)] for array in (keys, noise_variance))
+            raise ValueError(f"bag {name(wrong)} has noise variance {value}: it must be finite and not negative.")
         if codes is not None:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
         size = np.diff(offsets)

@@ -18,9 +18,8 @@ def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[
 
     Parameters
     ----------
-    n : int
-    size : int
-        Rows of a bag.
+    n, size : int
+        Rows, and rows of a bag.
     random_state : int, Generator, RandomState or None
         Seed of the shuffle.
 
@@ -79,14 +78,12 @@ def as_bags(
 
     Parameters
     ----------
-    y : array-like of shape (n,) or (n, classes), or None
-        Row-aligned proportions; None where bags is a `Bags`.
+    y, noise_variance : array-like of shape (n,) or (n, classes), or None
+        As in `Bags.from_rows`; None where bags is a `Bags`.
     bags : Bags, array-like of shape (n,), or None
         The bag of each row; None where every row is its own.
     n_rows : int
         Rows that there must be.
-    noise_variance : float or array-like of shape (n,), optional
-        As in `Bags.from_rows`.
 
     Returns
     -------

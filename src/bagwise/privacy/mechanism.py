@@ -40,13 +40,11 @@ class Budget:
         The guarantee, for all bags together; delta is None where it is 0.
     mechanism : str
         "discrete Laplace" or "discrete Gaussian".
-    scale : float
+    scale, noise_variance : float
         b of probabilities in proportion to :math:`e^{-|x|/b}`, or σ of :math:`e^{-x^2/2\sigma^2}`, over the whole
-        numbers x.
+        numbers x; and the exact variance of the noise on every count.
     sensitivity : float
         By how much one label moves the vector of counts, in L1 for Laplace and in L2 for Gaussian noise.
-    noise_variance : float
-        Exact variance of the noise on every count.
     neighbours : str
         Between which data sets the guarantee holds, in words.
     """

@@ -7,6 +7,7 @@ moves it by 1. Nothing is drawn here: noise that protects people comes from `bag
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, exp, expm1, floor, inf, log, log1p, sqrt
@@ -68,13 +69,7 @@ def least_bags(enough: Callable[[float], bool], *, most: float = MOST_BAGS) -> f
     """Least whole m with `enough(m)`, which stays true once it is; infinite if not even `most` bags are enough."""
     if not enough(ceil(most)):
         return inf
-    low, high = 0, 1
-    while not enough(high):
-        low, high = high, min(2 * high, ceil(most))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return float(high)
+    return float(bisect_left(range(ceil(most)), True, lo=1, key=enough))
 
 
 def least_regret(bags_for: Callable[[float], float], bags: float, *, most: float = 1.0) -> float:

@@ -8,7 +8,7 @@ clipping, and it is chosen wrongly only if the mean of such differences over the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 
 from scipy import optimize
 
@@ -103,7 +103,7 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     """
     if problem.known:
         rate = _rate(problem, slack=0.0, spread=0.0)
-        value = inf if rate <= 0 else bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
+        value = bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
     else:
         value = bounds.least_bags(lambda m: _estimated(problem, m))
     return Bound(
@@ -120,18 +120,9 @@ def erm_bound(problem: HypothesisClass) -> Bound:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee.
+    """The regret that so many `bags` guarantee, infinite where they guarantee none up to 1.
 
-    Parameters
-    ----------
-    bags : float
-    hypotheses, size, **options
-        The fields of `HypothesisClass` but `regret`.
-
-    Returns
-    -------
-    float
-        Infinite where they guarantee none up to 1.
+    `hypotheses`, `size` and `options` are the fields of `HypothesisClass` but `regret`.
 
     Examples
     --------

@@ -128,18 +128,9 @@ def binary_entropy(probability: float) -> float:
 
 
 def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many bags.
+    """The regret below which no learner can be sure to come with so many `bags`, to a thousandth; 1 if there is none.
 
-    Parameters
-    ----------
-    bags : float
-    size, error, epsilon
-        As in `SymmetricPair`.
-
-    Returns
-    -------
-    float
-        To a thousandth; 1 if there is none.
+    `size`, `error` and `epsilon` are those of a `SymmetricPair`.
 
     Examples
     --------

@@ -154,10 +154,8 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
     ----------
     setting : Setting
         Its size does not count.
-    rows, regret : int, float
-        Rows that can be put in bags, and target β.
-    sizes : sequence of int
-        Bag sizes to compare.
+    rows, regret, sizes : int, float, sequence of int
+        Rows that can be put in bags, target β, and bag sizes to compare.
 
     Returns
     -------

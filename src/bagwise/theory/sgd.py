@@ -38,10 +38,8 @@ def sgd_constants(
     ----------
     size : ndarray of shape (m,)
         Rows of each bag.
-    rho_w, rho_x, rho_y : float
-        Bounds on \|w\|, \|x\|, \|y\|.
-    risk_bound : float
-        L*, an upper bound on the risk of the best predictor.
+    rho_w, rho_x, rho_y, risk_bound : float
+        Bounds on \|w\|, \|x\|, \|y\| and L*, the risk of the best predictor.
     bags : float, optional
         m, where `size` is that of all of them.
 
@@ -71,10 +69,8 @@ class LinearProblem:
     ----------
     size : int
         Rows per bag k.
-    rho_w, rho_x, rho_y : float
-        Bounds on \\|w\\|, \\|x\\|, \\|y\\|.
-    risk : float
-        L*, an upper bound on the risk of the best predictor, which the step uses.
+    rho_w, rho_x, rho_y, risk : float
+        Bounds on \\|w\\|, \\|x\\|, \\|y\\| and on L*, the risk of the best predictor, which the step uses.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
     """

@@ -34,12 +34,10 @@ class TwoFunctions:
     ----------
     size : int
         Rows per bag k.
-    regret : float
-        Separation β = E[(h₁ − h₂)²].
+    regret, error : float
+        Separation β = E[(h₁ − h₂)²], and δ, allowed probability of choosing the wrong one.
     bias : float or None
         Δ = E[h₁ − h₂], \\|Δ\\| ≤ √β; None for whatever it may be.
-    error : float
-        δ, allowed probability of choosing the wrong one.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
     """
