@@ -83,18 +83,10 @@ class BagEstimator(ABC, BaseEstimator):
         return self
 
     def fit_rows(self, data: BagRows) -> Self:
-        """Learn from bags of rows, in memory or on disk.
+        """Learn from bags of rows, in memory or on disk; returns the estimator itself.
 
-        Parameters
-        ----------
-        data : BagRows
-            Rows as the estimator reads them (see `reads`), such as `bagwise.data.rows.InMemory` or
-            `bagwise.data.shards.Shards`.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
+        `data` are rows as the estimator reads them (see `reads`): `bagwise.data.rows.InMemory`, or
+        `bagwise.data.shards.Shards`.
         """
         self._fit_data(self._begin(data))
         return self

@@ -160,8 +160,7 @@ def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
 def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
     r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
 
-    S_j is the sum over group j of n values with :math:`\sum z = 0`, :math:`\sum z^2` = square, :math:`\sum z^4` =
-    fourth, all n of which are in a group.
+    S_j is the sum over group j of n values, all in a group, with Σz = 0, Σz² = square, Σz⁴ = fourth.
     """
     if n < 4:
         return square * (len(size) - 1) / max(n - 1, 1), 0.0

@@ -22,8 +22,7 @@ class Estimate:
 
     For random bags the Brier score, accuracy, log loss, `risk` and `label_linear` are unbiased; the AUC and points of
     curves are ratios of unbiased estimates, whose bias is of the order of their variance. With few or large bags they
-    can lie outside the possible range; `evaluate` keeps them and their intervals inside, which brings them no farther
-    from the truth.
+    can lie outside the possible range; `evaluate` keeps them and their intervals inside, no farther from the truth.
 
     Attributes
     ----------
@@ -42,10 +41,9 @@ class Estimate:
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
     def leaves(self, least: float, most: float) -> bool:
-        """Whether the interval lies outside of a range, or the value plainly: by more than its standard error and 0.02.
+        """Whether the interval is beyond [`least`, `most`], or the value plainly: by over its standard error and 0.02.
 
-        A model that is nearly perfect may come out a little better than that by chance. The range is from `least` to
-        `most`.
+        A model that is nearly perfect may come out a little better than that by chance.
         """
         beyond = max(least - self.value, self.value - most)
         outside = self.high < least - _ROUNDING or self.low > most + _ROUNDING

@@ -6,14 +6,12 @@ Everything rests on one identity. For any function g of a row, any model h and r
 
 whose first two terms need no label and whose last is a mean over bags of terms with O(1) variance, smaller the
 better h is. Accuracy, Brier score, log loss, a calibration bin, a point of the ROC curve and the area under it are
-all of the form E[a + y g]. Noise on the counts has mean zero and is independent of g, so nothing here is biased by
-it; the intervals widen.
+all of the form E[a + y g]. Noise on the counts has mean zero and is independent of g: no bias, but wider intervals.
 
 With one row per bag every estimate equals the ordinary one from individual labels.
 
 Where bags are not random the identity says nothing: its numbers may be off by any amount, and beyond what is possible.
-So `evaluate` looks at the spread of proportions, predictions and features between bags, and at what comes out, and
-withholds the numbers where either tells that bags are not random.
+So `evaluate` withholds them where the spread between bags, or what comes out, tells that bags are not random.
 """
 
 from __future__ import annotations
@@ -136,15 +134,13 @@ def evaluate(
     X : array or table of shape (n, features), or None
         Held-out rows. Where predictions are given, they serve to see whether bags are random; None for no such look.
     y, bags, noise_variance : array, Bags or None
-        As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and must not have been used
-        to fit the model.
+        As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and new to the model.
     level : float
         Of the confidence intervals.
     n_bins : int
         Bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
     even_if_not_random : bool
-        Give the numbers all the same, as they come: unbiased if the bags are random, neither withheld nor kept in the
-        possible range.
+        Give the numbers as they come: unbiased if the bags are random, neither withheld nor kept in the possible range.
 
     Returns
     -------
@@ -188,8 +184,7 @@ def measure(
 ) -> Evaluation:
     """The same from predictions and bags, without a warning.
 
-    h: (n,) or (n, classes), as `predicted` gives them.  features: how much the bags differ in each feature (see
-    `dispersion.feature_dispersions`).
+    h: (n,) or (n, classes), as `predicted` gives them.  features: what `dispersion.feature_dispersions` found.
     """
     check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
     identity = Identity(h, fitting_bags(h, bags))
@@ -216,8 +211,7 @@ def measure(
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
     """Brier score, accuracy, log loss and, for two classes, AUC of predictions less those of others on the same bags.
 
-    Both meet the same bags, whose luck they share: the interval of a difference is narrower than those of its two parts
-    let one think.
+    Both meet the same bags, whose luck they share: the interval is narrower than those of the two let one think.
 
     Parameters
     ----------

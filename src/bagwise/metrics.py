@@ -81,8 +81,7 @@ class Curve:
     at : array of shape (q,)
         Upper edges of the bins of a calibration curve, thresholds of a ROC curve.
     x, y : array of shape (q,)
-        Mean prediction and rate of positives of each bin; for the ROC curve, rates of false and true positives at each
-        threshold.
+        Mean prediction and rate of positives of each bin; for the ROC curve, rates of false and true positives.
     x_standard_error, y_standard_error, x_low, x_high, y_low, y_high : array of shape (q,)
         Their standard errors, and the ends of their confidence intervals.
     """

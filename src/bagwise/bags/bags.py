@@ -254,10 +254,7 @@ class Bags:
         return total / per_bag(self.like(values).size, total)
 
     def sum_table(self, values: NDArray[Any]) -> Floats:
-        """Sum per bag (m,) or (m, d) of `values` (n_rows,) or (n_rows, d) in table order, without sorting them first.
-
-        There is one value per row of the table, those in no bag included.
-        """
+        """Sum per bag (m, …) of `values` (n_rows, …) in table order, rows in no bag included, without sorting them."""
         if len(values) != self.n_rows:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
         if self.equal_size == 1 and self.n_bagged == self.n_rows:
@@ -304,10 +301,7 @@ class Bags:
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
 
     def check_predictions(self, h: Array) -> None:
-        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have.
-
-        `h` holds predictions (n_bagged,) or (n_bagged, classes) in bag order.
-        """
+        """Raise unless `h`, in bag order, has one prediction per row of the bags, and the classes of proportions."""
         if h.shape[0] != self.n_bagged:
             raise ValueError(
                 f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "

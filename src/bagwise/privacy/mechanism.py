@@ -1,9 +1,4 @@
-r"""Whole-numbered noise on counts: how much of it a budget asks for, how much it varies. OpenDP draws it.
-
-One label moves one count of one bag by 1; with one count per class, it moves one down and another up. So the vector of
-all counts moves by 1 in both norms for labels 0 and 1, and by 2 in :math:`L_1` and :math:`\sqrt{2}` in :math:`L_2` for
-classes, however many bags there are: bags are disjoint, and the budget of one count is that of the whole release.
-"""
+"""Whole-numbered noise on counts: how much of it a budget asks for, how much it varies. OpenDP draws it."""
 
 from __future__ import annotations
 
@@ -161,7 +156,7 @@ def _check_scale(scale: float, epsilon: float, delta: float | None) -> None:
 
 
 def _sensitivity(delta: float | None, classes: bool) -> float | int:
-    """The norm of what one label moves; OpenDP wants a whole number for L1. sqrt(2) is rounded upwards."""
+    """The norm of what one label moves, see `release`; OpenDP wants a whole number for L1. sqrt(2) is rounded up."""
     if delta is None:
         return 2 if classes else 1
     return sqrt(2.0) if classes else 1.0

@@ -81,8 +81,8 @@ def release(
         ε of the guarantee.
     delta : float, optional
         None for discrete Laplace noise; otherwise discrete Gaussian noise that is (ε, δ)-private. One label moves one
-        or two counts only, and then Laplace noise varies less unless δ is large; Gaussian noise pays where many
-        releases of the same labels are composed.
+        or two counts only, and then Laplace noise varies less unless δ is large; Gaussian noise pays where releases of
+        the same labels are composed.
     min_size : int
         Smaller bags get no report; sizes are not labels, so that costs nothing.
     threshold : float, optional

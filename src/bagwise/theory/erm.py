@@ -140,8 +140,7 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     """Bags that methods need, by order of growth alone, without constants and logarithms.
 
     In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
-    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
-    noise.
+    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, with the truth in the class and noiseless labels.
 
     Parameters
     ----------
