@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -22,7 +21,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.data.reading import Reads
 from bagwise.data.rows import BagRows, InMemory, in_one_piece
 from bagwise.utils.parameters import Constraint, check_parameters
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 
 class BagEstimator(ABC, BaseEstimator):

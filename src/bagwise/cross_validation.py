@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 
@@ -32,7 +31,7 @@ from bagwise.evaluation import measure, risk, warn_of_doubt
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
@@ -222,5 +221,7 @@ _HOW = (
 def _risk(h: Floats, bags: Bags) -> float:
     """Summed over classes."""
     bags = fitting_bags(h, bags)
-    columns = zip(h.reshape(len(h), -1).T, bags.outputs.T, strict=True)
+    if h.ndim == 1:
+        return risk(h, bags).value
+    columns = zip(h.T, bags.proportion.T, strict=True)
     return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.disclosure import Leaks, leaks
 from bagwise.dispersion import Finding, among
 from bagwise.utils.parameters import check_level
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import ArrayLike, Integers
 
 __all__ = ["Diagnosis", "Finding", "Leaks", "diagnose"]
 

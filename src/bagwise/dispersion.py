@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse, special, stats
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Floats, NDArray
 
 NOT_RANDOM = 1e-3
 """p-value under which bags are not taken for random ones, by whoever looks at them without a level of its own."""

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
@@ -31,7 +30,7 @@ from bagwise.metrics import METRICS, Curve, curves, metrics, possible, within_un
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats
 
 __all__ = ["BagsNotRandomWarning", "Curve", "Estimate", "Evaluation", "differences", "evaluate", "label_linear", "risk"]
 

@@ -107,56 +107,45 @@ def curves(identity: Identity, n_bins: int, level: float) -> dict[str, Curve]:
     """The curves by name; none where there are several classes, no ROC curve where labels are of one kind only."""
     if identity.h.ndim == 2:
         return {}
-    bins = _Bins(identity, n_bins)
-    points = {"calibration": bins.calibration()}
+    levels, level_of_row, counts = identity.levels
+    # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
+    quantiles = np.searchsorted(np.cumsum(counts), identity.n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
+    last = np.unique(np.minimum(quantiles, len(levels) - 1))
+    cell = identity.bags.repeat(np.arange(identity.m)) * len(last) + np.searchsorted(last, level_of_row)
+    # Sums per bag and bin are all that the curves need: of rows, and of their predictions.
+    rows, h = (
+        np.bincount(cell, weights, minlength=identity.m * len(last)).astype(float, copy=False).reshape(identity.m, -1)
+        for weights in (None, identity.h[identity.bags.order])
+    )
+    points = {"calibration": (levels[last], *_calibration(identity, rows, h))}
     if 0 < identity.prior < 1:
-        points["roc"] = bins.roc()
+        points["roc"] = (np.concatenate([levels[last][::-1], [-np.inf]]), *_roc(identity, rows, h))
     return {name: Curve(at, *intervals(*x, level), *intervals(*y, level)) for name, (at, x, y) in points.items()}
 
 
-_Points = tuple[Floats, tuple[Any, Floats], tuple[Any, Floats]]
+_Points = tuple[tuple[Any, Floats], tuple[Any, Floats]]
 
 
-class _Bins:
-    """Rows grouped by their prediction; sums per bag and bin are all that the curves need."""
+def _calibration(identity: Identity, rows: Floats, h: Floats) -> _Points:
+    """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""
+    share, share_influence = identity.mean(rows)
 
-    def __init__(self, identity: Identity, n_bins: int) -> None:
-        self.identity = identity
-        levels, level, rows = identity.levels
-        # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
-        quantiles = np.searchsorted(np.cumsum(rows), identity.n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
-        last = np.unique(np.minimum(quantiles, len(levels) - 1))
-        self.edges = levels[last]
-        cell = identity.bags.repeat(np.arange(identity.m)) * len(last) + np.searchsorted(last, level)
-        shape, cells = (identity.m, len(last)), identity.m * len(last)
-        h = identity.h[identity.bags.order]
-        self.rows: Floats = np.bincount(cell, minlength=cells).astype(float).reshape(shape)
-        self.h: Floats = np.bincount(cell, weights=h, minlength=cells).astype(float, copy=False).reshape(shape)
+    def rate(value: Any, influence: Floats) -> tuple[Any, Floats]:
+        return value / share, (influence - value / share * share_influence) / share
 
-    def calibration(self) -> _Points:
-        """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""
-        share, share_influence = self.identity.mean(self.rows)
+    return rate(*identity.mean(h)), rate(*identity.positives(h, rows))
 
-        def rate(value: Any, influence: Floats) -> tuple[Any, Floats]:
-            return value / share, (influence - value / share * share_influence) / share
 
-        return self.edges, rate(*self.identity.mean(self.h)), rate(*self.identity.positives(self.h, self.rows))
-
-    def roc(self) -> _Points:
-        """Rates of false and true positives of the rule h > threshold, at the bins' edges, from strict to lax."""
-        p = float(self.identity.prior)
-
-        def above(sums: Floats) -> Floats:
-            """Sums over all bins above each edge, from the last edge to the one below the first bin."""
-            return np.concatenate([np.zeros((len(sums), 1)), np.cumsum(sums[:, ::-1], axis=1)], axis=1)
-
-        rows, h = above(self.rows), above(self.h)
-        share, share_influence = self.identity.mean(rows)
-        positives, influence = self.identity.positives(h, rows)
-        p_influence = self.identity.mean(self.identity.count)[1][:, None]
-        true_rate = positives / p
-        false_rate = (share - positives) / (1 - p)
-        false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)
-        true_influence = (influence - true_rate * p_influence) / p
-        thresholds = np.concatenate([self.edges[::-1], [-np.inf]])
-        return thresholds, (false_rate, false_influence), (true_rate, true_influence)
+def _roc(identity: Identity, rows: Floats, h: Floats) -> _Points:
+    """Rates of false and true positives of the rule h > threshold, at the bins' edges, from strict to lax."""
+    # Sums over all bins above each edge, from the last edge to the one below the first bin.
+    rows, h = (np.pad(np.cumsum(sums[:, ::-1], axis=1), ((0, 0), (1, 0))) for sums in (rows, h))
+    p = float(identity.prior)
+    share, share_influence = identity.mean(rows)
+    positives, influence = identity.positives(h, rows)
+    p_influence = identity.mean(identity.count)[1][:, None]
+    true_rate = positives / p
+    false_rate = (share - positives) / (1 - p)
+    false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)
+    true_influence = (influence - true_rate * p_influence) / p
+    return (false_rate, false_influence), (true_rate, true_influence)

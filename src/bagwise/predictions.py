@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""

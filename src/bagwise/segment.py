@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_torch_array
-from numpy.typing import NDArray
 from scipy import sparse
 
-from bagwise.utils.typing import Array, Integers
+from bagwise.utils.typing import Array, Integers, NDArray
 
 _CHUNK = 2**23  # numbers converted to double precision at a time
 

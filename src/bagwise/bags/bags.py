@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import is_torch_array
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import reading
 from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
-from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
-from bagwise.utils.typing import Array, Floats, Integers
+from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
@@ -148,7 +146,7 @@ class Bags:
             reading.check_sizes(table.column(size)[line], rows, keys)
         value = table.columns(proportion if count is None else count)[line]
         if count is not None:
-            value = value / per_bag(rows, value)
+            value = value / segment.per_bag(rows, value)
         check_finite(value, keys, "proportion")
         noise = None if noise_variance is None else table.column(noise_variance)[line]
         return cls.build(keys, order, offsets, value, noise, len(codes), codes)
@@ -251,7 +249,7 @@ class Bags:
     def mean(self, values: Array) -> Array:
         """Mean per bag (m, …) of `values` (n_bagged, …), as `sum` takes them."""
         total = self.sum(values)
-        return total / per_bag(self.like(values).size, total)
+        return total / segment.per_bag(self.like(values).size, total)
 
     def sum_table(self, values: NDArray[Any]) -> Floats:
         """Sum per bag (m, …) of `values` (n_rows, …) in table order, rows in no bag included, without sorting them."""

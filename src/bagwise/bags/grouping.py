@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags.bags import Bags
 from bagwise.bags.reading import as_labels, encode_rows, sum_labels
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 
 def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[np.int64]:

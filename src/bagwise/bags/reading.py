@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.utils.typing import ArrayLike, Booleans, Floats, Integers, NDArray
 
 
 def as_numbers(values: Any) -> Floats:

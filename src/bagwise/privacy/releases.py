@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import as_labels, encode_rows, keep, sum_labels
 from bagwise.privacy.mechanism import Budget, add_noise, budget_for
-from bagwise.segment import per_bag
 from bagwise.utils.parameters import NONE, AdviceError, NamesParameters, Parameter, check_parameters, number, whole
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.utils.typing import ArrayLike, Booleans, Floats, Integers, NDArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +110,8 @@ def release(
     ε = 1 between data sets that differ in the label of one row, with the same rows in the same bags; discrete Laplace
     noise of scale 1 on counts of sensitivity 1 (L1), variance 1.841.
     """
+    import pandas as pd
+
     labels = as_labels(y)
     budget = budget_for(epsilon, delta, classes=labels.ndim == 2)
     codes, keys = encode_rows(ids, len(labels))
@@ -120,10 +120,19 @@ def release(
     noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold)
     kept, known = keep(codes, keys, shown)
     order, offsets = segment.group(kept, len(known))
-    proportion = noised[shown] / per_bag(size[shown], noised)
+    proportion = noised[shown] / segment.per_bag(size[shown], noised)
     variance = np.full(len(known), budget.noise_variance)
     bags = Bags.build(known, order, offsets, proportion, variance, len(labels), kept)
-    return Release(bags, _table(keys, size, noised, shown, budget, threshold), budget)
+    columns = {"count": noised} if noised.ndim == 1 else {f"count_{c}": one for c, one in enumerate(noised.T)}
+    table = {
+        "bag": keys,
+        "size": size,
+        **{name: pd.arrays.IntegerArray(column.copy(), ~shown) for name, column in columns.items()},
+        "suppressed": ~shown,
+        "noise_variance": np.where(shown, budget.noise_variance, np.nan),
+        **record(budget, threshold),
+    }
+    return Release(bags, pd.DataFrame(table), budget)
 
 
 def report_counts(
@@ -179,21 +188,3 @@ def _counts(labels: Floats, codes: Integers, m: int) -> NDArray[np.int64]:
         wanted = "0 or 1" if labels.ndim == 1 else "one 1 among zeros"
         raise ValueError(f"y is {labels[i]} in row {i}: individual labels must be {wanted} for noise to protect them.")
     return np.rint(total).astype(np.int64)
-
-
-def _table(
-    keys: NDArray[Any], size: Integers, noised: Integers, shown: Booleans, budget: Budget, threshold: float | None
-) -> pd.DataFrame:
-    import pandas as pd
-
-    columns = {"count": noised} if noised.ndim == 1 else {f"count_{c}": one for c, one in enumerate(noised.T)}
-    return pd.DataFrame(
-        {
-            "bag": keys,
-            "size": size,
-            **{name: pd.arrays.IntegerArray(column.copy(), ~shown) for name, column in columns.items()},
-            "suppressed": ~shown,
-            "noise_variance": np.where(shown, budget.noise_variance, np.nan),
-            **record(budget, threshold),
-        }
-    )
