@@ -125,8 +125,8 @@ class NumericFeatures:
             check_is_fitted(self)
         _check_numbers(X)
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
-        options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False, "ensure_min_samples": 1 + fitting}
-        return np.asarray(validate_data(self, X, reset=fitting, **options))
+        options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+        return np.asarray(validate_data(self, X, reset=fitting, ensure_min_samples=2 if fitting else 1, **options))
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):
@@ -208,18 +208,7 @@ class BagRegressor(RegressorMixin, BagEstimator):
         check_enough(bags)
 
     def predict(self, X: Any) -> Floats:
-        """The predictions h.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-
-        Returns
-        -------
-        array, shape (n,)
-            One number for each row.
-        """
+        """The predictions h (n,) of the rows `X` (n, features), an array or table."""
         return self._checked_predict(X)
 
 

@@ -119,6 +119,8 @@ class Known:
 
         This is the strategy of the paper's appendix.
 
+        Examples
+        --------
         >>> Known.held_out(np.array([0.2, 0.4]))
         Known(value=np.float64(0.30000000000000004), variance=np.float64(0.010000000000000002))
         """

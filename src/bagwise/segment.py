@@ -28,10 +28,8 @@ def group(codes: Integers, n_groups: int) -> tuple[Integers, NDArray[np.int64]]:
     column = codes.astype(_index_type(n))
     column[column < 0] = n_groups
     # One entry per row: turning rows into columns is a counting sort, done by SciPy in C.
-    rows = sparse.csr_array(
-        (np.ones(n, dtype=np.int8), column, np.arange(n + 1, dtype=column.dtype)), shape=(n, n_groups + 1)
-    )
-    columns = rows.tocsc()
+    entries = (np.ones(n, dtype=np.int8), column, np.arange(n + 1, dtype=column.dtype))
+    columns = sparse.csr_array(entries, shape=(n, n_groups + 1)).tocsc()
     offsets = columns.indptr[: n_groups + 1].astype(np.int64)
     return columns.indices[: offsets[-1]], offsets
 

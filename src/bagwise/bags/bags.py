@@ -194,8 +194,10 @@ class Bags:
             These bags; the arrays given may no longer be written to.
         """
         if noise_variance is not None and not (good := np.isfinite(noise_variance) & (noise_variance >= 0)).all():
-            wrong, value = (array[np.argmin(good)] for array in (keys, noise_variance))
-            raise ValueError(f"bag {name(wrong)} has noise variance {value}: it must be finite and not negative.")
+            j = int(np.argmin(good))
+            raise ValueError(
+                f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
+            )
         if codes is not None:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
         size = np.diff(offsets)
