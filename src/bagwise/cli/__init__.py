@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
+from typer import Option
 
 import bagwise
 from bagwise.cli import distributed, experiments, planning, tables
@@ -30,7 +31,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+Version = Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
 
 
 @app.callback()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
@@ -106,7 +107,7 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
 
-    shown = typer.Option("--debug", help="Show the traceback of an error.")
+    shown = Option("--debug", help="Show the traceback of an error.")
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, shown])
     return with_parameters(run, [*inspect.signature(command, eval_str=True).parameters.values(), debug])
 

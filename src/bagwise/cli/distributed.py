@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
@@ -24,11 +25,10 @@ _BLOCKS = 32  # of small tables, too, so that processes have something to share
 @options.with_tables()
 def gather(
     joined: options.Joined,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the shards.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the shards.")],
     hold_out: options.HoldOut = 0.2,
     group_rows: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given."),
+        int | None, Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given.")
     ] = None,
     roles: options.Roles = None,
     max_levels: options.MaxLevels = 64,
@@ -59,21 +59,19 @@ def gather(
 
 @one_sentence_errors
 def train(
-    shards: Annotated[Path, typer.Argument(help="Folder that bagwise gather wrote.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
-    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, as 300,300.")] = "32",
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate; chosen on held-out bags if not given.")
-    ] = None,
+    shards: Annotated[Path, Argument(help="Folder that bagwise gather wrote.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    hidden: Annotated[str, Option(help="Widths of the hidden layers, as 300,300.")] = "32",
+    learning_rate: Annotated[float | None, Option(help="Learning rate; chosen on held-out bags if not given.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
+        int | None, Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
     ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, over all processes.")] = 1024,
-    streams: Annotated[int, typer.Option(min=1, help="Streams that bags are read in, at least one per process.")] = 8,
+    batch_rows: Annotated[int, Option(min=1, help="Rows of a batch, over all processes.")] = 1024,
+    streams: Annotated[int, Option(min=1, help="Streams that bags are read in, at least one per process.")] = 8,
     checkpoints: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
+        Path | None, Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
+    every: Annotated[int, Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,

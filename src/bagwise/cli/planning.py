@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
 from bagwise.cli.options import SOURCE, Json, Seed, parse_names, parse_whole, table_source
@@ -20,22 +20,22 @@ _PICTURES, _FIGURE = (".png", ".svg", ".pdf"), Path("bagwise-plan.png")
 
 @one_sentence_errors
 def plan(
-    rows: Annotated[int | None, typer.Option(min=2, help="Rows that can be published.")] = None,
-    bag_size: Annotated[str | None, typer.Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
-    epsilon: Annotated[str, typer.Option(help="Noise on counts, as 1 or 0.5,1,none.")] = "none",
-    regret: Annotated[float | None, typer.Option(help="Wanted: square error above that of the best model.")] = None,
-    hypotheses: Annotated[int, typer.Option(min=2, help="Candidates to choose from.")] = 100,
+    rows: Annotated[int | None, Option(min=2, help="Rows that can be published.")] = None,
+    bag_size: Annotated[str | None, Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
+    epsilon: Annotated[str, Option(help="Noise on counts, as 1 or 0.5,1,none.")] = "none",
+    regret: Annotated[float | None, Option(help="Wanted: square error above that of the best model.")] = None,
+    hypotheses: Annotated[int, Option(min=2, help="Candidates to choose from.")] = 100,
     parameters: Annotated[
-        int | None, typer.Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
+        int | None, Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
     ] = None,
-    prior: Annotated[float, typer.Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
-    error: Annotated[float, typer.Option(help="Allowed probability of missing the regret.")] = 0.05,
-    pilot: Annotated[str | None, typer.Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of labels of the pilot.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
-    model: Annotated[Model, typer.Option(help="What the pilot fits.")] = Model.ridge,
-    repetitions: Annotated[int, typer.Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
-    figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = _FIGURE,
+    prior: Annotated[float, Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
+    error: Annotated[float, Option(help="Allowed probability of missing the regret.")] = 0.05,
+    pilot: Annotated[str | None, Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
+    label: Annotated[str | None, Option(help="Column of labels of the pilot.")] = None,
+    positive: Annotated[str | None, Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    model: Annotated[Model, Option(help="What the pilot fits.")] = Model.ridge,
+    repetitions: Annotated[int, Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
+    figure: Annotated[Path, Option(dir_okay=False, help="Picture to write, replaced if there.")] = _FIGURE,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

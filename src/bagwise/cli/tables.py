@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
@@ -23,33 +24,28 @@ Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum("Model", "auto boosting network ridge sgd")
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that auto may take
-ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
+ModelFolder = Annotated[Path, Argument(help="Folder that bagwise fit wrote.")]
 
 
 @one_sentence_errors
 def bag(
-    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {options.SOURCE}")],
-    label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
-    size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Columns to group by, as a,b; with --size, bags within groups.")
-    ] = None,
-    min_size: Annotated[int, typer.Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
-    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Labels that may occur, as a,b,c; those that do if not given.")
-    ] = None,
+    table: Annotated[str, Argument(help=f"Rows with individual labels. {options.SOURCE}")],
+    label: Annotated[str, Option(help="Column of labels; it never reaches the events.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
+    size: Annotated[int | None, Option(min=1, help="Rows per bag, dealt at random.")] = None,
+    by: Annotated[str | None, Option(help="Columns to group by, as a,b; with --size, bags within groups.")] = None,
+    min_size: Annotated[int, Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
+    positive: Annotated[str | None, Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    classes: Annotated[str | None, Option(help="Labels that may occur, as a,b,c; those that do if not given.")] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Label differential privacy: counts get noise that no seed repeats.")
+        float | None, Option(help="Label differential privacy: counts get noise that no seed repeats.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="With it noise is Gaussian; without, Laplace.")] = None,
+    delta: Annotated[float | None, Option(help="With it noise is Gaussian; without, Laplace.")] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="Withhold reports whose noised count is below this, which biases what is learned."),
+        float | None, Option(help="Withhold reports whose noised count is below this, which biases what is learned.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
+        int | None, Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
     ] = None,
     memory: options.Memory = None,
     force: options.Force = False,
@@ -105,26 +101,21 @@ def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
 @options.with_tables()
 def fit(
     joined: options.Joined,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model,
-        typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
+        Model, Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide.")
     ] = Model.auto,
     hold_out: options.HoldOut = 0.2,
     refit: Annotated[
-        bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
+        bool, Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
     roles: options.Roles = None,
     max_levels: options.MaxLevels = 64,
-    engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
+    engine: Annotated[Engine, Option(help="Where a network is trained; torchrun: in several processes.")] = (
         Engine.here
     ),
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes of --engine torchrun; 2 if not given.")
-    ] = None,
-    time_budget: Annotated[
-        float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
-    ] = None,
+    processes: Annotated[int | None, Option(min=1, help="Processes of --engine torchrun; 2 if not given.")] = None,
+    time_budget: Annotated[float | None, Option(min=1, help="Seconds that auto may take; 300 if not given.")] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
@@ -178,7 +169,7 @@ def evaluate(
     folder: ModelFolder,
     joined: options.Joined | None,
     level: Annotated[
-        float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
+        float | None, Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
     as_json: options.Json = False,
@@ -217,9 +208,9 @@ def evaluate(
 @one_sentence_errors
 def predict(
     folder: ModelFolder,
-    table: Annotated[str, typer.Argument(help=f"Rows to score. {options.SOURCE}")],
-    out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
-    keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
+    out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
+    keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -266,14 +257,13 @@ def page(
     context: typer.Context,
     joined: options.Joined | None,
     model: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them."),
+        list[Path] | None, Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them.")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
+        Path | None, Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
     ] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
+    out: Annotated[Path, Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
