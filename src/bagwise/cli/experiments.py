@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from bagwise.cli.common import Misuse, Progress, one_sentence_errors, show, show_progress
+from bagwise.cli.common import Misuse, Progress, show, show_progress
 from bagwise.cli.options import Seed
 
 if TYPE_CHECKING:
@@ -22,15 +22,14 @@ Scale = StrEnum("Scale", "quick machine paper")
 BenchScale = StrEnum("BenchScale", "quick full")
 
 _RESULTS = Path("bagwise-results")
-Config = Annotated[
-    Path | None,
-    Option(
-        exists=True, dir_okay=False, help="TOML file with settings to change; a wrong key is answered with all keys."
-    ),
-]
+_CONFIG = "TOML file with settings to change; a wrong key is answered with all keys."
+Config = Annotated[Path | None, Option(exists=True, dir_okay=False, help=_CONFIG)]
+_EXPERIMENTS = (
+    "adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss scatters.  "
+    "samples: how many bags a learner needs.  all: one after the other."
+)
 
 
-@one_sentence_errors
 def demo(
     out: Annotated[Path, Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
     rows: Annotated[int, Option(help="Impressions in the log, at least 10,240.")] = 200_000,
@@ -49,15 +48,8 @@ def demo(
     show(*presentation.story(result), "", presentation.table(result), "", *presentation.after(out))
 
 
-@one_sentence_errors
 def reproduce(
-    experiment: Annotated[
-        Experiment,
-        Argument(
-            help="adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss "
-            "scatters.  samples: how many bags a learner needs.  all: one after the other."
-        ),
-    ],
+    experiment: Annotated[Experiment, Argument(help=_EXPERIMENTS)],
     out: Annotated[Path, Option(file_okay=False, help="Folder for tables and figures.")] = _RESULTS,
     seed: Annotated[int | None, Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
     scale: Annotated[
@@ -85,7 +77,6 @@ def reproduce(
         _show_result(result)
 
 
-@one_sentence_errors
 def reproduction(
     results: Annotated[Path, Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = _RESULTS,
     page: Annotated[
@@ -98,7 +89,6 @@ def reproduction(
     show(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
 
 
-@one_sentence_errors
 def bench(
     out: Annotated[Path, Option(file_okay=False, help="Folder for the rows of all runs.")] = _RESULTS,
     report: Annotated[

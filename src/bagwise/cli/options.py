@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 from typer import Argument, Option
 
+import bagwise
 from bagwise.cli.common import Misuse, Progress, with_parameters
 from bagwise.utils.files import TemporaryFolder
 
@@ -93,11 +94,9 @@ def _join(
     columns |= {name: _one_or_more(text) for name, text in labels.items()}
     columns |= {name: _number(text) for name, text in noise.items()}
     with table_source(events) as source:
-        from bagwise import tables
-
         progress(0, None, "joining events and reports")
-        named, ignored, own = parse_names(keys), parse_names(ignore) or (), tables.connect(memory=memory)
-        yield tables.join(source, reports, keys=named, ignore=ignored, **columns, connection=own)
+        named, ignored, own = parse_names(keys), parse_names(ignore) or (), bagwise.tables.connect(memory=memory)
+        yield bagwise.tables.join(source, reports, keys=named, ignore=ignored, **columns, connection=own)
 
 
 def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
+import bagwise
+from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.options import SOURCE, Json, Seed, parse_names, parse_whole, table_source
 from bagwise.cli.tables import Model
 from bagwise.utils.parameters import ParameterError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 _PICTURES, _FIGURE = (".png", ".svg", ".pdf"), Path("bagwise-plan.png")
 
 
-@one_sentence_errors
 def plan(
     rows: Annotated[int | None, Option(min=2, help="Rows that can be published.")] = None,
     bag_size: Annotated[str | None, Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
@@ -56,36 +56,21 @@ def plan(
         raise Misuse(f"--figure {figure} has an unknown ending: name a file {', '.join(_PICTURES)}.")
     check_free(figure, force=True)
     with show_progress() as progress, table_source(pilot or "") as source:
-        from bagwise import planning
         from bagwise.planning.figure import plan_figure
         from bagwise.planning.question import sentences
         from bagwise.utils.files import replacing
 
-        question = planning.Question(
-            rows=rows,
-            sizes=tuple(sorted(set(parse_whole(bag_size, "--bag-size")))),
-            epsilons=_parse_epsilons(epsilon),
-            regret=regret,
-            hypotheses=hypotheses,
-            error=error,
-            risk=prior * (1 - prior),
-            parameters=parameters,
-        )
-        found = planning.curves(question, progress=progress)
+        sizes, epsilons = tuple(sorted(set(parse_whole(bag_size, "--bag-size")))), _parse_epsilons(epsilon)
+        asked: dict[str, Any] = {"rows": rows, "sizes": sizes, "epsilons": epsilons, "regret": regret, "error": error}
+        learned: dict[str, Any] = {"hypotheses": hypotheses, "parameters": parameters}
+        question = bagwise.planning.Question(**asked, **learned, risk=prior * (1 - prior))
+        found = bagwise.planning.curves(question, progress=progress)
         measured = None
         if pilot is not None:
             assert label is not None
-            measured = planning.pilot(
-                source,
-                label=label,
-                sizes=question.sizes or (16, 64, 256),
-                epsilons=question.epsilons,
-                positive=positive,
-                model=model.value,
-                repetitions=repetitions,
-                random_state=seed,
-                progress=progress,
-            )
+            tried: dict[str, Any] = {"sizes": sizes or (16, 64, 256), "epsilons": epsilons, "repetitions": repetitions}
+            made: dict[str, Any] = {"model": model.value, "random_state": seed, "progress": progress}
+            measured = bagwise.planning.pilot(source, label=label, positive=positive, **tried, **made)
         with replacing(figure) as (temporary,):
             plan_figure(found, regret=regret, measured=measured).savefig(temporary, dpi=150)
     lines = [*sentences(question, found), "", *([] if question.sizes else [_table(found), ""])]

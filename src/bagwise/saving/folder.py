@@ -112,15 +112,12 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
-    """The bytes of a file that is a real one (no link, no pipe, no device) and as large as it should be.
-
-    It is opened once and then looked at again, since another may have taken its place.
-    """
+    """The bytes of a file that is a real one (no link, no pipe, no device) and as large as it should be."""
     path = folder / name
     try:
         _require_file(name, path.lstat().st_mode)
         with open(os.open(path, _OPEN), "rb") as file:
-            status = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())  # looked at again, since another may have taken its place
             _require_file(name, status.st_mode)
             if expected is None and status.st_size > _LARGEST:
                 raise ValueError(f"{name} is larger than any model's")

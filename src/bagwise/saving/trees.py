@@ -25,19 +25,16 @@ _HEADER = {
     "feature_names": r"\S+( \S+)*",
     "feature_infos": r"[^\s=]+( [^\s=]+)*",
 }
-_OPTIONAL = {"objective"}
-_PER_NODE = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
-_PER_NODE_SUMS = ("internal_value", "internal_weight", "internal_count")
+_SPLITS = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
+_PER_NODE = (*_SPLITS, "internal_value", "internal_weight", "internal_count")
 _PER_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
 _WHOLE = {"split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count"}
 
 
 def to_text(booster: Any) -> str:
-    """The trees of a booster in LightGBM's text, without the parameters it was trained with.
-
-    The line of sizes is left out, by which LightGBM would jump to places in the text: without it, it reads in order.
-    """
+    """The trees of a booster in LightGBM's text, without the parameters it was trained with."""
     text = booster.model_to_string(num_iteration=-1)
+    # Without the line of sizes, by which it would jump to places in the text, LightGBM reads in order.
     trees = re.sub(r"^tree_sizes=.*\n", "", text[: text.index(_END)] + _END, flags=re.MULTILINE)
     check(trees)
     return trees
@@ -90,7 +87,7 @@ def _check_header(header: str) -> tuple[int, int]:
     """Numbers of features and of trees per iteration."""
     first, _, rest = header.partition("\n")
     pairs = _pairs(rest, end="\n\n")
-    if first != "tree" or not set(_HEADER) - _OPTIONAL <= set(pairs) <= set(_HEADER):
+    if first != "tree" or not set(_HEADER) - {"objective"} <= set(pairs) <= set(_HEADER):
         raise ValueError("wrong header")
     for key, value in pairs.items():
         if not re.fullmatch(_HEADER[key], value, re.ASCII):
@@ -110,9 +107,9 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
         raise ValueError("it has no leaves, or linear ones")
     optional = ("cat_boundaries", "cat_threshold") if categorical else ()
     plain = ("num_leaves", "num_cat", "is_linear", "shrinkage")
-    if set(pairs) != {*plain, *_PER_NODE, *_PER_NODE_SUMS, *_PER_LEAF, *optional}:
+    if set(pairs) != {*plain, *_PER_NODE, *_PER_LEAF, *optional}:
         raise ValueError("lines are missing")
-    sizes = {**dict.fromkeys((*_PER_NODE, *_PER_NODE_SUMS), leaves - 1), **dict.fromkeys(_PER_LEAF, leaves)}
+    sizes = {**dict.fromkeys(_PER_NODE, leaves - 1), **dict.fromkeys(_PER_LEAF, leaves)}
     if leaves == 1 and not pairs["leaf_weight"]:
         sizes["leaf_weight"] = 0  # LightGBM does not weigh the leaf of a constant tree
     node = {key: _numbers(pairs, key, size, whole=key in _WHOLE) for key, size in sizes.items()}

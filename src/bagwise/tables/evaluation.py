@@ -18,7 +18,7 @@ from bagwise.evaluation import Evaluation
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, fetch, row_number
-from bagwise.tables.model import TableModel
+from bagwise.tables.model import TableModel, features_of
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
@@ -43,22 +43,20 @@ class Predictions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of what the bags reported and of their mean predictions: the same model on the same bags has it.
-
-        Sums differ by their order and from machine to machine, so six digits count.
-        """
+        """A checksum of what bags reported and of their mean predictions: the same model on the same bags has it."""
         size, noise = np.asarray(self.bags.size, dtype=float), self.bags.noise_variance
         means = np.asarray(self.bags.sum_table(self.h)).T / size
         found = hashlib.sha256()
         for part in (size, self.bags.outputs, means, *([] if noise is None else [noise])):
+            # Sums differ by their order and from machine to machine, so six digits count.
             found.update((np.round(np.asarray(part, dtype=float), 6) + 0.0).tobytes())
         return found.hexdigest()
 
 
-def _numbered(reports: Reported, number: Integers) -> Bags:
-    """The bags of rows with these numbers."""
+def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> Bags:
+    """The bags of rows, by the number of the bag of each; in the order of keys if given."""
     noise = None if reports.noise is None else reports.noise[number]
-    return Bags.from_rows(reports.proportion[number], number, noise_variance=noise)
+    return Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
 
 
 def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
@@ -81,9 +79,9 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
     number, h = np.concatenate(numbers), np.concatenate(predicted)
-    some = _numbered(reports, number[number < most])
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
-    return Predictions(h[order], _numbered(reports, number[order]), np.concatenate(codes), some)
+    some = _bags(reports, number[number < most])
+    return Predictions(h[order], _bags(reports, number[order]), np.concatenate(codes), some)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,17 +207,14 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     bagwise.Diagnosis
         As `bagwise.diagnose` returns it.
     """
-    features = features or Features.of(data.events, data.features, data.connection)
+    features = features or features_of(data)
     most, reports = data.bags_with(_SAMPLE), data.reported
     places = data.bags.filter(data.bags[NUMBER] < most)
     places = places.select(NUMBER, place=row_number(*(places[key] for key in data.keys))).order_by(NUMBER)
     rank = fetch(places, data.connection).column("place").to_numpy()
     table = fetch(features.select(data.rows(most), NUMBER), data.connection)
     frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
-    noise = None if reports.noise is None else reports.noise[number]
-    found = diagnostics.diagnose(
-        frame, reports.proportion[number], bags=rank[number], noise_variance=noise, level=level
-    )
+    found = diagnostics.diagnose(frame, bags=_bags(reports, number, rank[number]), level=level)
     return replace(found, leaks=leaks(*reports))
 
 

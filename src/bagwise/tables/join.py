@@ -102,7 +102,7 @@ def join(
         joint = Keys.of(names, rows, source)
     except ValueError:
         for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
-            if engine.is_empty(table, home):
+            if not engine.count(table.limit(1), home):
                 raise ValueError(_EMPTY.format(what)) from None
         raise
     features = _features(rows, names, ignore, columns.names if lines is None else ())
@@ -252,10 +252,8 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
     wrong = [mismatch for mismatch in mismatches if not mismatch.expected]
     hint = _hint(found, columns)
     if wrong and not found["matched"]:
-        raise ValueError(
-            f"no bag of the events has a report ({wrong[0]}): check that the key columns of both tables "
-            f"({', '.join(keys.names)}) hold the same values."
-        )
+        check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
+        raise ValueError(f"no bag of the events has a report ({wrong[0]}): {check}.")
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
