@@ -13,6 +13,7 @@ from typer import Option
 import bagwise
 from bagwise.cli import distributed, experiments, planning, tables
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
+from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
 from bagwise.utils.signals import Stopped, stopped_by_signals
 
@@ -49,7 +50,7 @@ _PANELS = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(one_sentence_errors(_command))
+        app.command(rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
 
 
 def run() -> NoReturn:

@@ -227,12 +227,10 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
 
 def describe_model(about: About) -> list[str]:
     """A model in words, line by line.  about: what is stored with it."""
-    used = [column for column in about.columns if column.role != "ignored"]
-    ignored = [column for column in about.columns if column.role == "ignored"]
-    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
-    notes = ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored)
-    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
-    lines += [f"Ignored: {notes}."] if notes else []
+    used = [f"{one.name} ({one.role})" for one in about.columns if one.role != "ignored"]
+    ignored = [f"{one.name} ({one.note or 'asked for'})" for one in about.columns if one.role == "ignored"]
+    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {', '.join(used)}."]
+    lines += [f"Ignored: {', '.join(ignored)}."] if ignored else []
     if about.trials:
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
         for trial in about.trials:

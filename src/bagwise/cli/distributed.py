@@ -19,7 +19,6 @@ _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
 
 
-@options.with_tables()
 def gather(
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the shards.")],

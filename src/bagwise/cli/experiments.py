@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+import bagwise
 from bagwise.cli.common import Misuse, Progress, show, show_progress
 from bagwise.cli.options import Seed
 
@@ -127,11 +128,8 @@ def _show_result(result: Result) -> None:
 def _runs() -> Iterator[Progress]:
     """Progress of runs, each of which is stored when it is finished, and of downloads for them."""
     try:
-        with show_progress() as progress:
-            from bagwise.datasets import show_downloads
-
-            with show_downloads():
-                yield progress
+        with show_progress() as progress, bagwise.datasets.show_downloads():
+            yield progress
     except KeyboardInterrupt:
         typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
         raise

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, get_args
 
 from typer import Argument, Option
 
@@ -19,7 +20,7 @@ from bagwise.utils.files import TemporaryFolder
 
 Text: TypeAlias = str | None  # of an option that may be left out
 
-_LAST = ("force", "as_json")  # in every command
+_PLACES = {"folder": 0, "events": 1, "reports": 1, "force": 4, "as_json": 4}  # others: 2, and 3 for what tables mean
 
 Joined = Callable[[Progress], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
@@ -99,36 +100,28 @@ def _join(
         yield bagwise.tables.join(source, reports, keys=named, ignore=ignored, **columns, connection=own)
 
 
-def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `_join`; it takes `joined` in their place, None where no events are named.
-
-    first: an argument of the command that comes before the tables.  required: whether events must be named.
-    """
-    shared = dict(inspect.signature(_join, eval_str=True).parameters)
-    del shared["progress"]
-    if not required:
+def with_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `joined` the options of `_join` instead; `joined` is None where no events are named."""
+    own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _join))
+    if "joined" not in own:
+        return command
+    if NoneType in get_args(own.pop("joined").annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
+    del shared["progress"]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
-        del own["joined"]
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        tables = {name: options.pop(name) for name in shared}
+        given = [name for name in shared if tables[name] not in (None, shared[name].default)]
+        if given and tables["events"] is None:
+            option = f"--{given[0].replace('_', '-')}"
+            raise Misuse(f"{option} says something about tables: pass events and reports, too.")
+        joined = None if tables["events"] is None else functools.partial(_join, **tables)
+        command(joined=joined, **options)
 
-        @functools.wraps(command)
-        def run(**options: Any) -> None:
-            tables = {name: options.pop(name) for name in shared}
-            given = [name for name in shared if tables[name] not in (None, shared[name].default)]
-            if given and tables["events"] is None:
-                option = f"--{given[0].replace('_', '-')}"
-                raise Misuse(f"{option} says something about tables: pass events and reports, too.")
-            joined = None if tables["events"] is None else functools.partial(_join, **tables)
-            command(joined=joined, **options)
-
-        place = {first: 0, "events": 1, "reports": 1, **dict.fromkeys(_LAST, 4)}
-        both = {**own, **shared}
-        names = sorted(both, key=lambda name: place.get(name, 2 if name in own else 3))
-        return with_parameters(run, [both[name] for name in names])
-
-    return decorate
+    both = {**own, **shared}
+    names = sorted(both, key=lambda name: _PLACES.get(name, 2 if name in own else 3))
+    return with_parameters(run, [both[name] for name in names])
 
 
 def parse_names(text: str | None) -> list[str] | None:
@@ -147,8 +140,7 @@ def parse_whole(text: str | None, option: str) -> tuple[int, ...]:
 def parse_roles(text: str | None) -> dict[str, str]:
     """Roles by column, from a=category,b=ignored."""
     pairs = [pair.split("=", 1) for pair in parse_names(text) or ()]
-    wrong = [pair for pair in pairs if len(pair) != 2]
-    if wrong:
+    if wrong := [pair for pair in pairs if len(pair) != 2]:
         raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
     return {name.strip(): role.strip() for name, role in pairs}
 

@@ -66,7 +66,6 @@ def bag(
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
-@options.with_tables()
 def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
     """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
     with show_progress() as progress, joined(progress) as data:
@@ -76,7 +75,6 @@ def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
     show_result(as_json, facts, str(data.summary), "", str(found))
 
 
-@options.with_tables()
 def fit(
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
@@ -100,8 +98,6 @@ def fit(
     as_json: options.Json = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
-    from bagwise.utils.records import as_data
-
     check_free(out, force=force)
     bagwise.saving.check_free(out, force=True)
     if engine is Engine.torchrun and model is not Model.network:
@@ -114,6 +110,7 @@ def fit(
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise.tables import metadata
+        from bagwise.utils.records import as_data
 
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
@@ -136,7 +133,6 @@ def fit(
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
 
-@options.with_tables(first="folder", required=False)
 def evaluate(
     folder: ModelFolder,
     joined: options.Joined | None,
@@ -208,7 +204,6 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     show_result(as_json, facts, *lines, f"Made with {made}.")
 
 
-@options.with_tables(required=False)
 def page(
     context: typer.Context,
     joined: options.Joined | None,

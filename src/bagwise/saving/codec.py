@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from sklearn.base import BaseEstimator
 
 from bagwise.saving import trees
-from bagwise.saving.kinds import find, has_state, is_known, is_model, short
+from bagwise.saving.kinds import find, has_state, is_known, is_model, require, short
 
 ARRAYS = "arrays.safetensors"
 _DEEPEST = 40
@@ -168,8 +168,7 @@ class Decoder:
     def decode_model(self, document: dict[str, Any]) -> Any:
         """The model that a document describes."""
         cls = find(document["kind"])
-        if not is_model(cls):
-            raise ValueError(f"it holds a {cls.__name__}, which is no model")
+        require(is_model(cls), f"it holds a {cls.__name__}, which is no model")
         return self._object(cls, document)
 
     def _object(self, cls: type, document: dict[str, Any]) -> Any:
@@ -182,8 +181,7 @@ class Decoder:
             return made._from_state(state, module=self._module)
         if is_dataclass(cls):
             names, values = {field.name for field in fields(cls)}, self._items(document, "fields", cls)
-            if set(values) != names:
-                raise ValueError(f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
+            require(set(values) == names, f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
             return cls(**values)
         parameters, fitted = self._items(document, "parameters", cls), self._items(document, "fitted", cls)
         known = made._get_param_names()
@@ -198,9 +196,8 @@ class Decoder:
         return model
 
     def _items(self, document: dict[str, Any], part: str, cls: type) -> dict[str, Any]:
-        values = document.get(part)
-        if not isinstance(values, dict):
-            raise ValueError(f"the {part} of a {cls.__name__} are missing")
+        values: Any = document.get(part)
+        require(isinstance(values, dict), f"the {part} of a {cls.__name__} are missing")
         return {name: self.decode(value) for name, value in values.items()}
 
     def decode(self, value: Any) -> Any:
@@ -228,13 +225,13 @@ class Decoder:
             return getattr(self, f"_{kind}")(value)
         return self._object(find(kind), value)
 
-    def _pairs(self, entry: dict[str, Any]) -> dict[Any, Any]:
+    def _pairs(self, entry: Any) -> dict[Any, Any]:
         items = entry.get("items")
-        if not (isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items)):
-            raise ValueError("a dict does not consist of pairs")
+        sound = isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items)
+        require(sound, "a dict does not consist of pairs")
         pairs = [(self.decode(key), self.decode(item)) for key, item in items]
-        if max(Counter(hash(key) for key, _ in pairs).values(), default=0) > _MOST_ALIKE:
-            raise ValueError("the keys of a dict are too much alike")
+        alike = max(Counter(hash(key) for key, _ in pairs).values(), default=0)
+        require(alike <= _MOST_ALIKE, "the keys of a dict are too much alike")
         return dict(pairs)
 
     def _scalar(self, entry: dict[str, Any]) -> Any:
@@ -246,11 +243,10 @@ class Decoder:
         with np.errstate(all="ignore"):
             return _PLAIN[name](value)
 
-    def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
+    def _array(self, entry: Any) -> NDArray[Any]:
         """The array of an entry that `Encoder._keep` made."""
         name, type_name = entry.get("name"), entry.get("type")
-        if not (isinstance(name, str) and name in self._arrays):
-            raise ValueError(f"the array {short(name)} is missing")
+        require(isinstance(name, str) and name in self._arrays, f"the array {short(name)} is missing")
         array = self._arrays[name] if type_name is None else _typed(self._arrays[name], type_name)
         return array.T if entry.get("transposed") is True else array
 
@@ -276,13 +272,12 @@ class Decoder:
             flat[place] = item
         return flat.reshape(shape)
 
-    def _trees(self, entry: dict[str, Any]) -> Any:
+    def _trees(self, entry: Any) -> Any:
         number = entry.get("number")
         name = f"trees-{number}.txt"
-        if type(number) is not int or name not in self._files:
-            raise ValueError(f"the file {short(name)} is missing")
-        if number in self._taken:  # read again and again, a small file would take for ever
-            raise ValueError(f"{name} is used twice")
+        require(type(number) is int and name in self._files, f"the file {short(name)} is missing")
+        # Read again and again, a small file would take for ever.
+        require(number not in self._taken, f"{name} is used twice")
         self._taken.add(number)
         return trees.from_text(self._files[name], name)
 
@@ -304,12 +299,10 @@ def _typed(raw: NDArray[Any], name: Any) -> NDArray[Any]:
     if not (isinstance(name, str) and _TYPE.fullmatch(name)):
         raise ValueError(f"an array has the type {short(name)}, which is none of numbers, text or dates")
     dtype = np.dtype(name.partition(":")[0])
-    if _type_name(dtype) != name:
-        raise ValueError(f"an array has the type {short(name)}, which this machine does not have")
+    require(_type_name(dtype) == name, f"an array has the type {short(name)}, which this machine does not have")
     if raw.dtype != np.uint8 or raw.shape[-1:] != (dtype.itemsize,):
         raise ValueError(f"an array of type {short(name)} does not consist of items of {dtype.itemsize} bytes")
     if dtype.kind == "U" and raw.size:
         letters = np.ndarray((raw.size // 4,), np.dtype(np.uint32).newbyteorder(dtype.byteorder), raw)
-        if letters.max() > 0x10FFFF:
-            raise ValueError("an array of text holds numbers that stand for no letter")
+        require(letters.max() <= 0x10FFFF, "an array of text holds numbers that stand for no letter")
     return np.ndarray(raw.shape[:-1], dtype, raw)

@@ -95,6 +95,12 @@ def require_known(model: Any) -> None:
     raise ValueError(f"a {name} cannot be saved: {way}.")
 
 
+def require(sound: Any, otherwise: str) -> None:
+    """Raise a ValueError that says `otherwise` unless what was read is sound."""
+    if not sound:
+        raise ValueError(otherwise)
+
+
 class _Brief(reprlib.Repr):
     """Plain values in part, objects by their class alone: showing one whole may take long, or fail."""
 

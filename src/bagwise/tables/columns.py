@@ -39,7 +39,6 @@ class Role(StrEnum):
     ignored = "ignored"
 
 
-_AS = {Role.number: "a number", Role.category: "a category", Role.hashed: "hashed", Role.time: "a time"}
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
 _HOURS, _WEEKDAYS = tuple(f"{hour:02d}" for hour in range(24)), tuple(str(day) for day in range(7))
 
@@ -140,8 +139,8 @@ class Features:
         figures = {}  # in one query: when times begin, and about how many values categories have
         for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
-                held = engine.kind_of(table[name].type())
-                raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
+                held, asked = engine.kind_of(table[name].type()), "hashed" if role is Role.hashed else f"a {role}"
+                raise ValueError(f"column {name!r} holds {held} and cannot be {asked}: convert it or ignore it.")
             if role is Role.time:
                 figures[f"n_{number}"] = engine.as_seconds(table[name].min())
             elif role is Role.category and name not in given:

@@ -109,8 +109,7 @@ class Measurement:
 def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str, float]:
     """The measures of one prediction for all rows, by name; noise may have put it beyond 0 or 1.
 
-    prior: the guess, (1,) for two classes, otherwise one number per class.  label: the mean label of the rows, in the
-    same shape; the guess itself by default.
+    prior: the guess, (1,) for two classes or one number per class.  label: mean label of the rows, or else the guess.
 
     >>> found = constant_guess([0.25])
     >>> found["accuracy"], found["brier"], found["auc"]
@@ -195,8 +194,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     Parameters
     ----------
     data : BagTable
-        Events and reports, as `join` returns them. 200,000 rows at most are read, of some bags; leaks are those of all
-        bags.
+        Events and reports, as `join` returns them; 200,000 rows at most are read, but leaks are those of all bags.
     features : Features, optional
         The columns to look at, with their roles; those that `fit` would read by default.
     level : float

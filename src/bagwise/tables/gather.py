@@ -36,7 +36,7 @@ from bagwise.utils.typing import Floats, Integers
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
 _OURS = "bagwise_sum_"
 _SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
-WIDEST = 100  # encoded columns that the engine multiplies at the most: it does so one pair at a time
+WIDEST = 100  # encoded columns, those of gaps not counted, that the engine multiplies at most: one pair at a time
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -135,11 +135,6 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
 
 
 # -- moments ----------------------------------------------------------------------------------------------------------
-
-
-def width(features: Features) -> int:
-    """Encoded columns, those for missing numbers not counted."""
-    return sum(1 if made.levels is None else len(made.levels) for made in features.made)
 
 
 def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:

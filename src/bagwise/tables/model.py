@@ -23,7 +23,7 @@ from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, count
-from bagwise.tables.gather import WIDEST, fit_in_engine, gather, width, write_shards
+from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.sources import Source, read
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.rng import RandomState
@@ -176,7 +176,8 @@ def fit(
     end = None if time_budget is None else began + time_budget
     with _telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
-        in_engine = estimator.reads.moments and width(features) <= WIDEST
+        width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
+        in_engine = estimator.reads.moments and width <= WIDEST
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
 

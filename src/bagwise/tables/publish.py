@@ -95,8 +95,7 @@ def put_in_bags(
     folder : path
         Where to write.
     label : str
-        Its column of labels, of two values (0 and 1, false and true, or any two with `positive` naming one) or more,
-        which become classes.
+        Its column of labels: two values (0 and 1, false and true, or any two with `positive` naming one), or classes.
     size : int, optional
         Rows per bag: every group, or the whole table, is dealt at random into bags of `size` rows or a few more.
     by : sequence of str
@@ -108,8 +107,7 @@ def put_in_bags(
     classes : sequence of str, optional
         The labels that may occur; by default those that do, which with noise must not show.
     epsilon, delta, threshold : float, optional
-        As in `bagwise.release`: counts with noise, and columns that say what was spent. Exact counts are then in no
-        file.
+        As in `bagwise.release`: counts with noise, and columns of what was spent; exact counts are then in no file.
     random_state : int, optional
         A number deals the same bags to the same file again, and lets anyone who tries numbers until the result is the
         same undo the shuffling of the rows, which gives labels away where their order tells them; so none goes with
