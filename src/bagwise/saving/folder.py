@@ -177,9 +177,7 @@ def _digest(data: bytes) -> str:
 
 
 def facts(about: Any) -> dict[str, Any]:
-    """A copy of what a model tells about itself, for people and pages, of nothing but JSON's own values.
-
-    A ValueError names the key of what is none.
+    """A copy of what a model tells about itself, of JSON's own values only; a ValueError names the key of what is none.
 
     >>> facts({"columns": ["age", "device"], "brier": np.float64(0.25)})
     {'columns': ['age', 'device'], 'brier': 0.25}

@@ -60,10 +60,7 @@ def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> 
 
 
 def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
-    """Predictions of all rows in bags, in one pass over them.
-
-    Rows come in an order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
-    """
+    """Predictions of all rows in bags, in one pass over them."""
     if isinstance(data, Shards):
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
@@ -71,14 +68,15 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     if data.classes != model.classes:
         mine, theirs = (", ".join(one or ("0", "1")) for one in (model.classes, data.classes))
         raise ValueError(f"the model knows the classes {mine}, the reports have {theirs}: name the same, in order.")
-    reports, most, made = data.reported, data.bags_with(_SAMPLE), list(model.features.names)
+    reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
-        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch.select(made))
+        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
     number, h = np.concatenate(numbers), np.concatenate(predicted)
+    # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
     some = _bags(reports, number[number < most])
     return Predictions(h[order], _bags(reports, number[order]), np.concatenate(codes), some)
@@ -254,11 +252,9 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
         codes = model.features.matrix(fetch(rows, data.connection))[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
-    for column in model.features.columns:
-        last = first + len(column.made)
-        if last > first:
-            shuffled = codes.copy()
-            shuffled[:, first:last] = codes[order, first:last]
-            found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
+    for column in (one for one in model.features.columns if one.made):
+        last, shuffled = first + len(column.made), codes.copy()
+        shuffled[:, first:last] = codes[order, first:last]
+        found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -147,13 +147,11 @@ def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
 
 
 def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:
-    """Per usable bag, sums of numbers, how many are known, and rows of each level; and the sums of these over all bags.
-
-    To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
-    """
+    """Per usable bag: sums of numbers, how many are known, rows of each level; and the sums of these over all bags."""
     columns = list(enumerate(zip(features.names, features.made, strict=True)))
     numbers = {number: name for number, (name, made) in columns if made.levels is None}
     levels = {(number, i): (name, one) for number, (name, made) in columns for i, one in enumerate(made.levels or ())}
+    # To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
     for plain in (True, False):
         rows = features.select(data.events, *data.keys, plain=plain)
         gaps = set(features.names)
