@@ -98,13 +98,7 @@ class BagLoss:
     gradient: SumGradient | None = None
 
     def __call__(
-        self,
-        h: Array,
-        bags: Bags,
-        *,
-        prior: Array | None = None,
-        means: Means | None = None,
-        logits: bool = False,
+        self, h: Array, bags: Bags, *, prior: Array | None = None, means: Means | None = None, logits: bool = False
     ) -> Array:
         """The loss of each bag.
 

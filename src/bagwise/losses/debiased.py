@@ -42,13 +42,7 @@ def residual(sums: Array, size: Array, proportion: Array, *, prior: Array, mean:
 
 
 def debiased_square(
-    h: Array,
-    bags: Bags,
-    *,
-    prior: Array,
-    mean: Array,
-    mean_variance: Array = 0.0,
-    clip: Array | None = None,
+    h: Array, bags: Bags, *, prior: Array, mean: Array, mean_variance: Array = 0.0, clip: Array | None = None
 ) -> Array:
     r"""Square loss of single rows, estimated from bags: the paper's loss.
 

@@ -23,10 +23,7 @@ from bagwise.neural.batches import BagTensors
 from bagwise.neural.classifier import NetworkClassifier
 from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose
-from bagwise.utils.parameters import (
-    ParameterError,
-    check_parameters,
-)
+from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import Floats
 
@@ -206,12 +203,7 @@ class BagNeuralClassifier(NetworkClassifier):
         order = settings["order"]
         self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
         loader = BlockLoader(
-            data,
-            self._as_read,
-            rows=self.batch_rows,
-            seed=order,
-            streams=options.streams,
-            processes=options.processes,
+            data, self._as_read, rows=self.batch_rows, seed=order, streams=options.streams, processes=options.processes
         )
         train(
             self._training,

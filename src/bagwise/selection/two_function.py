@@ -41,13 +41,7 @@ class TwoFunctionTest:
 
 
 def two_function_test(
-    h0: Hypothesis,
-    h1: Hypothesis,
-    bags: Bags,
-    *,
-    X: Any = None,
-    delta: float | None = None,
-    beta: float | None = None,
+    h0: Hypothesis, h1: Hypothesis, bags: Bags, *, X: Any = None, delta: float | None = None, beta: float | None = None
 ) -> TwoFunctionTest:
     """Choose between two models, one of which is the true conditional probability (Algorithm 1).
 
