@@ -18,6 +18,13 @@ from functools import partial
 from typing import Any, Concatenate, Protocol
 
 from bagwise.bags import Bags
+from bagwise.losses.counts import (
+    count_likelihood,
+    generate_labels,
+    label_generation,
+    matching_cross_entropy,
+    matching_square,
+)
 from bagwise.losses.debiased import (
     clip_threshold,
     debiased_square,
@@ -26,10 +33,7 @@ from bagwise.losses.debiased import (
     li_square,
     residual,
 )
-from bagwise.losses.generation import generate_labels, label_generation
-from bagwise.losses.label_linear import RowLoss, centred, components, difference, easyllp
-from bagwise.losses.likelihood import count_likelihood
-from bagwise.losses.matching import matching_cross_entropy, matching_square
+from bagwise.losses.label_linear import centred, components, difference, easyllp
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array
@@ -120,9 +124,10 @@ class BagLoss:
         array of shape (m,)
             One value per bag.
         """
-        arguments: dict[str, Any] = {"logits": logits} if self.takes_logits else {}
         if logits and not self.takes_logits:
             raise ValueError("this loss takes predictions in [0, 1]: apply the sigmoid to the logits first.")
+        kind = {"logits": logits} if self.takes_logits else {}
+        arguments: dict[str, Any] = dict(kind)
         if self.needs_prior:
             if prior is None:
                 raise ValueError("this loss needs the prior: pass prior=bagwise.means.prior(training_bags).")
@@ -130,7 +135,7 @@ class BagLoss:
         if self.mean_of is not None:
             if not callable(means):
                 raise ValueError("this loss needs a mean: pass means=, for example bagwise.means.LeaveOneOut().")
-            estimate = means(self.mean_of(h, **({"logits": logits} if self.takes_logits else {})), bags)
+            estimate = means(self.mean_of(h, **kind), bags)
             arguments["mean"] = estimate.value
             if self.corrects:
                 arguments["mean_variance"] = estimate.variance
@@ -141,17 +146,6 @@ def _itself(h: Array) -> Array:
     return h
 
 
-def _label_linear(loss: RowLoss, *, centre: bool) -> BagLoss:
-    if not centre:
-        return BagLoss(function=partial(easyllp, loss=loss), needs_prior=True, takes_logits=True)
-    return BagLoss(
-        function=partial(centred, loss=loss),
-        needs_prior=True,
-        mean_of=partial(difference, loss=loss),
-        takes_logits=True,
-    )
-
-
 LOSSES: dict[str, BagLoss] = {
     "debiased_square": BagLoss(
         function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True, gradient=debiased_square_gradient
@@ -159,10 +153,15 @@ LOSSES: dict[str, BagLoss] = {
     "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
     "matching_square": BagLoss(function=matching_square),
     "matching_cross_entropy": BagLoss(function=matching_cross_entropy),
-    "easyllp": _label_linear("log", centre=False),
-    "easyllp_square": _label_linear("square", centre=False),
-    "centred_log": _label_linear("log", centre=True),
-    "centred_square": _label_linear("square", centre=True),
+    "easyllp": BagLoss(function=easyllp, needs_prior=True, takes_logits=True),
+    "easyllp_square": BagLoss(function=partial(easyllp, loss="square"), needs_prior=True, takes_logits=True),
+    "centred_log": BagLoss(function=centred, needs_prior=True, mean_of=difference, takes_logits=True),
+    "centred_square": BagLoss(
+        function=partial(centred, loss="square"),
+        needs_prior=True,
+        mean_of=partial(difference, loss="square"),
+        takes_logits=True,
+    ),
     "count_likelihood": BagLoss(function=count_likelihood, takes_logits=True),
     "label_generation": BagLoss(function=label_generation, takes_logits=True),
 }
