@@ -19,8 +19,7 @@ from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import Standardise, check_sizes, mlp
-from bagwise.neural.objective import MEANS_CONSTRAINT, Objective
-from bagwise.neural.training import Training, as_rows, check_outputs, predict
+from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, predict
 from bagwise.utils.parameters import (
     NONE,
     Constraint,

@@ -1,13 +1,15 @@
 """Many networks over one table: seeds, partitions, learning rates and losses side by side.
 
 `train_replicas` trains fully connected networks as one batched computation. `train_modules` trains any modules, such as
-convolutions, in several processes. Each network is the one `train_alone` gives, up to rounding.
+convolutions, in several processes. Each network is the one that training alone gives, up to rounding.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,8 @@ from bagwise.folds import Fold
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import mlp
-from bagwise.neural.objective import Objective
 from bagwise.neural.stack import Member, Stack, stacks_of
-from bagwise.neural.training import Training, as_rows
+from bagwise.neural.training import Alone, Objective, Training, as_rows
 from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers
@@ -86,52 +87,20 @@ class Trained:
     replica: Replica
     network: nn.Module
     loss: Floats
-    risk: Floats | None
-    accuracy: Floats | None
-    brier: Floats | None
-    test_predictions: Floats | None
+    risk: Floats | None = None
+    accuracy: Floats | None = None
+    brier: Floats | None = None
+    test_predictions: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class _Test:
-    """Test rows, and what is wanted of them."""
+    """Test rows, what is wanted of them, and the epochs, counted from 1, after which to measure; None: every one."""
 
     X: Tensor | None
     y: NDArray[Any] | None
     keep: bool
     epochs: frozenset[int] | None
-
-    def at(self, epoch: int) -> bool:
-        """Whether to measure after that epoch, counted from 1."""
-        return self.epochs is None or epoch in self.epochs
-
-
-class _Log:
-    """One replica's figures, epoch by epoch."""
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        names = ("loss", "risk", "accuracy", "brier", "test_predictions")
-        self.lines: dict[str, list[Any]] = {name: [] for name in names}
-
-    def trained(self, loss: float) -> None:
-        """An epoch is over."""
-        self.lines["loss"].append(loss)
-
-    def measured(self, h: Floats | None, h_test: Floats | None, test: _Test) -> None:
-        """h: predictions for the rows of the replica's bags, in bag order."""
-        if h is not None and self.replica.fold is not None:
-            self.lines["risk"].append(held_out_risk(h, self.replica.bags, self.replica.fold))
-        if h_test is not None and test.y is not None:
-            lost = not np.isfinite(h_test).all()
-            self.lines["accuracy"].append(np.nan if lost else float(((h_test > 0.5) == test.y).mean()))
-            self.lines["brier"].append(np.nan if lost else float(np.square(h_test - test.y).mean()))
-        if h_test is not None and test.keep:
-            self.lines["test_predictions"].append(h_test)
-
-    def result(self, network: nn.Module) -> Trained:
-        columns = {name: np.array(lines) if lines else None for name, lines in self.lines.items()}
-        return Trained(replica=self.replica, network=network, **columns)  # type: ignore[arg-type]
 
 
 def train_replicas(
@@ -197,27 +166,26 @@ def train_replicas(
     """
     check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
     table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
+
+    def make_module(seed: int) -> nn.Module:
+        return mlp(table.shape[1], hidden, random_state=seed)
+
     members = [
         Member(
-            training=start(replica, table.shape[1], hidden=hidden, average=average, dtype=dtype),
+            training=_start(replica, make_module, average, dtype),
             bags=replica.bags,
             chosen=_chosen(replica),
             batches=(id(replica.bags), id(replica.fold), replica.seed),
         )
         for replica in replicas
     ]
-    logs = [_Log(replica) for replica in replicas]
+    trained: dict[int, Trained] = {}
     for stack, places in stacks_of(table, members, batch_rows):
-        mine = [logs[place] for place in places]
-        for epoch in range(1, epochs + 1):
-            for log, loss in zip(mine, stack.epoch(), strict=True):
-                log.trained(float(loss))
-            if test.at(epoch):
-                _measure(stack, mine, table, test)
-            if callback is not None:
-                callback(len(mine))
-        stack.write_back()
-    return [log.result(member.training.reading) for log, member in zip(logs, members, strict=True)]
+        lines = _follow(stack, [replicas[place] for place in places], epochs, test, callback)
+        stack.weights.write_back()
+        for place, figures in zip(places, lines, strict=True):
+            trained[place] = Trained(replicas[place], members[place].training.reading, **figures)
+    return [trained[place] for place in range(len(replicas))]
 
 
 def train_modules(
@@ -256,19 +224,19 @@ def train_modules(
     check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
     table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
     threads = 1 if n_jobs not in (None, 1) else None
-    options = {"epochs": epochs, "batch_rows": batch_rows, "average": average, "test": test, "dtype": dtype}
+    alone = delayed(_train_alone)
     return list(
         Parallel(n_jobs=n_jobs)(
-            delayed(train_alone)(table, replica, make_module, threads=threads, **options) for replica in replicas
+            alone(table, replica, make_module, epochs, batch_rows, average, test, dtype, threads)
+            for replica in replicas
         )
     )
 
 
-def train_alone(
+def _train_alone(
     X: NDArray[Any],
     replica: Replica,
     make_module: Callable[[int], nn.Module],
-    *,
     epochs: int,
     batch_rows: int,
     average: bool,
@@ -280,42 +248,23 @@ def train_alone(
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        training = start(replica, 0, make_module=make_module, average=average, dtype=dtype)
-        rows = torch.as_tensor(X[replica.bags.order], dtype=dtype)
-        data, log, chosen = BagTensors(rows, replica.bags), _Log(replica), _chosen(replica)
-        for epoch in range(1, epochs + 1):
-            lost = bool(log.lines["loss"]) and not np.isfinite(log.lines["loss"][-1])
-            log.trained(np.nan if lost else training.epoch(data, batch_rows, chosen))  # what diverged stays so
-            if not test.at(epoch):
-                continue
-            h = None if replica.fold is None else training.predict(rows, batch_rows)
-            h_test = None if test.X is None else training.predict(test.X, batch_rows)
-            log.measured(h, h_test, test)
+        training = _start(replica, make_module, average, dtype)
+        data = BagTensors(torch.as_tensor(X[replica.bags.order], dtype=dtype), replica.bags)
+        (figures,) = _follow(Alone(training, data, _chosen(replica), batch_rows), [replica], epochs, test)
     finally:
         torch.set_num_threads(before)
-    return log.result(training.reading)
+    return Trained(replica, training.reading, **figures)
 
 
-def start(
-    replica: Replica,
-    features: int,
-    *,
-    hidden: Sequence[int] = (32,),
-    make_module: Callable[[int], nn.Module] | None = None,
-    average: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Training:
+def _start(replica: Replica, make_module: Callable[[int], nn.Module], average: bool, dtype: torch.dtype) -> Training:
     """The replica's training before its first step."""
     rng = np.random.default_rng(replica.seed)
     seed, order = int(rng.integers(2**32)), int(rng.integers(2**32))
-    module = mlp(features, hidden, random_state=seed) if make_module is None else make_module(seed)
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
-        module.to(dtype),
+        make_module(seed).to(dtype),
         Objective(replica.loss, replica.means, prior(bags)),
-        make_optimizer=lambda weights: torch.optim.Adam(
-            weights, lr=replica.learning_rate, weight_decay=replica.weight_decay
-        ),
+        make_optimizer=partial(torch.optim.Adam, lr=replica.learning_rate, weight_decay=replica.weight_decay),
         rng=np.random.default_rng(order),
         average=average,
     )
@@ -325,12 +274,41 @@ def _chosen(replica: Replica) -> Integers:
     return np.arange(len(replica.bags)) if replica.fold is None else replica.fold.train
 
 
-def _measure(stack: Stack, logs: Sequence[_Log], table: Tensor, test: _Test) -> None:
-    held_out = any(log.replica.fold is not None for log in logs)
-    h = stack.predict(table) if held_out else [None] * len(logs)
-    h_test = stack.predict(test.X) if test.X is not None else [None] * len(logs)
-    for log, mine, mine_test in zip(logs, h, h_test, strict=True):
-        log.measured(None if mine is None else mine[log.replica.bags.order], mine_test, test)
+def _follow(
+    networks: Stack | Alone,
+    replicas: Sequence[Replica],
+    epochs: int,
+    test: _Test,
+    callback: Callable[[int], object] | None = None,
+) -> list[dict[str, Any]]:
+    """Train the networks of some replicas; the figures of each by their names in `Trained`."""
+    lines: list[dict[str, list[Any]]] = [defaultdict(list) for _ in replicas]
+    for epoch in range(1, epochs + 1):
+        for line, loss in zip(lines, networks.epoch(), strict=True):
+            line["loss"].append(float(loss))
+        if test.epochs is None or epoch in test.epochs:
+            _measure(networks, replicas, test, lines)
+        if callback is not None:
+            callback(len(replicas))
+    return [{name: np.array(values) for name, values in line.items()} for line in lines]
+
+
+def _measure(
+    networks: Stack | Alone, replicas: Sequence[Replica], test: _Test, lines: Sequence[dict[str, list[Any]]]
+) -> None:
+    if any(replica.fold is not None for replica in replicas):
+        for replica, line, h in zip(replicas, lines, networks.predict_bags(), strict=True):
+            if replica.fold is not None:
+                line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
+    if test.X is None:
+        return
+    for line, h in zip(lines, networks.predict(test.X), strict=True):
+        if test.y is not None:
+            lost = not np.isfinite(h).all()
+            line["accuracy"].append(np.nan if lost else float(((h > 0.5) == test.y).mean()))
+            line["brier"].append(np.nan if lost else float(np.square(h - test.y).mean()))
+        if test.keep:
+            line["test_predictions"].append(h)
 
 
 def _test_rows(X: Any, y: Any, keep: bool, epochs: Collection[int] | None, dtype: torch.dtype) -> _Test:
