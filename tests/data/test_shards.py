@@ -466,7 +466,7 @@ def test_boosting_learns_from_shards(tmp_path, monkeypatch):
 @pytest.mark.parametrize("world", [2, 4])
 def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
     from bagwise.neural.distributed import Processes
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed.training import BlockLoader
 
     data, features = joined(*made_up([4] * 60))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
@@ -484,10 +484,10 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
-    from bagwise.neural.distributed import Processes, loader
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed import Processes, training
+    from bagwise.neural.distributed.training import BlockLoader
 
-    monkeypatch.setattr(loader, "_NUMBERS", 50)
+    monkeypatch.setattr(training, "_NUMBERS", 50)
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -110,22 +111,19 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
 
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
         """The network before training, without standardisation, which `_scale` keeps."""
-        dtype = getattr(torch, self.dtype)
         self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
+        self._scale, dtype, outputs = None, getattr(torch, self.dtype), bags.outputs.shape[1]
+        body = self._body(X.shape[1], outputs, self._seed)
         rows = X[bags.order] if bags.n_bagged < len(X) else X
-        flat = rows.reshape(len(rows), -1)
-        names = getattr(self, "feature_names_in_", None)
+        flat, names = rows.reshape(len(rows), -1), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
             check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
-            outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
-            if self.module is not None:
-                self._scale = None
-                body = self._body(X.shape[1], outputs, self._seed)
-                check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
-                return body
-            self._scale = Standardise.of(flat, dtype).to(self._device)
-            check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
-        return self._body(X.shape[1], outputs, self._seed)
+            if self.module is None:
+                self._scale = Standardise.of(flat, dtype).to(self._device)
+                check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
+        if self.module is not None:
+            check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
+        return body
 
     def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
         """A network that has not been trained."""
@@ -141,11 +139,12 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
 
     def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
+        """A training that has not begun, of a copy of the network."""
         optimizer = self.optimizer or torch.optim.Adam
         return Training(
-            body,
+            copy.deepcopy(body),
             Objective(self.loss, self.means, p),
-            make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
+            make_optimizer=partial(optimizer, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
         )
@@ -163,11 +162,11 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         """Parameters, what was learned, and weights; not the optimizer's moments."""
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "module"}
         state = {"parameters": parameters, "own_module": self.module is not None}
-        if hasattr(self, "module_"):
-            learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "module_"}
-            rest = {"shape": tuple(self._shape), "rows_seen": self._rows_seen, "weights": self.module_.state_dict()}
-            state |= {"learned": learned} | rest
-        return state
+        if not hasattr(self, "module_"):
+            return state
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "module_"}
+        rest = {"shape": tuple(self._shape), "rows_seen": self._rows_seen, "weights": self.module_.state_dict()}
+        return {**state, "learned": learned, **rest}
 
     @classmethod
     def _from_state(cls, state: dict[str, Any], *, module: nn.Module | None = None) -> Self:
@@ -227,16 +226,8 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         else:
             if not fitting:
                 check_is_fitted(self)
-            options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-            rows = validate_data(
-                self,
-                X,
-                dtype=(np.float32, np.float64),
-                allow_nd=True,
-                reset=fitting,
-                ensure_all_finite=False,
-                **options,
-            )
+            options = {"dtype": (np.float32, np.float64), "ensure_all_finite": False, "ensure_min_samples": 1 + fitting}
+            rows = validate_data(self, X, allow_nd=True, reset=fitting, **options)
         if fitting:
             self._shape = rows.shape[1:]
         elif rows.shape[1:] != self._shape:

@@ -21,7 +21,7 @@ from bagwise.utils.parameters import Constraint, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers
 
 if TYPE_CHECKING:
-    from bagwise.neural.distributed.loader import Batch
+    from bagwise.neural.distributed.training import Batch
 
 MEANS_CONSTRAINT = one_of(*MEANS) | Constraint("a strategy of bagwise.means", callable)
 

@@ -7,9 +7,9 @@ stacked, and one after the other where not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import tee
 from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,7 @@ Path = Iterator[tuple[float, float]]
 """Networks of one learning rate, trained one epoch at a time: the mean training loss, and the risk of all folds."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """What was chosen, and the held-out risk it had."""
 
     learning_rate: float
