@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, Protocol
+from typing import Any, Concatenate
 
 from bagwise.bags import Bags
 from bagwise.losses.counts import (
@@ -63,15 +63,8 @@ __all__ = [
 
 Loss = Callable[Concatenate[Array, Bags, ...], Array]
 """A loss: predictions in bag order and their `Bags` in, and options by keyword; one value per bag out."""
-
-
-class SumGradient(Protocol):
-    """The mean loss of a batch of two classes and its derivative, where the loss reads predictions through bag sums."""
-
-    def __call__(
-        self, sums: Array, size: Array, proportion: Array, *, prior: Array, mean: Array, rest: Array | None
-    ) -> tuple[Array, Array]:
-        """Loss and derivative by `sums`; see `debiased_square_gradient`."""
+SumGradient = Callable[..., tuple[Array, Array]]
+"""The mean loss of a batch of two classes and its derivative by the sums of bags: see `debiased_square_gradient`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,7 +116,7 @@ class BagNeuralClassifier(NetworkClassifier):
         self.prior_, self._rows_seen = prior(bags), bags.n_bagged
         self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         for epoch in range(1, self.n_epochs_ + 1):
-            self._trained(self._training.epoch(data, self.batch_rows), stage="final", epoch=epoch)
+            self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
         self._keep()
 
     def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
@@ -190,21 +190,15 @@ class BagNeuralClassifier(NetworkClassifier):
         self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
         self._scale = None
         if settings["scale"] is not None:
-            mean, scale = (np.array(settings[name]) for name in ("mean", "scale"))
-            self._scale = Standardise(mean, scale, getattr(torch, self.dtype)).to(self._device)
+            scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
+            self._scale = scale.to(self._device)
         body, order = self._body(self._shape[0], settings["outputs"], settings["weights"]), settings["order"]
         self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
         loader = BlockLoader(
             data, self._as_read, rows=self.batch_rows, seed=order, streams=options.streams, processes=options.processes
         )
-        train(
-            self._training,
-            loader,
-            options,
-            epochs=self.n_epochs_,
-            seed=order,
-            record=lambda epoch, loss: self._trained(loss, stage="final", epoch=epoch),
-        )
+        record = partial(self._trained, stage="final")
+        train(self._training, loader, options, epochs=self.n_epochs_, seed=order, record=record)
         self._keep()
 
     def _settle(self, data: BagRows) -> dict[str, Any]:
@@ -266,7 +260,7 @@ class BagNeuralClassifier(NetworkClassifier):
             self._training.objective.prior, self._rows_seen = self.prior_, seen
         self.n_epochs_ += 1
         loss = self._training.epoch(self._tensors(X, given), self.batch_rows)
-        self._trained(loss, stage="partial_fit", epoch=self.n_epochs_)
+        self._trained(self.n_epochs_, loss, stage="partial_fit")
         self._keep()
         return self
 
@@ -297,7 +291,7 @@ class BagNeuralClassifier(NetworkClassifier):
         check_enough(given)
         return given
 
-    def _trained(self, loss: float, *, stage: str, epoch: int) -> None:
+    def _trained(self, epoch: int, loss: float, *, stage: str) -> None:
         """An epoch is over."""
         self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
         if not np.isfinite(loss):

@@ -29,8 +29,6 @@ from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers
 
-_CONSTRAINTS = {"batch_rows": whole(1), "epochs": whole(1)}
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Replica:
@@ -94,13 +92,17 @@ class Trained:
 
 
 @dataclass(frozen=True, eq=False)
-class _Test:
-    """Test rows, what is wanted of them, and the epochs, counted from 1, after which to measure; None: every one."""
+class _Plan:
+    """How networks are trained, and what is measured on test rows after which epochs, None for every one."""
 
-    X: Tensor | None
-    y: NDArray[Any] | None
+    epochs: int
+    batch_rows: int
+    average: bool
+    dtype: torch.dtype
+    X_test: Tensor | None
+    y_test: NDArray[Any] | None
     keep: bool
-    epochs: frozenset[int] | None
+    measure_at: Collection[int] | None
 
 
 def train_replicas(
@@ -164,24 +166,19 @@ def train_replicas(
     >>> [bool(result.accuracy[-1] > 0.9) for result in trained]
     [False, True, False, True]
     """
-    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
-    table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
+    plan = _plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    table = as_rows(X, dtype)
 
     def make_module(seed: int) -> nn.Module:
         return mlp(table.shape[1], hidden, random_state=seed)
 
-    members = [
-        Member(
-            training=_start(replica, make_module, average, dtype),
-            bags=replica.bags,
-            chosen=_chosen(replica),
-            batches=(id(replica.bags), id(replica.fold), replica.seed),
-        )
-        for replica in replicas
-    ]
+    members = []
+    for replica in replicas:
+        batches = (id(replica.bags), id(replica.fold), replica.seed)
+        members.append(Member(_start(replica, make_module, plan), replica.bags, _chosen(replica), batches))
     trained: dict[int, Trained] = {}
     for stack, places in stacks_of(table, members, batch_rows):
-        lines = _follow(stack, [replicas[place] for place in places], epochs, test, callback)
+        lines = _follow(stack, [replicas[place] for place in places], plan, callback)
         stack.weights.write_back()
         for place, figures in zip(places, lines, strict=True):
             trained[place] = Trained(replicas[place], members[place].training.reading, **figures)
@@ -221,52 +218,38 @@ def train_modules(
     list of Trained
         What came of each replica.
     """
-    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
-    table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
-    threads = 1 if n_jobs not in (None, 1) else None
-    alone = delayed(_train_alone)
-    return list(
-        Parallel(n_jobs=n_jobs)(
-            alone(table, replica, make_module, epochs, batch_rows, average, test, dtype, threads)
-            for replica in replicas
-        )
-    )
+    plan = _plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    table, threads = np.asarray(X), 1 if n_jobs not in (None, 1) else None
+    jobs = (delayed(_train_alone)(table, replica, make_module, plan, threads) for replica in replicas)
+    return list(Parallel(n_jobs=n_jobs)(jobs))
 
 
 def _train_alone(
-    X: NDArray[Any],
-    replica: Replica,
-    make_module: Callable[[int], nn.Module],
-    epochs: int,
-    batch_rows: int,
-    average: bool,
-    test: _Test,
-    dtype: torch.dtype,
-    threads: int | None,
+    X: NDArray[Any], replica: Replica, make_module: Callable[[int], nn.Module], plan: _Plan, threads: int | None
 ) -> Trained:
     """One replica by itself, on `threads` threads (None: as many as torch uses)."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        training = _start(replica, make_module, average, dtype)
-        data = BagTensors(torch.as_tensor(X[replica.bags.order], dtype=dtype), replica.bags)
-        (figures,) = _follow(Alone(training, data, _chosen(replica), batch_rows), [replica], epochs, test)
+        training = _start(replica, make_module, plan)
+        data = BagTensors(torch.as_tensor(X[replica.bags.order], dtype=plan.dtype), replica.bags)
+        (figures,) = _follow(Alone(training, data, _chosen(replica), plan.batch_rows), [replica], plan)
     finally:
         torch.set_num_threads(before)
     return Trained(replica, training.reading, **figures)
 
 
-def _start(replica: Replica, make_module: Callable[[int], nn.Module], average: bool, dtype: torch.dtype) -> Training:
+def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Plan) -> Training:
     """The replica's training before its first step."""
     rng = np.random.default_rng(replica.seed)
     seed, order = int(rng.integers(2**32)), int(rng.integers(2**32))
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
-        make_module(seed).to(dtype),
+        make_module(seed).to(plan.dtype),
         Objective(replica.loss, replica.means, prior(bags)),
         make_optimizer=partial(torch.optim.Adam, lr=replica.learning_rate, weight_decay=replica.weight_decay),
         rng=np.random.default_rng(order),
-        average=average,
+        average=plan.average,
     )
 
 
@@ -275,47 +258,54 @@ def _chosen(replica: Replica) -> Integers:
 
 
 def _follow(
-    networks: Stack | Alone,
-    replicas: Sequence[Replica],
-    epochs: int,
-    test: _Test,
-    callback: Callable[[int], object] | None = None,
+    networks: Stack | Alone, replicas: Sequence[Replica], plan: _Plan, callback: Callable[[int], object] | None = None
 ) -> list[dict[str, Any]]:
     """Train the networks of some replicas; the figures of each by their names in `Trained`."""
     lines: list[dict[str, list[Any]]] = [defaultdict(list) for _ in replicas]
-    for epoch in range(1, epochs + 1):
+    for epoch in range(1, plan.epochs + 1):
         for line, loss in zip(lines, networks.epoch(), strict=True):
             line["loss"].append(float(loss))
-        if test.epochs is None or epoch in test.epochs:
-            _measure(networks, replicas, test, lines)
+        if plan.measure_at is None or epoch in plan.measure_at:
+            _measure(networks, replicas, plan, lines)
         if callback is not None:
             callback(len(replicas))
     return [{name: np.array(values) for name, values in line.items()} for line in lines]
 
 
 def _measure(
-    networks: Stack | Alone, replicas: Sequence[Replica], test: _Test, lines: Sequence[dict[str, list[Any]]]
+    networks: Stack | Alone, replicas: Sequence[Replica], plan: _Plan, lines: Sequence[dict[str, list[Any]]]
 ) -> None:
     if any(replica.fold is not None for replica in replicas):
         for replica, line, h in zip(replicas, lines, networks.predict_bags(), strict=True):
             if replica.fold is not None:
                 line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
-    if test.X is None:
+    if plan.X_test is None:
         return
-    for line, h in zip(lines, networks.predict(test.X), strict=True):
-        if test.y is not None:
+    for line, h in zip(lines, networks.predict(plan.X_test), strict=True):
+        if plan.y_test is not None:
             lost = not np.isfinite(h).all()
-            line["accuracy"].append(np.nan if lost else float(((h > 0.5) == test.y).mean()))
-            line["brier"].append(np.nan if lost else float(np.square(h - test.y).mean()))
-        if test.keep:
+            line["accuracy"].append(np.nan if lost else float(((h > 0.5) == plan.y_test).mean()))
+            line["brier"].append(np.nan if lost else float(np.square(h - plan.y_test).mean()))
+        if plan.keep:
             line["test_predictions"].append(h)
 
 
-def _test_rows(X: Any, y: Any, keep: bool, epochs: Collection[int] | None, dtype: torch.dtype) -> _Test:
+def _plan(
+    epochs: int,
+    batch_rows: int,
+    average: bool,
+    dtype: torch.dtype,
+    X: Any,
+    y: Any,
+    keep: bool,
+    at: Collection[int] | None,
+) -> _Plan:
+    """What was asked for, checked."""
+    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, {"batch_rows": whole(1), "epochs": whole(1)})
     if X is None and (y is not None or keep):
         raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
     labels = None if y is None else np.asarray(y)
     if X is not None and labels is not None and len(labels) != len(X):
         raise ParameterError("X_test", f"has {len(X)} rows but y_test has {len(labels)}.")
-    at = None if epochs is None else frozenset(epochs)
-    return _Test(None if X is None else as_rows(X, dtype), labels, keep, at)
+    rows = None if X is None else as_rows(X, dtype)
+    return _Plan(epochs, batch_rows, average, dtype, rows, labels, keep, None if at is None else frozenset(at))
