@@ -142,10 +142,8 @@ def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X
     ----------
     hypotheses : sequence of functions or fitted models, or array of shape (n_rows, H)
         Applied to `X`, or predictions in table order.
-    bags : Bags
-        Random bags of the rows.
-    X : array or table, optional
-        The rows that functions or models predict.
+    bags, X
+        As for `two_function_test`.
 
     Returns
     -------

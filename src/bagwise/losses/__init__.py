@@ -115,7 +115,6 @@ class BagLoss:
         Returns
         -------
         array of shape (m,)
-            One value per bag.
         """
         if logits and not self.takes_logits:
             raise ValueError("this loss takes predictions in [0, 1]: apply the sigmoid to the logits first.")
@@ -172,7 +171,6 @@ def by_name(name: str) -> BagLoss:
     Returns
     -------
     BagLoss
-        The loss.
     """
     check_parameters({"loss": name}, {"loss": one_of(*LOSSES)})
     return LOSSES[name]

@@ -73,7 +73,6 @@ def matching_cross_entropy(h: Array, bags: Bags) -> Array:
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -121,7 +120,6 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -205,7 +203,6 @@ def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: 
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------

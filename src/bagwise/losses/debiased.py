@@ -31,7 +31,6 @@ def residual(sums: Array, size: Array, proportion: Array, *, prior: Array, mean:
     Returns
     -------
     array
-        R of each bag.
 
     Examples
     --------
@@ -184,7 +183,6 @@ def li_square(h: Array, bags: Bags, *, prior: Array, mean: Array, mean_variance:
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -225,7 +223,6 @@ def clip_threshold(
     Returns
     -------
     float or array of shape (m,)
-        The threshold.
 
     Examples
     --------

@@ -41,7 +41,6 @@ def easyllp(h: Array, bags: Bags, *, prior: float, loss: RowLoss = "log", logits
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -73,7 +72,6 @@ def centred(h: Array, bags: Bags, *, prior: float, mean: Array, loss: RowLoss = 
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -100,7 +98,6 @@ def difference(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> Arra
     Returns
     -------
     array of shape (n,)
-        d of each row.
 
     Examples
     --------
@@ -125,7 +122,6 @@ def components(h: Array, loss: RowLoss = "log", *, logits: bool = False) -> tupl
     Returns
     -------
     loss0, d : array of shape (n,)
-        ℓ0 and d of each row.
     """
     if h.ndim != 1:
         raise ValueError(f"label-linear losses take binary predictions of shape (n,), got {tuple(h.shape)}.")

@@ -167,7 +167,6 @@ class BagNeuralClassifier(NetworkClassifier):
         Returns
         -------
         Self
-            The estimator itself.
         """
         self._fit_data(self._begin(data), distributed)
         return self
@@ -194,9 +193,7 @@ class BagNeuralClassifier(NetworkClassifier):
             self._scale = scale.to(self._device)
         body, order = self._body(self._shape[0], settings["outputs"], settings["weights"]), settings["order"]
         self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
-        loader = BlockLoader(
-            data, self._as_read, rows=self.batch_rows, seed=order, streams=options.streams, processes=options.processes
-        )
+        loader = BlockLoader(data, self._as_read, options, rows=self.batch_rows, seed=order)
         record = partial(self._trained, stage="final")
         train(self._training, loader, options, epochs=self.n_epochs_, seed=order, record=record)
         self._keep()
@@ -241,7 +238,6 @@ class BagNeuralClassifier(NetworkClassifier):
         Returns
         -------
         Self
-            The estimator itself.
         """
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)

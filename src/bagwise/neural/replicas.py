@@ -150,7 +150,6 @@ def train_replicas(
     Returns
     -------
     list of Trained
-        What came of each replica.
 
     Examples
     --------
@@ -200,7 +199,7 @@ def train_modules(
     dtype: torch.dtype = torch.float32,
     n_jobs: int | None = None,
 ) -> list[Trained]:
-    """Train modules of any kind, one process each, as many at a time as `n_jobs` (as in joblib; None is one).
+    """Train modules of any kind, one process each.
 
     Parameters
     ----------
@@ -209,14 +208,13 @@ def train_modules(
     make_module : callable
         Called with a seed, for example ``lambda seed: bagwise.neural.cnn(random_state=seed)``.
     n_jobs : int, optional
-        How many processes.
+        How many processes at a time, as in joblib; None is one.
     replicas, epochs, batch_rows, average, X_test, y_test, keep_predictions, measure_at, dtype
         As for `train_replicas`.
 
     Returns
     -------
     list of Trained
-        What came of each replica.
     """
     plan = _plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
     table, threads = np.asarray(X), 1 if n_jobs not in (None, 1) else None

@@ -63,7 +63,7 @@ def stacks_of(X: Tensor, members: Sequence[Member], rows: int) -> list[tuple[Sta
 
 
 class Stack:
-    """Networks trained in step on rows of X (n, features). `write_back` hands the weights over to the trainings.
+    """Networks trained in step on rows of X (n, features). `weights.write_back` hands them over to the trainings.
 
     The trainings' optimizers must be `torch.optim.Adam`, with rates of their own and otherwise alike.
     """

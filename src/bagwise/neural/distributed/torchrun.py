@@ -58,7 +58,6 @@ def launch(
     Returns
     -------
     BagNeuralClassifier
-        The estimator, fitted.
     """
     tell = progress or (lambda done, total, text: None)
     data, streams = shards.encoded(shards.encoding()), max(STREAMS, processes)

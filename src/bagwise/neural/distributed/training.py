@@ -68,8 +68,7 @@ class Batch:
 class _Pass:
     """The order of one pass.
 
-    blocks: of each stream.  bags: of all streams, as they are dealt.  stream: of each.  cuts: batch b holds bags
-    cuts[b] to cuts[b + 1].
+    blocks: of each stream.  bags: of all streams, as they are dealt.  stream: of each.  cuts: see `cut`.
     """
 
     blocks: list[Integers]
@@ -83,25 +82,15 @@ class BlockLoader:
 
     read: makes rows of the network from rows as the model reads them.
     rows: about how many a batch has, over all processes.  seed: of the order in every pass.
-    streams: how many, unless there are fewer blocks.
     """
 
     def __init__(
-        self,
-        data: BagRows,
-        read: Callable[[Floats], Tensor],
-        *,
-        rows: int,
-        seed: int,
-        streams: int = STREAMS,
-        processes: Processes | None = None,
+        self, data: BagRows, read: Callable[[Floats], Tensor], options: Distributed, *, rows: int, seed: int
     ) -> None:
-        self.data, self.read, self.rows, self.seed = data, read, rows, seed
-        self.processes = processes or Processes()
-        world = self.processes.world
-        self._streams = np.array_split(np.arange(len(data)), check_streams(data, streams, world))
+        self.data, self.read, self.rows, self.seed, self.processes = data, read, rows, seed, options.processes
+        self._streams = np.array_split(np.arange(len(data)), check_streams(data, options))
         # The first streams may have a block more: deal them out.
-        self._mine = np.arange(len(self._streams))[self.processes.rank :: world]
+        self._mine = np.arange(len(self._streams))[self.processes.rank :: self.processes.world]
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """Pass `number` over all bags, from batch `start` on."""
@@ -127,9 +116,7 @@ class BlockLoader:
         for place, own in enumerate(self._streams):
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number, place)))
             blocks.append(rng.permutation(own))
-            mine = np.concatenate(
-                [rng.permutation(np.arange(starts[block], starts[block + 1])) for block in blocks[-1]]
-            )
+            mine = np.concatenate([rng.permutation(np.arange(*starts[block : block + 2])) for block in blocks[-1]])
             upto = np.cumsum(size[mine])
             bags.append(mine)
             turns.append((upto - size[mine] / 2) / upto[-1])
@@ -161,9 +148,9 @@ class BlockLoader:
         return self.read(self.data.encode(self.data.block(int(self._streams[int(self._mine[0])][0]))[:0]))
 
 
-def check_streams(data: BagRows, streams: int, world: int) -> int:
+def check_streams(data: BagRows, options: Distributed) -> int:
     """How many streams there are: as many as asked for, unless there are fewer blocks. Raise if too few for all."""
-    found = min(streams, len(data))
+    found, world = min(options.streams, len(data)), options.processes.world
     if world <= found:
         return found
     many = f"there are {world} processes for {found} {'streams' if found > 1 else 'stream'} of bags"
@@ -233,7 +220,7 @@ def settle(
     parameters: that the result depends on.  decide: called in the leading process alone.
     """
     processes, checkpoints = options.processes, options.checkpoints
-    check_streams(data, options.streams, processes.world)
+    check_streams(data, options)
     task = {"checksum of the rows": data.fingerprint, "streams": options.streams}
     task |= {name: as_text(value) for name, value in parameters.items()}
     processes.agree({**task, "every": None if checkpoints is None else checkpoints.every})
