@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.keys import name
-from bagwise.losses.label_linear import log_probabilities, sigmoid
+from bagwise.losses.debiased import log_probabilities, sigmoid
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 
@@ -37,10 +37,8 @@ def matching_square(h: Array, bags: Bags) -> Array:
 
     Parameters
     ----------
-    h : array of shape (n,) or (n, classes)
-        Predictions in bag order.
-    bags : Bags
-        The batch's bags, m of them.
+    h, bags
+        As for `debiased_square`.
 
     Returns
     -------
@@ -68,7 +66,7 @@ def matching_cross_entropy(h: Array, bags: Bags) -> Array:
     Parameters
     ----------
     h, bags
-        As for `matching_square`.
+        As for `debiased_square`.
 
     Returns
     -------
@@ -108,14 +106,10 @@ def count_likelihood(h: Array, bags: Bags, *, exact_up_to: int = 64, logits: boo
 
     Parameters
     ----------
-    h : array of shape (n,)
-        Predictions in bag order, or logits.
-    bags : Bags
-        The batch's bags, m of them.
+    h, bags, logits
+        As for `easyllp`.
     exact_up_to : int, default 64
         Rows of the largest bag that is computed exactly.
-    logits : bool, default False
-        Whether h are logits.
 
     Returns
     -------
@@ -196,7 +190,7 @@ def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: 
     Parameters
     ----------
     h, bags, logits
-        As for `count_likelihood`.
+        As for `easyllp`.
     temperature : float, default 1
         Of the labels; 0 makes them hard.
 

@@ -18,7 +18,6 @@ from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
 from bagwise.data.reading import Reads
 from bagwise.losses import LOSSES
 from bagwise.means import Means
-from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, predict
 from bagwise.utils.parameters import (
@@ -129,9 +128,6 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         """A network that has not been trained."""
         made = mlp(width, self.hidden, outputs, random_state=seed) if self.module is None else self.module
         return copy.deepcopy(made).to(self._device, getattr(torch, self.dtype))
-
-    def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
-        return BagTensors(self._as_read(X[bags.order]), bags)
 
     def _as_read(self, X: Floats) -> torch.Tensor:
         """Rows as the body reads them: standardised once, rather than in every step."""

@@ -124,7 +124,7 @@ class BagNeuralClassifier(NetworkClassifier):
         rates = self._rates(bags)
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
-        data = self._tensors(X, bags)
+        data = BagTensors(self._as_read(X[bags.order]), bags)
         folds = folds_of(len(bags), self.cv, rng) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
         if folds:
@@ -255,7 +255,7 @@ class BagNeuralClassifier(NetworkClassifier):
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
             self._training.objective.prior, self._rows_seen = self.prior_, seen
         self.n_epochs_ += 1
-        loss = self._training.epoch(self._tensors(X, given), self.batch_rows)
+        loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)
         self._trained(self.n_epochs_, loss, stage="partial_fit")
         self._keep()
         return self
