@@ -26,6 +26,7 @@ from bagwise.utils.typing import Floats, Integers
 
 __all__ = ["ClippedERM", "TwoFunctionTest", "clipped_erm", "tournament", "two_function_test"]
 
+_Read = tuple[Floats, Floats]  # the predictions of a hypothesis, and their sums over bags
 _BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
 _OF_TEST = {"delta": number(least=-1, most=1), "beta": number(least=0, most=1)}
 _OF_RISK = {"regret": number(above=0, most=1), "prior": number(least=0, most=1) | NONE, "level": LEVEL}
@@ -87,18 +88,13 @@ def two_function_test(
     return _decide(first, second, bags, delta, beta)
 
 
-def _read(hypothesis: Hypothesis, bags: Bags, X: Any) -> tuple[Floats, Floats]:
-    """Predictions, and their sums over bags."""
+def _read(hypothesis: Hypothesis, bags: Bags, X: Any) -> _Read:
     h = hypothesis_values(hypothesis, bags, X)
     return h, bags.sum_table(h)
 
 
 def _decide(
-    first: tuple[Floats, Floats],
-    second: tuple[Floats, Floats],
-    bags: Bags,
-    delta: float | None = None,
-    beta: float | None = None,
+    first: _Read, second: _Read, bags: Bags, delta: float | None = None, beta: float | None = None
 ) -> TwoFunctionTest:
     gap = first[0] - second[0]
     delta = float(gap.mean()) if delta is None else delta

@@ -90,15 +90,8 @@ def debiased_square(
     bags = bags.like(h)
     sums = bags.sum(h)
     prior, mean, mean_variance, clip = (segment.as_like(a, h) for a in (prior, mean, mean_variance, clip))
-    loss = debiased_square_of_sums(
-        sums,
-        per_bag(bags.size, sums),
-        bags.proportion,
-        prior=prior,
-        mean=mean,
-        mean_variance=mean_variance,
-        clip=per_bag(clip, sums) if getattr(clip, "ndim", 0) == 1 else clip,
-    )
+    more = {"mean_variance": mean_variance, "clip": per_bag(clip, sums) if getattr(clip, "ndim", 0) == 1 else clip}
+    loss = debiased_square_of_sums(sums, per_bag(bags.size, sums), bags.proportion, prior=prior, mean=mean, **more)
     return loss if loss.ndim == 1 else loss.sum(1)
 
 

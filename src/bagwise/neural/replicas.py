@@ -91,18 +91,28 @@ class Trained:
     test_predictions: Floats | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Plan:
-    """How networks are trained, and what is measured on test rows after which epochs, None for every one."""
+    """How networks are trained, and what is measured on test rows after which epochs, None for every one; checked."""
 
     epochs: int
     batch_rows: int
     average: bool
     dtype: torch.dtype
-    X_test: Tensor | None
-    y_test: NDArray[Any] | None
-    keep: bool
+    X_test: Any
+    y_test: Any
+    keep_predictions: bool
     measure_at: Collection[int] | None
+
+    def __post_init__(self) -> None:
+        check_parameters(self, {"batch_rows": whole(1), "epochs": whole(1)})
+        self.y_test = None if self.y_test is None else np.asarray(self.y_test)
+        if self.X_test is not None:
+            if self.y_test is not None and len(self.y_test) != len(self.X_test):
+                raise ParameterError("X_test", f"has {len(self.X_test)} rows but y_test has {len(self.y_test)}.")
+            self.X_test = as_rows(self.X_test, self.dtype)
+        elif self.y_test is not None or self.keep_predictions:
+            raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
 
 
 def train_replicas(
@@ -165,7 +175,7 @@ def train_replicas(
     >>> [bool(result.accuracy[-1] > 0.9) for result in trained]
     [False, True, False, True]
     """
-    plan = _plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    plan = _Plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
     table = as_rows(X, dtype)
 
     def make_module(seed: int) -> nn.Module:
@@ -216,7 +226,7 @@ def train_modules(
     -------
     list of Trained
     """
-    plan = _plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    plan = _Plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
     table, threads = np.asarray(X), 1 if n_jobs not in (None, 1) else None
     jobs = (delayed(_train_alone)(table, replica, make_module, plan, threads) for replica in replicas)
     return list(Parallel(n_jobs=n_jobs)(jobs))
@@ -284,26 +294,5 @@ def _measure(
             lost = not np.isfinite(h).all()
             line["accuracy"].append(np.nan if lost else float(((h > 0.5) == plan.y_test).mean()))
             line["brier"].append(np.nan if lost else float(np.square(h - plan.y_test).mean()))
-        if plan.keep:
+        if plan.keep_predictions:
             line["test_predictions"].append(h)
-
-
-def _plan(
-    epochs: int,
-    batch_rows: int,
-    average: bool,
-    dtype: torch.dtype,
-    X: Any,
-    y: Any,
-    keep: bool,
-    at: Collection[int] | None,
-) -> _Plan:
-    """What was asked for, checked."""
-    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, {"batch_rows": whole(1), "epochs": whole(1)})
-    if X is None and (y is not None or keep):
-        raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
-    labels = None if y is None else np.asarray(y)
-    if X is not None and labels is not None and len(labels) != len(X):
-        raise ParameterError("X_test", f"has {len(X)} rows but y_test has {len(labels)}.")
-    rows = None if X is None else as_rows(X, dtype)
-    return _Plan(epochs, batch_rows, average, dtype, rows, labels, keep, None if at is None else frozenset(at))

@@ -275,7 +275,10 @@ def train(
                 training.average.n_averaged.zero_()
             before, mine, bags = place.loss, np.zeros(1), place.bags
             for batch in loader.epoch(place.epoch, place.batch):
-                torch.default_generator.manual_seed(_drawn(seed, place.step, processes.rank))
+                drawn = np.random.SeedSequence(seed, spawn_key=(place.step, processes.rank)).generate_state(
+                    1, np.uint64
+                )
+                torch.default_generator.manual_seed(int(drawn[0] >> np.uint64(1)))
                 mine += float(training.step(batch.x, batch.bags, module=copies, split=batch)) * len(batch.whole)
                 bags += len(batch.whole)
                 place = replace(place, batch=place.batch + 1, step=place.step + 1)
@@ -303,7 +306,3 @@ def shared_means(means: Means | None, processes: Processes | None) -> Means | No
             "bagwise.means have, or train in one process.",
         )
     return replace(means, add_up=None if processes is None else processes.add_up)  # type: ignore[type-var]
-
-
-def _drawn(seed: int, step: int, rank: int) -> int:
-    return int(np.random.SeedSequence(seed, spawn_key=(step, rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))
