@@ -20,17 +20,7 @@ from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, predict
-from bagwise.utils.parameters import (
-    NONE,
-    Constraint,
-    ParameterError,
-    check_parameters,
-    instance,
-    number,
-    one_of,
-    several,
-    whole,
-)
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -38,6 +28,16 @@ from bagwise.utils.typing import Floats
 def _are_widths(value: Any) -> bool:
     given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
     return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
+
+
+def _is_device(value: Any) -> bool:
+    try:
+        return bool(torch.device("cpu" if value is None else value))
+    except (RuntimeError, TypeError):
+        return False
+
+
+_DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
 class NetworkClassifier(NumericFeatures, BagClassifier):
@@ -232,9 +232,5 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
 
     @property
     def _device(self) -> torch.device:
-        try:
-            return torch.device("cpu" if self.device is None else self.device)
-        except (RuntimeError, TypeError) as error:
-            raise ParameterError(
-                "device", f"must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
-            ) from error
+        check_parameters(self, {"device": _DEVICE})
+        return torch.device("cpu" if self.device is None else self.device)

@@ -23,7 +23,7 @@ from bagwise.neural.training import Objective, Training
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
-_FEW = 16  # fewer networks than this on the same batches join a stack of others
+_FEW = 16  # fewer networks than this on the same batches join others that have as many batches
 _AT_ONCE = 48  # more networks than this at once take memory and bring no speed
 _CACHE = 2**21  # bytes of rows to gather at once: they are still near the processor when they are multiplied
 
@@ -49,16 +49,12 @@ def stacks_of(X: Tensor, members: Sequence[Member], rows: int) -> list[tuple[Sta
     by_batches: dict[Any, list[int]] = {}
     for place, member in enumerate(members):
         by_batches.setdefault(member.batches, []).append(place)
-    parts: list[list[int]] = []
-    alone: dict[int, list[int]] = {}  # by the number of their batches
-    for places in by_batches.values():
-        if len(places) >= _FEW:
-            parts.append(places)
-        else:
-            first = members[places[0]]
-            alone.setdefault(len(cut(first.bags.size[first.chosen], rows)), []).extend(places)
-    parts.extend(alone.values())
-    cuts = [part[start : start + _AT_ONCE] for part in parts for start in range(0, len(part), _AT_ONCE)]
+    parts: dict[Any, list[int]] = {}
+    for key, places in by_batches.items():
+        first = members[places[0]]
+        together = key if len(places) >= _FEW else ("few", len(cut(first.bags.size[first.chosen], rows)))
+        parts.setdefault(together, []).extend(places)
+    cuts = [part[start : start + _AT_ONCE] for part in parts.values() for start in range(0, len(part), _AT_ONCE)]
     return [(Stack(X, [members[place] for place in part], rows), part) for part in cuts]
 
 

@@ -101,13 +101,12 @@ def run(module: list[str], processes: int, folder: Path, meanwhile: Callable[[],
                 time.sleep(0.2)
         finally:
             with uninterrupted():
-                if running.poll() is None:
-                    running.terminate()
-                    try:
-                        running.wait(_ENDING)
-                    except subprocess.TimeoutExpired:
-                        running.kill()
-                        running.wait()
+                running.terminate()  # does nothing where it has ended
+                try:
+                    running.wait(_ENDING)
+                except subprocess.TimeoutExpired:
+                    running.kill()
+                    running.wait()
     if running.returncode:
         meanwhile()
         raise RuntimeError(why((folder / _SAID).read_text(encoding="utf-8", errors="replace")))
