@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.estimates import Identity, intervals
-from bagwise.losses.label_linear import log_probabilities
+from bagwise.losses.debiased import log_probabilities
 from bagwise.utils.typing import Floats
 
 METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}

@@ -465,15 +465,15 @@ def test_boosting_learns_from_shards(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
-    from bagwise.neural.distributed import Processes
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed import Distributed, Processes
+    from bagwise.neural.distributed.training import BlockLoader
 
     data, features = joined(*made_up([4] * 60))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
     assert len(shards) == 20  # of 8 streams, four have a block more
     rows = [
         sum(len(batch.x) for batch in BlockLoader(
-            shards, torch.from_numpy, rows=40, seed=0, streams=8, processes=Processes(rank, world)
+            shards, torch.from_numpy, Distributed(Processes(rank, world), streams=8), rows=40, seed=0
         ).epoch(0))
         for rank in range(world)
     ]  # fmt: skip
@@ -484,17 +484,17 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
-    from bagwise.neural.distributed import Processes, loader
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed import Distributed, Processes, training
+    from bagwise.neural.distributed.training import BlockLoader
 
-    monkeypatch.setattr(loader, "_NUMBERS", 50)
+    monkeypatch.setattr(training, "_NUMBERS", 50)
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
 
     def streams(rank: int, world: int) -> BlockLoader:
         read = lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double()  # noqa: E731
-        return BlockLoader(shards, read, rows=30, seed=5, streams=4, processes=Processes(rank, world))
+        return BlockLoader(shards, read, Distributed(Processes(rank, world), streams=4), rows=30, seed=5)
 
     if world > min(4, len(shards)):
         with pytest.raises(ValueError, match="there are 3 processes for"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
-from bagwise.selection.two_function import counts_decide, two_function_statistic
+from bagwise.selection import counts_decide, two_function_statistic
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _PIECE = 2**17  # numbers of one piece of work: small enough to stay in the processor's cache
