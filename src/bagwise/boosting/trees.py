@@ -161,13 +161,7 @@ class _Growth:
     """
 
     def __init__(
-        self,
-        table: Table,
-        bags: Bags,
-        watch: Bags | None,
-        prior: Floats,
-        options: TreeOptions,
-        seed: int,
+        self, table: Table, bags: Bags, watch: Bags | None, prior: Floats, options: TreeOptions, seed: int
     ) -> None:
         self.bags, self.prior, self.options = bags, prior, options
         n_rows, n_columns = table.rows.shape
