@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BagAutoClassifier(TableFeatures, BagClassifier):
     """Candidates of all families, chosen without labels by the clipped empirical risk on held-out bags, then refitted.
 
@@ -106,32 +108,17 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         "level": LEVEL,
     }
 
-    def __init__(
-        self,
-        *,
-        candidates: Mapping[str, BagClassifier] | None = None,
-        stack: bool = False,
-        time_budget: float | None = None,
-        cv: int = 5,
-        held_out_bags: int = ENOUGH,
-        max_levels: int = 64,
-        categorical_features: Sequence[int] | None = None,
-        regret: float = 0.01,
-        level: float = 0.95,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.candidates = candidates
-        self.stack = stack
-        self.time_budget = time_budget
-        self.cv = cv
-        self.held_out_bags = held_out_bags
-        self.max_levels = max_levels
-        self.categorical_features = categorical_features
-        self.regret = regret
-        self.level = level
-        self.callback = callback
-        self.random_state = random_state
+    candidates: Mapping[str, BagClassifier] | None = None
+    stack: bool = False
+    time_budget: float | None = None
+    cv: int = 5
+    held_out_bags: int = ENOUGH
+    max_levels: int = 64
+    categorical_features: Sequence[int] | None = None
+    regret: float = 0.01
+    level: float = 0.95
+    callback: Callable[[dict[str, Any]], object] | None = None
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = time.monotonic()

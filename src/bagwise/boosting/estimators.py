@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ KINDS = ("greedy", "random")
 _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _BoostingFit(TableFeatures):
     """The fit and the prediction of both estimators."""
 
@@ -49,42 +50,22 @@ class _BoostingFit(TableFeatures):
         "n_jobs": whole(-1),
     }
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 160,
-        learning_rate: float = 0.1,
-        num_leaves: int = 8,
-        min_child_samples: int = 20,
-        colsample_bytree: float = 0.4,
-        reg_lambda: float | Sequence[float] = (10.0, 100.0),
-        max_cat_to_onehot: int = 64,
-        cat_smooth: float = 10.0,
-        kinds: Sequence[str] = KINDS,
-        n_fits: int = 2,
-        cv: int = 5,
-        early_stopping_rounds: int = 100,
-        categorical_features: Sequence[int] | None = None,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        n_jobs: int = 0,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.num_leaves = num_leaves
-        self.min_child_samples = min_child_samples
-        self.colsample_bytree = colsample_bytree
-        self.reg_lambda = reg_lambda
-        self.max_cat_to_onehot = max_cat_to_onehot
-        self.cat_smooth = cat_smooth
-        self.kinds = kinds
-        self.n_fits = n_fits
-        self.cv = cv
-        self.early_stopping_rounds = early_stopping_rounds
-        self.categorical_features = categorical_features
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_estimators: int = 160
+    learning_rate: float = 0.1
+    num_leaves: int = 8
+    min_child_samples: int = 20
+    colsample_bytree: float = 0.4
+    reg_lambda: float | Sequence[float] = (10.0, 100.0)
+    max_cat_to_onehot: int = 64
+    cat_smooth: float = 10.0
+    kinds: Sequence[str] = KINDS
+    n_fits: int = 2
+    cv: int = 5
+    early_stopping_rounds: int = 100
+    categorical_features: Sequence[int] | None = None
+    callback: Callable[[dict[str, Any]], object] | None = None
+    n_jobs: int = 0
+    random_state: RandomState = None
 
     def _fit_data(self, data: BagRows) -> None:
         """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.

@@ -108,6 +108,7 @@ def moments_by_fold(
     return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _RidgeFit(LinearPredictor):
     """The fit of both ridge estimators."""
 
@@ -118,18 +119,10 @@ class _RidgeFit(LinearPredictor):
         "cv": whole(2),
     }
 
-    def __init__(
-        self,
-        *,
-        alphas: ArrayLike | None = None,
-        scaling: float | None = None,
-        cv: int = 5,
-        random_state: RandomState = None,
-    ) -> None:
-        self.alphas = alphas
-        self.scaling = scaling
-        self.cv = cv
-        self.random_state = random_state
+    alphas: ArrayLike | None = None
+    scaling: float | None = None
+    cv: int = 5
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         folds, names = self.n_folds(len(bags)), getattr(self, "feature_names_in_", None)

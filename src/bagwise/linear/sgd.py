@@ -9,6 +9,7 @@ iterates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -128,6 +129,7 @@ def _one_by_one(
     return scale, beta, np.array(gamma), np.array(counts)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _SGDFit(LinearPredictor):
     """The fit of both estimators."""
 
@@ -137,28 +139,15 @@ class _SGDFit(LinearPredictor):
         "n_passes": whole(1),
     }
 
-    def __init__(
-        self,
-        *,
-        rho_w: float = 10.0,
-        rho_x: float | None = None,
-        rho_y: float | None = None,
-        risk_bound: float | None = None,
-        mu_x: ArrayLike | None = None,
-        mu_y: ArrayLike | None = None,
-        n_passes: int = 1,
-        fit_intercept: bool = True,
-        random_state: RandomState = None,
-    ) -> None:
-        self.rho_w = rho_w
-        self.rho_x = rho_x
-        self.rho_y = rho_y
-        self.risk_bound = risk_bound
-        self.mu_x = mu_x
-        self.mu_y = mu_y
-        self.n_passes = n_passes
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
+    rho_w: float = 10.0
+    rho_x: float | None = None
+    rho_y: float | None = None
+    risk_bound: float | None = None
+    mu_x: ArrayLike | None = None
+    mu_y: ArrayLike | None = None
+    n_passes: int = 1
+    fit_intercept: bool = True
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         sums = bags.sum_table(X)

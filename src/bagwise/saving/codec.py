@@ -70,7 +70,7 @@ class Encoder:
         name = type(value).__name__
         if has_state(type(value)):
             return {"kind": name, "state": self._items(value._to_state(), "", f" of {name}")}
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, BaseEstimator):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"kind": name, "fields": self._items(values, "", f" of {name}")}
         parameters = value.get_params(deep=False)
@@ -188,7 +188,7 @@ class Decoder:
     def _object(self, cls: type, document: dict[str, Any]) -> Any:
         if has_state(cls):
             return self._from_state(cls, self._items(document, "state", cls))
-        if is_dataclass(cls):
+        if is_dataclass(cls) and not issubclass(cls, BaseEstimator):
             names = {field.name for field in fields(cls)}
             values = self._items(document, "fields", cls)
             if set(values) != names:
