@@ -3,8 +3,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import bagwise as bw
-from bagwise.linear.moments import Moments
-from bagwise.linear.ridge import moments_by_fold
+from bagwise.linear.ridge import Moments, moments_by_fold
 from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 from bagwise.theory import sgd_constants

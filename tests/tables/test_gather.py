@@ -11,8 +11,7 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.linear.moments import Moments
-from bagwise.linear.ridge import _ALPHAS, _SCALINGS, solve_ridge
+from bagwise.linear.ridge import _ALPHAS, _SCALINGS, Moments, solve_ridge
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import WIDEST

@@ -2,7 +2,7 @@ r"""Ridge regression on bags in closed form.
 
 For a linear :math:`h = w \cdot x + b` the debiased square loss is least squares on bag centroids: rows
 :math:`\sqrt{k_j}(\bar x_j - \mu)`, targets :math:`\sqrt{k_j}(\alpha_j - p)`; the intercept :math:`b = p - w \cdot
-\mu` takes the mean term to zero. One pass over X makes the bag sums; the rest sees d × d numbers.
+\mu` takes the mean term to zero. One pass over X makes the bag sums; the rest sees second moments, d × d numbers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,91 @@ from numpy.typing import ArrayLike
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, check_finite_features
+from bagwise.base import BagClassifier, BagRegressor, NumericFeatures, check_finite_features
 from bagwise.data.reading import Reads
-from bagwise.linear.moments import Moments
-from bagwise.linear.predictor import LinearPredictor
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Floats, Integers
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over bags of size, centroid x̄ and proportion α, weighted by size. They add up over parts of the data.
+
+    bags: number of bags m.  rows: Σ k.
+    x: (d,) Σ k x̄.  y: (c,) Σ k α.
+    xx: (d, d) Σ k x̄ x̄ᵀ.  xy: (d, c) Σ k x̄ αᵀ.  yy: (c,) Σ k α².
+
+    >>> part = Moments.of(np.array([[1.0], [6.0]]), np.array([1, 2]), np.array([[0.0], [1.0]]))
+    >>> float(part.rows), part.x, part.xx
+    (3.0, array([7.]), array([[19.]]))
+    """
+
+    bags: int
+    rows: float
+    x: Floats
+    y: Floats
+    xx: Floats
+    xy: Floats
+    yy: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, size: Integers, proportion: Floats) -> Moments:
+        """From bag sums (m, d), sizes (m,) and proportions (m, c)."""
+        root = np.sqrt(size)[:, None]
+        scaled, target = sums / root, proportion * root
+        return cls(
+            bags=len(size),
+            rows=float(size.sum()),
+            x=sums.sum(axis=0),
+            y=(size[:, None] * proportion).sum(axis=0),
+            xx=scaled.T @ scaled,
+            xy=scaled.T @ target,
+            yy=(target**2).sum(axis=0),
+        )
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
+
+    @property
+    def mean_x(self) -> Floats:
+        """Mean of x over rows, μ."""
+        return self.x / self.rows
+
+    @property
+    def mean_y(self) -> Floats:
+        """Mean label over rows, p."""
+        return self.y / self.rows
+
+    @property
+    def variance(self) -> Floats:
+        """(d,) mean over bags of k (x̄ − μ)²: for random bags, the variance of each feature."""
+        return np.maximum(np.diag(self.xx) - self.rows * self.mean_x**2, 0) / self.bags
+
+    def about(self, mean_x: Floats, mean_y: Floats) -> Self:
+        """The same moments with x and y measured from the given points."""
+        shift = np.outer(self.x, mean_x)
+        return type(self)(
+            bags=self.bags,
+            rows=self.rows,
+            x=self.x - self.rows * mean_x,
+            y=self.y - self.rows * mean_y,
+            xx=self.xx - shift - shift.T + self.rows * np.outer(mean_x, mean_x),
+            xy=self.xy - np.outer(self.x, mean_y) - np.outer(mean_x, self.y) + self.rows * np.outer(mean_x, mean_y),
+            yy=self.yy - 2 * self.y * mean_y + self.rows * mean_y**2,
+        )
+
+    def risk(self, coef: Floats) -> Floats:
+        r"""Mean over bags of :math:`k_j(\alpha_j - w \cdot \bar x_j)^2`, summed over outputs; coef is (…, d, c)."""
+        quadratic: Floats = (coef * (self.xx @ coef - 2 * self.xy)).sum(axis=(-2, -1)) + self.yy.sum()
+        return quadratic / self.bags
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,60 +126,65 @@ def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: f
     whole = sum(parts[1:], parts[0])
     variance = whole.variance
     risks = np.full((len(scalings), len(alphas)), np.nan if len(parts) == 1 else -noise)
-    if len(parts) > 1:
-        for part in parts:
-            train = whole - part
-            held_out = part.about(train.mean_x, train.mean_y)
-            for row, scaling in zip(risks, scalings, strict=True):
-                check_time()
-                row += held_out.risk(_Path(train, scaling, variance).coef(alphas)) * part.bags / whole.bags
+    for part in parts if len(parts) > 1 else []:
+        train = whole - part
+        held_out = part.about(train.mean_x, train.mean_y)
+        for row, scaling in zip(risks, scalings, strict=True):
+            check_time()
+            row += held_out.risk(_coefficients(train, scaling, variance, alphas)) * part.bags / whole.bags
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
-    coef = _Path(whole, scaling, variance).coef(np.array([alpha]))[0]
+    coef = _coefficients(whole, scaling, variance, np.array([alpha]))[0]
     return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
 
 
-class _Path:
-    """Solutions for every α from one eigendecomposition."""
-
-    def __init__(self, moments: Moments, scaling: float, whole: Floats):
-        centred = moments.centred()
-        variance = centred.variance
-        # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
-        used = variance > 1e-12 * whole
-        self.scale = np.zeros(len(variance))
-        if used.any():
-            self.scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
-        gram = centred.xx * np.outer(self.scale, self.scale) / moments.bags
-        self.values, self.vectors = linalg.eigh(gram, check_finite=False)
-        self.cross = self.vectors.T @ (self.scale[:, None] * centred.xy / moments.bags)
-
-    def coef(self, alphas: Floats) -> Floats:
-        """(alphas, d, c) coefficients for each penalty."""
-        eigen = np.maximum(self.values, 0) + alphas[:, None]
-        # Without a penalty, directions the data do not show get no weight.
-        small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
-        inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
-        return np.asarray(self.scale[:, None] * (self.vectors @ (inverse[:, :, None] * self.cross)))
+def _coefficients(moments: Moments, scaling: float, whole: Floats, alphas: Floats) -> Floats:
+    """(alphas, d, c) the solutions for every α, from one eigendecomposition.  whole: variances in all bags."""
+    centred = moments.about(moments.mean_x, moments.mean_y)
+    variance, scale = centred.variance, np.zeros(len(whole))
+    # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
+    used = variance > 1e-12 * whole
+    if used.any():
+        scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
+    values, vectors = linalg.eigh(centred.xx * np.outer(scale, scale) / moments.bags, check_finite=False)
+    cross = vectors.T @ (scale[:, None] * centred.xy / moments.bags)
+    eigen = np.maximum(values, 0) + alphas[:, None]
+    # Without a penalty, directions the data do not show get no weight.
+    small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
+    inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
+    return np.asarray(scale[:, None] * (vectors @ (inverse[:, :, None] * cross)))
 
 
 def moments_by_fold(
     X: Floats, bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None = None
 ) -> tuple[list[Moments], Floats]:
     """Moments of random folds of bags, with x measured from its mean, and that mean. X is read once."""
-    sums = bags.sum_table(X)
-    size = bags.size
+    sums, size, target = bags.sum_table(X), bags.size, bags.outputs
     origin = sums.sum(axis=0) / bags.n_bagged
     check_finite_features(origin, X, names)
     # Measured from the mean, sums of squares lose no digits to a large offset.
     deviation = sums - size[:, None] * origin
     rounding = 16 * np.finfo(float).eps * size[:, None] * np.abs(origin)
     deviation[:, (np.abs(deviation) <= rounding).all(axis=0)] = 0.0  # a constant feature
-    target = bags.outputs
     if n_folds == 1:
         return [Moments.of(deviation, size, target)], origin
     fold = rng.permutation(len(bags)) % n_folds
     return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
+
+
+class LinearPredictor(NumericFeatures):
+    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
+
+    coef_: Floats
+    intercept_: Floats | float
+
+    def _keep(self, coef: Floats, intercept: Floats, *, classes: bool) -> None:
+        """coef: (outputs, features).  intercept: (outputs,).  Without classes there is one output."""
+        self.coef_ = coef if classes else coef[0]
+        self.intercept_ = intercept if classes else float(intercept[0])
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        return X @ self.coef_.T + self.intercept_
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -25,7 +25,7 @@ from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
 from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of
-from bagwise.linear.moments import Moments
+from bagwise.linear.ridge import Moments
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
