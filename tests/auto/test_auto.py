@@ -9,7 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
-from bagwise.auto.trials import Validation, choose, score, stack_weights, weighted
+from bagwise.auto.search import Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.boosting.trees import side_by_side
@@ -132,7 +132,8 @@ def test_stack_weights_find_the_mixture(validation):
 def test_the_trial_of_a_mean_is_that_of_mean_predictions(validation):
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(2, 400))
-    mean = weighted([said(validation, first), said(validation, second)], np.array([0.25, 0.75]), validation)
+    trials = {"first": said(validation, first), "second": said(validation, second)}
+    mean = mean_trial(trials, {"first": 0.25, "second": 0.75}, validation)
     assert mean.risk == pytest.approx(said(validation, 0.25 * first + 0.75 * second).risk)
 
 
