@@ -20,10 +20,8 @@ from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.trees import boost, varies
 from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
-from bagwise.data.reading import fit_codes
-from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
-from bagwise.data.shard_writer import cuts
-from bagwise.data.shards import NOISE, Shards, digest
+from bagwise.data.rows import InMemory, fit_codes, in_one_piece, prior, row_starts, subset
+from bagwise.data.shards import NOISE, Shards, cuts, digest
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
@@ -620,7 +618,7 @@ from bagwise.tables import connect, join
 from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.data import rows as data_rows
-from bagwise.data.reading import fit_codes
+from bagwise.data.rows import fit_codes
 
 data_rows.SAMPLE_ROWS = 20_000
 torch.set_num_threads(1)

@@ -15,8 +15,7 @@ from bagwise.auto.search import SPENT, Budget, Readings, Search, Trial, Validati
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
-from bagwise.data.reading import Reads
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.linear import BagMeanMapClassifier

@@ -20,8 +20,7 @@ from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
-from bagwise.data.reading import fit_codes
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, fit_codes
 from bagwise.folds import Fold
 from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit

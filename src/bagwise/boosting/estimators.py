@@ -15,8 +15,7 @@ from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classe
 from bagwise.boosting.trees import Job, Result, side_by_side
 from bagwise.boosting.tuning import Choice, choose, join, mean_path
 from bagwise.data.features import TableFeatures
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory, in_one_piece
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import folds_of
 from bagwise.utils.parameters import Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator

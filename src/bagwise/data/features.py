@@ -98,19 +98,16 @@ class TableFeatures:
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         if not fitting:
             check_is_fitted(self)
+        options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2 if fitting else 1}
         if is_table(X):
             validate_data(self, X, skip_check_array=True, reset=fitting)
             if fitting:
                 self.features_ = FeatureCodes.of(X)
             codes = self.features_.matrix(X)  # whose columns have been checked
-            least = 2 if fitting else 1
-            return np.asarray(check_array(codes, ensure_all_finite="allow-nan", ensure_min_samples=least))
+            return np.asarray(check_array(codes, **options))
         if not fitting and self.features_.categorical:
             raise ValueError("the model was fitted on a table with categories: pass a table with the same columns.")
-        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        matrix: Floats = validate_data(
-            self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite="allow-nan", **options
-        )
+        matrix: Floats = validate_data(self, X, dtype=(np.float64, np.float32), reset=fitting, **options)
         if fitting:
             self.features_ = FeatureCodes((None,) * matrix.shape[1])
         return matrix
@@ -154,10 +151,17 @@ class Encoding:
         low = np.min(X, axis=0, initial=np.inf, where=known).astype(float)
         high = np.max(X, axis=0, initial=-np.inf, where=known).astype(float)
         low = np.where(known.any(axis=0), low, 0.0)
+        mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
+        return cls.scaled(low, high, mean, ~known.all(axis=0), levels)
+
+    @classmethod
+    def scaled(
+        cls, low: Floats, high: Floats, mean: Floats, gaps: Booleans, levels: tuple[Floats | None, ...]
+    ) -> Encoding:
+        """From least, greatest and mean training value of columns, where some are missing, and levels: (d,) each."""
         span = np.where(high > low, high - low, 1.0)
         numbers = np.array([values is None for values in levels], dtype=bool)
-        mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
-        return cls(low, span, (mean - low) / span, ~known.all(axis=0) & numbers, levels)
+        return cls(low, span, (mean - low) / span, gaps & numbers, levels)
 
     @property
     def width(self) -> int:

@@ -17,7 +17,7 @@ from scipy import linalg
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, NumericFeatures, check_finite_features
-from bagwise.data.reading import Reads
+from bagwise.data.rows import Reads
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
