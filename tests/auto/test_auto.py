@@ -315,7 +315,7 @@ def test_all_fits_side_by_side_know_the_limit():
         seen.append(1)
 
     with deadline.time_limit(0):
-        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000)), Bags.singletons(np.zeros(1000))), 2)
+        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000)), Bags.singletons(np.zeros(1000))), 2, dict)
     assert len(seen) == 20
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,8 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.trees import Job, Result, side_by_side
-from bagwise.boosting.tuning import Choice, choose, join, mean_path
+from bagwise.boosting.trees import Job, side_by_side
+from bagwise.boosting.tuning import Choice, choose, join
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import folds_of
@@ -102,7 +103,7 @@ class _BoostingFit(TableFeatures):
             for kind, choice in chosen.items()
             for _ in range(self.n_fits)
         ]
-        fits = iter(self._side_by_side([job.fit for job in jobs], table.rows, stage="final"))
+        fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "final")))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
         self._classes = table.bags.proportion.ndim == 2
         self._centre()
@@ -124,23 +125,19 @@ class _BoostingFit(TableFeatures):
             for penalty in penalties
             for fold, one in zip(folds, seeds, strict=True)
         ]
-        paths = iter(self._side_by_side([job.path for job in jobs], table.rows, stage="choice"))
+        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         chosen: dict[str, Choice] = {}
         for kind in kinds:
             joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
             chosen[kind] = choose(joined)
-        mean = mean_path(list(chosen.values()), joined[penalties[0]])
+        deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
+        mean = replace(joined[penalties[0]], deviations=deviations[:, :, None])  # a path one step long
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
 
-    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], rows: BagRows, *, stage: str) -> list[Result]:
-        tell = self.callback
-
-        def told(done: int) -> None:
-            if tell is not None:
-                tell({"stage": stage, "fit": done, "fits": len(calls)})
-
-        return side_by_side(calls, rows, self.n_jobs, told)
+    def _tell(self, stage: str, progress: dict[str, Any]) -> None:
+        if self.callback is not None:
+            self.callback({"stage": stage, **progress})
 
     def _kinds(self, rows: BagRows) -> dict[str, TreeOptions]:
         options = self._options(rows)
@@ -199,13 +196,11 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators : int
         Most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk (see
         `boosting.tuning`).
-    learning_rate, num_leaves, min_child_samples, colsample_bytree : float, int, int, float
+    learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
         As in LightGBM.
     reg_lambda : float or sequence of float
         Penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows another
         to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
-    max_cat_to_onehot : int
-        As in LightGBM.
     cat_smooth : float
         As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
         whose variance grows with k.
@@ -222,8 +217,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     callback : callable, optional
-        Called after each fit with a dict of stage ("choice", then "final"), fit and fits, its number and how many there
-        are.
+        Called after each fit with a dict: stage ("choice", then "final"), fit (its number), fits (how many there are).
     n_jobs : int
         Threads, 0 or −1 for all (one where the table is small).
     random_state : int, Generator or None

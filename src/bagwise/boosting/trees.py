@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import joblib
 import lightgbm as lgb
@@ -93,64 +93,17 @@ class Boosted:
         self.boosters = [lgb.Booster(model_str=booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
 
 
-def boost(
-    table: Table,
-    bags: Bags,
-    options: TreeOptions,
-    *,
-    n_trees: int,
-    seed: int,
-    watch: Bags | None = None,
-    patience: int = 0,
-) -> Boosted:
-    """Fit at most `n_trees` trees per output to `bags`, some of the table's bags.
-
-    watch: other bags of the table. Their deviations are recorded after every tree, E[h] coming from `bags` alone;
-        growth stops when they have not come closer to √k(α − p) for `patience` trees.
-    """
-    prior = np.atleast_1d(means.prior(bags))
-    model = Boosted(prior, [], options.link)
-    if not varies(table.blocks()):
-        model.trained = score_of(prior, options.link)[None]  # as every row has it
-        return model
-    growth = _Growth(table, bags, watch, prior, options, seed)
-    model.boosters = growth.boosters
-    best, best_gap, barren = 0, np.inf, 0
-    target = np.empty(0) if watch is None else targets(watch, prior)
-    for tree in range(n_trees):
-        check_time()
-        grown = [growth.add_tree(output) for output in range(len(prior))]
-        barren = 0 if any(grown) else barren + 1
-        if barren == _BARREN:
-            break
-        if watch is None:
-            continue
-        model.deviations.append(growth.deviations(watch))
-        gap = float(np.square(target - model.deviations[-1]).sum())
-        if gap < best_gap:
-            best, best_gap = tree, gap
-        if tree - best >= patience:
-            break
-    every = -(-len(growth.scores) // _ENOUGH_ROWS)
-    model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
-    return model
-
-
 def varies(blocks: Iterable[Floats]) -> bool:
     """Whether any column of a table in blocks has two values; being missing is one."""
     first: Floats | None = None
     for block in blocks:
         seen = block if first is None else np.concatenate([first, block])
-        if _varies(seen):
+        gap = np.isnan(seen)
+        spread = np.nanmax(seen, axis=0, initial=-np.inf) > np.nanmin(seen, axis=0, initial=np.inf)
+        if (spread | (gap.any(axis=0) & ~gap.all(axis=0))).any():
             return True
         first = seen[:1]
     return False
-
-
-def _varies(X: Floats) -> bool:
-    gap = np.isnan(X)
-    spread = np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)
-    return bool((spread | (gap.any(axis=0) & ~gap.all(axis=0))).any())
 
 
 class _Growth:
@@ -210,18 +163,12 @@ class _Growth:
             return False
         if booster.num_trees() == tree:
             return False
-        leaf = leaves_of(booster, tree, step)
-        if leaf is None:
+        if (leaf := leaves_of(booster, tree, step)) is None:
             leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
-        value = options.learning_rate * solve_leaves(
-            leaf[self.order],
-            int(leaf.max()) + 1,
-            bags,
-            r,
-            bias,
-            reg_lambda=options.reg_lambda,
-            slope=None if slope is None else slope[self.order],
-        )
+        ordered = None if slope is None else slope[self.order]
+        leaves = leaf[self.order], int(leaf.max()) + 1
+        value = solve_leaves(*leaves, bags, r, bias, reg_lambda=options.reg_lambda, slope=ordered)
+        value *= options.learning_rate
         if slope is not None:  # noise alone asks for longer ones, where labels are rare
             value = np.clip(value, -_LONGEST, _LONGEST)
         for number, leaf_value in enumerate(value):
@@ -291,11 +238,8 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
 
 
 def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
-    def leaves(X: Floats) -> Integers:
-        found: Integers = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
-        return found.ravel().astype(np.int32)
-
-    return np.concatenate([leaves(block) for block in blocks])
+    how = {"pred_leaf": True, "start_iteration": tree, "num_iteration": 1, "num_threads": n_jobs}
+    return np.concatenate([np.ravel(booster.predict(block, **how)).astype(np.int32) for block in blocks])
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:
@@ -305,7 +249,11 @@ def targets(bags: Bags, prior: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One fit.  fold: what to fit to and what to watch, and after how many trees without gain to stop; None: all."""
+    """One fit of at most `n_trees` trees per output.
+
+    fold: bags to fit to and bags to watch; None: fit to all.  patience: growth stops when the deviations of those that
+    are watched have not come closer to √k(α − p) for so many trees.
+    """
 
     table: Table
     options: TreeOptions
@@ -315,17 +263,34 @@ class Job:
     patience: int = 0
 
     def fit(self, n_jobs: int) -> Boosted:
-        """The fit, by `n_jobs` threads."""
+        """The fit, by `n_jobs` threads; what is watched is recorded after every tree."""
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
-        model = boost(
-            table,
-            table.bags if fold is None else table.bags.take(fold.train),
-            options,
-            n_trees=self.n_trees,
-            seed=self.seed,
-            watch=None if fold is None else table.bags.take(fold.held_out),
-            patience=self.patience,
-        )
+        bags = table.bags if fold is None else table.bags.take(fold.train)
+        watch = None if fold is None else table.bags.take(fold.held_out)
+        prior = np.atleast_1d(means.prior(bags))
+        model = Boosted(prior, [], options.link)
+        if not varies(table.blocks()):
+            model.trained = score_of(prior, options.link)[None]  # as every row has it
+            return model
+        growth = _Growth(table, bags, watch, prior, options, self.seed)
+        model.boosters = growth.boosters
+        best, best_gap, barren = 0, np.inf, 0
+        for tree in range(self.n_trees):
+            check_time()
+            grown = [growth.add_tree(output) for output in range(len(prior))]
+            barren = 0 if any(grown) else barren + 1
+            if barren == _BARREN:
+                break
+            if watch is None:
+                continue
+            model.deviations.append(growth.deviations(watch))
+            gap = float(np.square(targets(watch, prior) - model.deviations[-1]).sum())
+            if gap < best_gap:
+                best, best_gap = tree, gap
+            if tree - best >= self.patience:
+                break
+        every = -(-len(growth.scores) // _ENOUGH_ROWS)
+        model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
         if comes_alone(table.rows):
             model.release()
         return model
@@ -340,11 +305,11 @@ class Job:
 
 
 def side_by_side(
-    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, told: Callable[[int], None] | None = None
+    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, tell: Callable[[dict[str, Any]], object]
 ) -> list[Result]:
     """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
 
-    told: called with how many are finished, in the order of `calls`, each time one more is.
+    tell: called with how many are finished, in the order of `calls`, each time one more is.
     """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
     at_once = 1 if comes_alone(rows) else min(threads, len(calls))
@@ -354,6 +319,5 @@ def side_by_side(
     results = []
     for result in run(tasks):
         results.append(result)
-        if told is not None:
-            told(len(results))
+        tell({"fit": len(results), "fits": len(calls)})
     return results

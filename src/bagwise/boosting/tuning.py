@@ -9,7 +9,7 @@ where it leads to no probability beyond 0 or 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,12 +72,6 @@ def choose(paths: Mapping[float, Path]) -> Choice:
     n_trees, path = choose_length(losses[penalty]), paths[penalty]
     at_end = path.deviations[:, :, n_trees - 1] if n_trees else np.zeros_like(path.targets)
     return Choice(penalty, n_trees, losses[penalty].mean(axis=0), at_end)
-
-
-def mean_path(choices: Sequence[Choice], like: Path) -> Path:
-    """The path, one step long, of the mean of several kinds; `like` is a path of one of them."""
-    mean = np.mean([choice.deviations for choice in choices], axis=0)
-    return Path(mean[:, :, None], like.targets, like.noise)
 
 
 def join(parts: list[Path]) -> Path:
