@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bagwise.auto.search import SPENT, Budget, Readings, Search, Trial, Validation, probabilities
+from bagwise.auto.search import SPENT, Readings, Search, Trial, Validation, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
@@ -158,12 +158,12 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
         self.trials_: list[dict[str, Any]] = []
         preferred = PREFERRED if self.candidates is None else None
-        search = Search(table, validation, seeds, Budget(self.time_budget, start), self.stack, preferred)
+        search = Search(table, validation, seeds, start, self.time_budget, self.stack, preferred)
         for name, candidate in candidates.items():
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
             self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
-        no_time = not search.tried and search.budget.left() <= 0
+        no_time = not search.tried and search.left() <= 0
         untried = search.untried(candidates, last) if no_time else None
         if untried is not None:
             self.best_name_, self.best_risk_ = untried[0], np.nan

@@ -156,24 +156,12 @@ def stack_weights(trials: Sequence[Trial], validation: Validation) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Seconds from now on; None for as many as it takes."""
-
-    seconds: float | None
-    start: float = field(default_factory=time.monotonic)
-
-    def left(self, times: float = 1.0) -> float:
-        """Seconds until so many times the budget are over."""
-        return math.inf if self.seconds is None else self.start + times * self.seconds - time.monotonic()
-
-
 @dataclass(eq=False)
 class Search:
     """Trials of candidates within a budget, and the last fits.
 
-    seeds: one per fold.  stack: all that were tried will be refitted, not the best alone.
-    preferred: see `choose`.
+    seeds: one per fold.  start, budget: when it began, and the seconds from then on, None for as many as it takes.
+    stack: all that were tried will be refitted, not the best alone.  preferred: see `choose`.
     tried: what candidates scored.  seconds: of one fit of each.  kept: their models of the first fold, for where there
         is no time to refit.  asked: all candidates so far.
     """
@@ -181,13 +169,18 @@ class Search:
     table: Readings
     validation: Validation
     seeds: Sequence[int]
-    budget: Budget
+    start: float
+    budget: float | None
     stack: bool
     preferred: str | None
     tried: dict[str, Trial] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     kept: dict[str, BagClassifier] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
+
+    def left(self, times: float = 1.0) -> float:
+        """Seconds until so many times the budget are over."""
+        return math.inf if self.budget is None else self.start + times * self.budget - time.monotonic()
 
     def attempt(self, name: str, candidate: BagClassifier) -> tuple[Trial | None, str]:
         """Try a candidate: what it scored, or None; and what is to be said of it.
@@ -197,10 +190,10 @@ class Search:
         models: list[BagClassifier] = []  # of the first fold alone: the others are let go
         sums: list[Floats] = []
         means: list[Floats] = []
-        left = self.budget.left() - self._reserve()
+        left = self.left() - self._reserve()
         self.asked.add(name)
         if self.preferred is not None and self.preferred not in self.asked:  # which should not lack time for this one
-            left = min(left, _BEFORE * (self.budget.seconds or math.inf))
+            left = min(left, _BEFORE * (self.budget or math.inf))
         end = time.monotonic() + left
         if left <= 0:
             return None, f"not tried: {SPENT}"
@@ -208,7 +201,7 @@ class Search:
             with time_limit(left):
                 if self.tried and left < math.inf:
                     needed = self._needed(candidate)
-                    left = max(self.budget.left(), 0)
+                    left = max(self.left(), 0)
                     if needed > (_ROUGHLY if name == self.preferred else 1) * left:
                         told = f"about {needed:.0f} s" if needed < math.inf else "too much"
                         return None, f"not tried: it would take {told} of the {left:.0f} s left"
@@ -219,7 +212,7 @@ class Search:
                     means.append(mean)
                     seconds = (time.monotonic() - began) / len(sums)
                     too_late = time.monotonic() + seconds > end
-                    if not self.stack and (too_late or seconds + self._to_refit(seconds) > self.budget.left()):
+                    if not self.stack and (too_late or seconds + self._to_refit(seconds) > self.left()):
                         break
         except OutOfTimeError:
             if self.stack or not sums:
@@ -228,7 +221,7 @@ class Search:
             return None, f"failed: {error}"
         trial, folds = score(sums, means, self.validation), len(self.validation.folds)
         self.tried[name], self.seconds[name] = trial, (time.monotonic() - began) / len(sums)
-        if self.budget.seconds is not None:
+        if self.budget is not None:
             self.kept[name] = models[0]
         return trial, "" if len(sums) == folds else f"on {len(sums)} of {folds} folds: {SPENT}"
 
@@ -246,7 +239,7 @@ class Search:
     def refit(self, name: str, candidate: BagClassifier, seed: int) -> tuple[BagClassifier, bool]:
         """The candidate fitted to all bags, and True; its model of the first fold, and False, where time is over."""
         try:
-            with time_limit(self.budget.left(_OVER)):
+            with time_limit(self.left(_OVER)):
                 check_time()
                 return self.table.fit(candidate, seed), True
         except OutOfTimeError:
@@ -265,7 +258,7 @@ class Search:
         Infinity where that cannot be found out in a small part of the time left.
         """
         try:
-            with time_limit(_TO_ASK * self.budget.left()):
+            with time_limit(_TO_ASK * self.left()):
                 fit = expected_seconds(candidate, self.table, self.validation.bags, self.seeds[0])
         except OutOfTimeError:
             return math.inf
@@ -277,7 +270,7 @@ class Search:
 
     def _reserve(self) -> float:
         """Seconds to refit the best so far, or all where they are stacked."""
-        if not self.tried or self.budget.seconds is None:
+        if not self.tried or self.budget is None:
             return 0.0
         best = self.tried if self.stack else [choose(self.tried, self.preferred)]
         return sum(self._to_refit(self.seconds[name]) for name in best)

@@ -83,14 +83,14 @@ class Table:
 
         Over blocks they are those of the same rows in memory: LightGBM draws the same rows to find them.
         """
-        parameters = options.for_lightgbm(0, rows.shape[1], lean=comes_alone(rows)) | others
-        X: Any
-        if comes_alone(rows):
+        parameters = options.for_lightgbm(0, rows.shape[1], lean=not in_one_piece(rows)) | others
+        X: Any = rows.block(0) if in_one_piece(rows) else None
+        if X is None:
             read = lru_cache(maxsize=1)(rows.block)
             X = [_Part(partial(read, number), n) for number, n in enumerate(np.diff(row_starts(rows)).tolist())]
-            parameters["data_random_seed"] = _data_seed(parameters["seed"])
-        else:
-            X = rows.block(0)
+            # What LightGBM draws from its seed to choose rows by; reading rows in parts, it would forget to.
+            drawn = (214013 * parameters["seed"] + 2531011) % 2**32 // 2**16
+            parameters["data_random_seed"] = drawn % 2**15 % (2**15 - 1)
         label = np.zeros(rows.shape[0], dtype=np.float32)  # never looked at: the gradients are ours
         binned = lgb.Dataset(X, label=label, categorical_feature=list(categorical), params=parameters)
         return cls(rows, binned.construct(), rows.bags)
@@ -101,7 +101,7 @@ class Table:
 
     def take(self, numbers: Integers) -> Floats:
         """The chosen rows, in memory; a block is read once."""
-        if not comes_alone(self.rows):
+        if in_one_piece(self.rows):
             return self.rows.block(0)[numbers]
         starts = row_starts(self.rows)
         owner = np.searchsorted(starts, numbers, side="right") - 1
@@ -112,11 +112,6 @@ class Table:
                 taken = np.empty((len(numbers), self.rows.shape[1]), dtype=block.dtype)
             taken[mine] = block[numbers[mine] - starts[number]]
         return taken
-
-
-def comes_alone(rows: BagRows) -> bool:
-    """Whether rows are so many that fits to them come one after the other, and keep nothing of them."""
-    return not in_one_piece(rows)
 
 
 class _Part(lgb.Sequence):
@@ -131,8 +126,3 @@ class _Part(lgb.Sequence):
     def __getitem__(self, place: Any) -> Floats:
         found = self.read()[place]
         return found if isinstance(place, slice) else found.astype(np.float64)
-
-
-def _data_seed(seed: int) -> int:
-    """What LightGBM draws from `seed` to choose rows by; reading rows in parts, it would forget to."""
-    return (214013 * seed + 2531011) % 2**32 // 2**16 % 2**15 % (2**15 - 1)

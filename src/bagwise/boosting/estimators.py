@@ -187,7 +187,7 @@ class _BoostingFit(TableFeatures):
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
     """Boosted trees from bags: LightGBM grows them, their leaf values are solved exactly at the level of bags.
 
-    The solve makes training stable for random, unequal and feature-grouped bags alike (see `boosting.leaves`). Several
+    The solve makes training stable for random, unequal and feature-grouped bags alike (see `boosting.trees`). Several
     classes by the square form, one tree per class and round. Tables of pandas, polars or Arrow may hold categories and
     missing values as they are.
 

@@ -103,18 +103,9 @@ class Moments:
         return quadratic / self.bags
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeSolution:
-    """coef: (d, c).  intercept: (c,).  alpha, scaling: the penalty.  risks: (scalings, alphas) what each scored."""
-
-    coef: Floats
-    intercept: Floats
-    alpha: float
-    scaling: float
-    risks: Floats
-
-
-def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0) -> RidgeSolution:
+def solve_ridge(
+    parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0
+) -> tuple[Floats, Floats, float, float, Floats]:
     r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
 
     parts: moments of the folds of bags; one part alone is solved with the first penalty.
@@ -122,6 +113,7 @@ def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: f
     noise: mean over bags of s_j²/k_j, which declared noise adds to every risk.
     The prior and the feature means of a fold's risk come from the other folds: with the overall means, the held-out
     bags' deviations would sum to zero with those of the training bags and give the held-out part away.
+    Returns the weights (d, c), the intercepts (c,), α, g, and (scalings, alphas) what each penalty scored.
     """
     whole = sum(parts[1:], parts[0])
     variance = whole.variance
@@ -135,7 +127,7 @@ def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: f
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
     coef = _coefficients(whole, scaling, variance, np.array([alpha]))[0]
-    return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
+    return coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks
 
 
 def _coefficients(moments: Moments, scaling: float, whole: Floats, alphas: Floats) -> Floats:
@@ -212,18 +204,7 @@ class _RidgeFit(LinearPredictor):
             self._solve(parts, origin, noise, classes=bags.proportion.ndim == 2)
 
     def n_folds(self, n_bags: int) -> int:
-        """Into how many folds so many bags are to be cut for `fit_moments`; one where there is nothing to choose.
-
-        Parameters
-        ----------
-        n_bags : int
-            Number of bags.
-
-        Returns
-        -------
-        int
-            Number of folds.
-        """
+        """Into how many folds `n_bags` bags are to be cut for `fit_moments`; one where there is nothing to choose."""
         check_parameters(self, self._constraints)
         return min(int(self.cv), n_bags) if self._penalties[0].size * self._penalties[1].size > 1 else 1
 
@@ -254,8 +235,8 @@ class _RidgeFit(LinearPredictor):
     def _solve(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
         self.alphas_, self.scalings_ = self._penalties
         solution = solve_ridge(parts, self.alphas_, self.scalings_, noise)
-        self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=classes)
-        self.alpha_, self.scaling_, self.risks_ = solution.alpha, solution.scaling, solution.risks
+        coef, intercept, self.alpha_, self.scaling_, self.risks_ = solution
+        self._keep(coef.T, intercept - origin @ coef, classes=classes)
 
     @property
     def _penalties(self) -> tuple[Floats, Floats]:
