@@ -265,8 +265,7 @@ class Search:
         except Exception:  # of whatever kind: fewer rows may not do, all of them may
             return 0.0
         folds = self.validation.folds if self.stack else self.validation.folds[:1]
-        share = sum(len(fold.train) for fold in folds) / len(self.validation.bags)
-        return share * fit + max(fit, self._reserve())
+        return sum(len(fold.train) for fold in folds) / len(self.validation.bags) * fit + max(fit, self._reserve())
 
     def _reserve(self) -> float:
         """Seconds to refit the best so far, or all where they are stacked."""

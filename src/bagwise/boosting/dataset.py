@@ -124,5 +124,5 @@ class _Part(lgb.Sequence):
         return self.batch_size
 
     def __getitem__(self, place: Any) -> Floats:
-        found = self.read()[place]
+        found: Floats = self.read()[place]
         return found if isinstance(place, slice) else found.astype(np.float64)

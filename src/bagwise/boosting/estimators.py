@@ -32,21 +32,16 @@ class _BoostingFit(TableFeatures):
 
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_estimators": whole(1),
-        "learning_rate": number(above=0, most=1),
-        "num_leaves": whole(2),
-        "min_child_samples": whole(1),
-        "colsample_bytree": number(above=0, most=1),
+        **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
+        "early_stopping_rounds": whole(1),
+        **dict.fromkeys(("num_leaves", "cv"), whole(2)),
+        **dict.fromkeys(("learning_rate", "colsample_bytree"), number(above=0, most=1)),
         "reg_lambda": several(number(least=0), "a finite number of at least 0, or several"),
-        "max_cat_to_onehot": whole(1),
         "cat_smooth": number(least=0),
         "kinds": Constraint(
             f"one or both of {KINDS}",
             lambda kinds: isinstance(kinds, Sequence) and {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds) > 0,
         ),
-        "n_fits": whole(1),
-        "cv": whole(2),
-        "early_stopping_rounds": whole(1),
         "n_jobs": whole(-1),
     }
 

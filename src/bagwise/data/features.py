@@ -152,7 +152,7 @@ class Encoding:
         high = np.max(X, axis=0, initial=-np.inf, where=known).astype(float)
         low = np.where(known.any(axis=0), low, 0.0)
         mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
-        return cls.scaled(low, high, mean, ~known.all(axis=0), levels)
+        return cls.scaled(low, high, mean, np.asarray(~known.all(axis=0)), levels)
 
     @classmethod
     def scaled(

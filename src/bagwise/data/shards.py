@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class File:
     bags: Sequence[int]
 
 
+@dataclass(eq=False, repr=False)
 class Shards(BagRows):
     """Bags on disk. `Shards.open` opens a folder of them, `write_shards` makes one.
 
@@ -93,23 +94,20 @@ class Shards(BagRows):
     array([0. , 0.5])
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        columns: tuple[Stored, ...],
-        files: tuple[File, ...],
-        size: Integers,
-        proportion: Floats,
-        noise_variance: Floats | None,
-        codes_to_numbers: Encoding | None = None,
-    ) -> None:
-        self.folder, self.columns, self.files, self.codes_to_numbers = folder, columns, files, codes_to_numbers
-        self.size, self.proportion, self.noise_variance = size, proportion, noise_variance
-        self.starts = np.concatenate([[0], np.cumsum([n for file in files for n in file.bags])]).astype(np.int64)
-        self.n_rows, self.n_columns = int(size.sum()), len(columns)
-        codes = [number for number, column in enumerate(columns) if column.levels is not None]
-        self.categorical = codes if codes_to_numbers is None else []
-        self._places = [(file.name, group) for file in files for group in range(len(file.bags))]
+    folder: Path
+    columns: tuple[Stored, ...]
+    files: tuple[File, ...]
+    size: Integers
+    proportion: Floats
+    noise_variance: Floats | None
+    codes_to_numbers: Encoding | None = None
+
+    def __post_init__(self) -> None:
+        self.starts = np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
+        self.n_rows, self.n_columns = int(self.size.sum()), len(self.columns)
+        codes = [number for number, column in enumerate(self.columns) if column.levels is not None]
+        self.categorical = codes if self.codes_to_numbers is None else []
+        self._places = [(file.name, group) for file in self.files for group in range(len(file.bags))]
         self._rows = np.diff(row_starts(self))
 
     @classmethod
@@ -127,8 +125,7 @@ class Shards(BagRows):
         with _reading(place / REPORTS):
             reports = pq.read_table(place / REPORTS, page_checksum_verification=True)
         size, proportion, noise = read_reports(reports, classes=index["classes"], noised=index["noised"])
-        n_bags = sum(sum(file.bags) for file in files)
-        if not len(size) == index["bags"] == n_bags or size.sum() != index["rows"]:
+        if not len(size) == index["bags"] == sum(sum(file.bags) for file in files) or size.sum() != index["rows"]:
             raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
         return cls(place, columns, files, size, proportion, noise)
 
@@ -154,15 +151,14 @@ class Shards(BagRows):
 
     def encoding(self) -> Encoding:
         """The encoding of the columns: that of all rows (see `features.Encoding`)."""
-        numbers = np.array([(one.low, one.high, one.mean) for one in self.columns]).reshape(-1, 3)
+        low, high, mean = np.array([(one.low, one.high, one.mean) for one in self.columns]).reshape(-1, 3).T
         gaps = np.array([one.known < self.n_rows for one in self.columns], dtype=bool)
         levels = tuple(None if one.levels is None else np.array(one.levels, dtype=float) for one in self.columns)
-        return Encoding.scaled(*numbers.T, gaps, levels)
+        return Encoding.scaled(low, high, mean, gaps, levels)
 
     def encoded(self, encoding: Encoding) -> Shards:
         """The same bags for a model that reads numbers; rows are encoded as they are read."""
-        parts = (self.folder, self.columns, self.files, self.size, self.proportion, self.noise_variance)
-        return Shards(*parts, encoding)
+        return replace(self, codes_to_numbers=encoding)
 
 
 def matrix_of(columns: Sequence[NDArray[Any]], into: Floats | None = None) -> Floats:
@@ -348,8 +344,7 @@ class _Statistics:
         """The description of the column."""
         low, high = (self.low, self.high) if self.known else (0.0, 0.0)
         levels = None if self.kept.levels is None else tuple(np.flatnonzero(self.occurs).tolist())
-        mean = self.total / max(self.known, 1)
-        return Stored(self.kept.name, self.kept.type, self.known, low, high, mean, levels)
+        return Stored(self.kept.name, self.kept.type, self.known, low, high, self.total / max(self.known, 1), levels)
 
 
 def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:

@@ -102,9 +102,6 @@ def comparison_page(
     return Page("Comparison of models", subject, standing if enough else UNSURE, headline, cautions, sections)
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------
-
-
 def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Measurement]:
     """All models, on the bags that none of them was fitted to where there are tables."""
     bags, found, other = None, {}, "pass events and reports of other bags."
@@ -126,9 +123,6 @@ def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estim
     found = differences(one.h, other.h, one.bags, level=level)
     most = {name: possible(name, one.h.ndim)[1] for name in found}
     return {name: gain.within(-most[name], most[name]) for name, gain in found.items()}
-
-
-# -- words --------------------------------------------------------------------------------------------------------
 
 
 def _verdict(best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool) -> tuple[str, str]:

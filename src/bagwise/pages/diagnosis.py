@@ -128,8 +128,7 @@ class Funnel:
     @cached_property
     def deviation(self) -> Floats:
         """(m,) standard deviation of the gap of random bags."""
-        found: Floats = np.sqrt(self.variance / self.size + self.noise / self.size**2)
-        return found
+        return np.asarray(np.sqrt(self.variance / self.size + self.noise / self.size**2))
 
     def limits(self, size: Floats | Integers) -> dict[str, Floats]:
         """How far from 0 the gap of a bag of these sizes goes, by level; where noise differs, for the median noise."""
@@ -216,8 +215,7 @@ def bag_parts(funnel: Funnel, data: BagTable, output: int, *, predicted: bool) -
     if funnel.usual_size is None:
         pictures.append(_by_size(funnel, name, label, f"{caption}{also}"))
     of_class = "" if data.classes is None else f" of class {data.classes[output]}"
-    text = f"{told} Proportions{of_class}: {funnel}.{'' if predicted else rough}"
-    return [text, Pictures([*pictures, *sizes])]
+    return [f"{told} Proportions{of_class}: {funnel}.{'' if predicted else rough}", Pictures([*pictures, *sizes])]
 
 
 def _agreement(funnel: Funnel, limits: str, also: str) -> Picture:

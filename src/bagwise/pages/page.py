@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,9 @@ _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
+# Control characters, halves of pairs, and code points that are no characters.
+_NONE = "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+_UNFIT = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONE}]")
 
 
 class Caution(str):
@@ -161,13 +163,7 @@ def clean(value: Any) -> Any:
     """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return "".join(_shown(letter) for letter in value)
-
-
-def _shown(letter: str) -> str:
-    code = ord(letter)
-    unfit = unicodedata.category(letter) in ("Cc", "Cs") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    return " " if letter in "\t\n\r" else "�" if unfit else letter
+    return _UNFIT.sub("\ufffd", re.sub(r"[\t\n\r]", " ", value))
 
 
 @cache

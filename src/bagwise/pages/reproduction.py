@@ -99,9 +99,6 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", *_verdict(told), remarks, sections)
 
 
-# -- what is stored -----------------------------------------------------------------------------------------------
-
-
 def _stored(folder: Path, name: str) -> _Runs | None:
     """What is complete of a data set, as `finished` finds it, or a quick run, or else whatever most is there of."""
     frame, some = store_of(folder, name).read(), []
@@ -130,9 +127,6 @@ def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
     spoken = f"{agree} of the {len(told)} claims of the paper that these results speak to"
     headline = f"{spoken} agree with what was measured{others and f'; {others}'}."
     return (GOOD if 2 * agree > len(told) and not counts[paper.DIFFERS] else UNSURE), headline
-
-
-# -- data sets ----------------------------------------------------------------------------------------------------
 
 
 def _dataset(runs: _Runs) -> list[Part]:
@@ -198,9 +192,6 @@ def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
 def _digits(value: float) -> str:
     form = ",.0f" if abs(value) >= 100 else ".3g" if abs(value) >= 1 else ".4f"
     return "–" if pd.isna(value) else f"{value:{form}}"
-
-
-# -- simulations --------------------------------------------------------------------------------------------------
 
 
 def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
