@@ -72,10 +72,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         Most columns for the levels of a category, where a candidate needs numbers.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
-    regret : float
-        β of the clipping threshold.
-    level : float
-        Of the intervals.
+    regret, level : float
+        β of the clipping threshold; level of the intervals.
     callback : callable, optional
         Called with each line of `trials_` as it is made.
     random_state : int, Generator or None
@@ -87,10 +85,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     trials_ : list of dict
         One per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where it was not
         tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
-    best_name_ : str
-        The line of `trials_` that was chosen.
-    best_risk_ : float
-        Its risk, NaN where there was no time for a trial.
+    best_name_, best_risk_ : str, float
+        The line of `trials_` that was chosen, and its risk, NaN where there was no time for a trial.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
     features_ : FeatureCodes

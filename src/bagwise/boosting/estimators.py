@@ -167,16 +167,9 @@ class _BoostingFit(TableFeatures):
         return h if self._classes else h[:, 0]
 
     def _options(self, rows: BagRows) -> TreeOptions:
-        return TreeOptions(
-            learning_rate=self.learning_rate,
-            num_leaves=self.num_leaves,
-            min_child_samples=self.min_child_samples,
-            colsample_bytree=self.colsample_bytree,
-            reg_lambda=0.0,  # to be chosen
-            max_cat_to_onehot=self.max_cat_to_onehot,
-            cat_smooth=self.cat_smooth * int(rows.size.sum()) / len(rows.size),
-            n_jobs=self.n_jobs,
-        )
+        own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
+        others = {"reg_lambda": 0.0, "cat_smooth": self.cat_smooth * int(rows.size.sum()) / len(rows.size)}
+        return TreeOptions(**{name: getattr(self, name) for name in own}, **others)  # the penalty is to be chosen
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
@@ -205,10 +198,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         both up as they are). They err in different ways, which helps most where bags are few.
     n_fits : int
         Fits of each kind, with different draws of features, whose predictions are averaged.
-    cv : int
-        Folds of bags, held out in turn until 512 bags have been, or all.
-    early_stopping_rounds : int
-        Trees without improvement after which a fold stops.
+    cv, early_stopping_rounds : int
+        Folds of bags, held out in turn until 512 bags have been, or all; trees without gain after which a fold stops.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     callback : callable, optional

@@ -200,19 +200,9 @@ class InMemory(BagRows):
 def fit_codes(estimator: BagEstimator, codes: BagRows, numbers: BagRows | None = None) -> Encoding | None:
     """Fit an estimator to a table of numbers, codes of categories and NaN, as it reads them.
 
-    Parameters
-    ----------
-    estimator : BagEstimator
-        Its `categorical_features`, where it reads codes, come to name those of the table, too.
-    codes : BagRows
-        The table.
-    numbers : BagRows, optional
-        The same table encoded; by default as the data themselves say.
-
-    Returns
-    -------
-    Encoding or None
-        How codes became the numbers that the estimator reads; None where it reads codes, or was given numbers.
+    Where it reads codes, its `categorical_features` come to name those of the table, too.  numbers: the same table
+    encoded; by default as the data themselves say.
+    Returns how codes became the numbers that it reads; None where it reads codes, or was given numbers.
     """
     if estimator.reads.codes:
         given = estimator.get_params(deep=False)["categorical_features"] or ()

@@ -270,10 +270,8 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         The weights w.
     intercept_ : float or array, shape (classes,)
         The intercept b.
-    alpha_, scaling_ : float
-        The penalty chosen.
-    alphas_, scalings_ : array
-        Those that were tried.
+    alpha_, scaling_, alphas_, scalings_ : float, float, array, array
+        The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)
         Cross-validated risk of each penalty tried.
 

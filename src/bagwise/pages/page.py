@@ -111,8 +111,6 @@ class Page:
         What else a reader should know at once.
     sections : sequence of Section
         The rest.
-    html : str
-        The whole file. The same page gives the same text.
     """
 
     title: str
