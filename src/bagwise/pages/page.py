@@ -9,7 +9,7 @@ import io
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ _NAMES = ("ink", "paper", "grid", "grey", "blue", "orange", "sky", "green", "red
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _NAMES, strict=True)}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
+STYLE = ["default", PAGE_STYLE]
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 # Control characters, halves of pairs, and code points that are no characters.
 _NONE = "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
@@ -173,17 +174,17 @@ def _template() -> Template:
     return environment.get_template("page.html.jinja")
 
 
-def inline(draw: Callable[[], Figure], *, name: str, title: str, description: str) -> Markup:
-    """The figure as an element of a page.
+def inline(figure: Figure, *, name: str, title: str, description: str) -> Markup:
+    """The figure, drawn in `STYLE`, as an element of a page.
 
-    draw: makes the figure.  name: for its ids, one of its own on the page.  title: what it shows.  description: what
-    there is to be seen, with the main numbers, for those who do not see it.
+    name: for its ids, one of its own on the page.  title: what it shows.  description: what there is to be seen, with
+    the main numbers, for those who do not see it.
     """
     name, buffer = f"figure-{name}", io.StringIO()
-    with matplotlib.style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
+    with matplotlib.style.context(STYLE), warnings.catch_warnings():
         # Letters that Matplotlib's font lacks are drawn by the reader's.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        draw().savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     root = _parsed(buffer.getvalue())
     _number_ids(root, name)
     for element in root.iter():
