@@ -127,8 +127,9 @@ class _Growth:
             self.order = place[bags.order]
         self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
-        unreachable = [] if options.link == links.IDENTITY else [not links.is_reachable(p) for p in prior]
-        self.stuck = set(np.flatnonzero(unreachable).tolist())  # outputs that take no tree, or no more
+        # Outputs that take no tree, or no more: no log odds lead to a mean that noise has put beyond 0 or 1.
+        beyond = (prior <= links.MARGIN) | (prior >= 1 - links.MARGIN)
+        self.stuck = set(np.flatnonzero(beyond).tolist()) if options.link == links.LOGIT else set()
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
@@ -170,12 +171,12 @@ class _Growth:
         return True
 
     def _residuals(self, output: int) -> tuple[Floats, float, Floats | None]:
-        """R of the bags, E[h] − p, and the slopes of the predictions, None where all are 1."""
+        """R of the bags, E[h] − p, and the slopes dh/dscore of the predictions, None where all are 1."""
         bags, p = self.bags, self.prior[output]
         h = links.prediction_of(self.scores[:, output], self.options.link)
         mean = h.mean()
         r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-        return r, float(mean - p), links.slope_of(h, self.options.link)
+        return r, float(mean - p), None if self.options.link == links.IDENTITY else h * (1 - h)
 
     def _gradient(self, pull: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
         """Gradient and curvature of the rows, from −R_j + (E[h] − p) of the bags; LightGBM reads single precision."""
@@ -234,14 +235,7 @@ def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats],
 
 
 def solve_leaves(
-    leaf: Integers,
-    n_leaves: int,
-    bags: Bags,
-    residual: Floats,
-    bias: float,
-    *,
-    reg_lambda: float,
-    slope: Floats | None = None,
+    leaf: Integers, n_leaves: int, bags: Bags, r: Floats, bias: float, *, reg_lambda: float, slope: Floats | None = None
 ) -> Floats:
     r"""The leaf values v that minimise the penalised debiased loss.
 
@@ -254,7 +248,7 @@ def solve_leaves(
     by 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.
     The cost is that of one pass over the rows, plus leaves² per bag (or fewer where bags are small), plus leaves³.
 
-    leaf: (n,) leaf of each row, in bag order.  residual: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
+    leaf: (n,) leaf of each row, in bag order.  r: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
     reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag order; None: all 1.
     Returns (n_leaves,).
 
@@ -264,7 +258,7 @@ def solve_leaves(
     """
     m, n = len(bags), len(leaf)
     share = np.bincount(leaf, weights=slope, minlength=n_leaves) / n
-    gram, right = _products(leaf, n_leaves, bags, residual / bags.size, slope)
+    gram, right = _products(leaf, n_leaves, bags, r / bags.size, slope)
     unit = 1.0 if slope is None else float(slope.mean()) ** 2
     # ÃᵀK⁻¹Ã = AᵀK⁻¹A − n f fᵀ, since the rows of A add up to n f.
     matrix = (gram - n * np.outer(share, share)) / m + np.outer(share, share)

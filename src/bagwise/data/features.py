@@ -56,22 +56,18 @@ class FeatureCodes:
         matrix = np.empty(frame.shape)
         for i, values in enumerate(self.categories):
             column = frame.iloc[:, i]
-            if values is None:
-                try:
-                    matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
-                except (TypeError, ValueError):
-                    raise ValueError(
-                        f"column {column.name!r} of X held numbers in training and does not now: convert it first."
-                    ) from None
-                infinite = np.isinf(matrix[:, i])
-                if infinite.any():
-                    raise ValueError(
-                        f"column {column.name!r} of X contains infinity (first in row {int(np.argmax(infinite))}): "
-                        "replace such values first."
-                    )
-            else:
+            if values is not None:
                 codes = pd.Index(values).get_indexer(column.astype(object))
                 matrix[:, i] = np.where(codes < 0, np.nan, codes)
+                continue
+            name = f"column {column.name!r} of X"
+            try:
+                matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
+            except (TypeError, ValueError):
+                raise ValueError(f"{name} held numbers in training and does not now: convert it first.") from None
+            infinite = np.flatnonzero(np.isinf(matrix[:, i]))
+            if len(infinite):
+                raise ValueError(f"{name} contains infinity (first in row {infinite[0]}): replace such values first.")
         return matrix
 
 
@@ -90,9 +86,8 @@ class TableFeatures:
         given = [] if self.categorical_features is None else list(self.categorical_features)
         for column in given:
             if not (isinstance(column, Integral) and 0 <= int(column) < n):
-                raise ParameterError(
-                    "categorical_features", f"must be numbers of columns from 0 to {n - 1}, got {column!r}."
-                )
+                asked = f"must be numbers of columns from 0 to {n - 1}, got {column!r}."
+                raise ParameterError("categorical_features", asked)
         return sorted({*self.features_.categorical, *(int(column) for column in given)})
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
@@ -209,9 +204,8 @@ def _categories(column: Any) -> NDArray[Any] | None:
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
         return None
     if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
-        raise ValueError(
-            f"column {column.name!r} of X holds dates: turn it into numbers first, for example hours or days."
-        )
+        advice = "turn it into numbers first, for example hours or days."
+        raise ValueError(f"column {column.name!r} of X holds dates: {advice}")
     present = column.dropna().astype(object)
     return np.array(sorted(present.unique(), key=lambda value: (str(type(value)), value)), dtype=object)
 
