@@ -89,10 +89,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         The line of `trials_` that was chosen, and its risk, NaN where there was no time for a trial.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
-    features_ : FeatureCodes
-        The columns of the table it was fitted to, and the levels of their categories.
-    encoding_ : Encoding
-        How these become numbers for models that read nothing else.
+    features_, encoding_ : FeatureCodes, Encoding
+        The columns of the table with the levels of categories; how these become numbers for models that read no others.
 
     Examples
     --------

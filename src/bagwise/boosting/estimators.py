@@ -213,10 +213,9 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     ----------
     n_estimators_, reg_lambda_ : dict
         What was chosen, by kind.
-    risks_ : dict
-        By kind, (trees,) the cross-validated label-free risk by number of trees.
-    risk_ : float
-        That of the kinds' mean; NaN where there are fewer than 4 bags.
+    risks_, risk_ : dict, float
+        By kind, (trees,) the cross-validated label-free risk by number of trees; that of the kinds' mean, NaN where
+        there are fewer than 4 bags.
     stretch_ : float
         By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
     offset_ : array

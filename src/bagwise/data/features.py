@@ -40,8 +40,7 @@ class FeatureCodes:
     @classmethod
     def of(cls, table: Any) -> FeatureCodes:
         """Learn the categories of a pandas, polars or Arrow table."""
-        frame = as_frame(table)
-        return cls(tuple(_categories(frame.iloc[:, i]) for i in range(frame.shape[1])))
+        return cls(tuple(_categories(column) for _, column in as_frame(table).items()))
 
     @property
     def categorical(self) -> list[int]:

@@ -266,10 +266,8 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
 
     Attributes
     ----------
-    coef_ : array, shape (features,) or (classes, features)
-        The weights w.
-    intercept_ : float or array, shape (classes,)
-        The intercept b.
+    coef_, intercept_ : array, shape (features,) or (classes, features), and float or array, shape (classes,)
+        The weights w and the intercept b.
     alpha_, scaling_, alphas_, scalings_ : float, float, array, array
         The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)
