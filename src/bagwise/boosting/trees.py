@@ -266,18 +266,16 @@ def solve_leaves(
     return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
 
 
-def _products(
-    leaf: Integers, n_leaves: int, bags: Bags, weights: Floats, slope: Floats | None
-) -> tuple[Floats, Floats]:
-    """AᵀK⁻¹A and Aᵀ weights. Where bags have fewer rows than there are leaves, A is not written out."""
+def _products(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
+    """AᵀK⁻¹A and Aᵀ weight. Where bags have fewer rows than there are leaves, A is not written out."""
     m = len(bags)
     if m * n_leaves <= 4 * len(leaf):
         cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
         cell += leaf
         counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
         scaled = counts / np.sqrt(bags.size)[:, None]
-        return scaled.T @ scaled, counts.T @ weights
-    each, right = bags.repeat(1 / np.sqrt(bags.size)), bags.repeat(weights)
+        return scaled.T @ scaled, counts.T @ weight
+    each, right = bags.repeat(1 / np.sqrt(bags.size)), bags.repeat(weight)
     if slope is not None:
         each, right = each * slope, right * slope
     rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up

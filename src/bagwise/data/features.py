@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,9 +149,7 @@ class Encoding:
         return cls.scaled(low, high, mean, np.asarray(~known.all(axis=0)), levels)
 
     @classmethod
-    def scaled(
-        cls, low: Floats, high: Floats, mean: Floats, gaps: Booleans, levels: tuple[Floats | None, ...]
-    ) -> Encoding:
+    def scaled(cls, low: Floats, high: Floats, mean: Floats, gaps: Booleans, levels: tuple[Floats | None, ...]) -> Self:
         """From least, greatest and mean training value of columns, where some are missing, and levels: (d,) each."""
         span = np.where(high > low, high - low, 1.0)
         numbers = np.array([values is None for values in levels], dtype=bool)

@@ -209,11 +209,9 @@ def _parsed(text: str) -> ElementTree.Element:
         element.tail = None
         if element.tag != "text":
             element.text = None
-    for parent in list(root.iter()):
-        for child in list(parent):
-            is_style = child.tag == "defs" and [one.tag for one in child] == ["style"]
-            if is_style or child.tag in ("metadata", "style"):
-                parent.remove(child)
+    for child in list(root):
+        if child.tag == "metadata" or (child.tag == "defs" and [one.tag for one in child] == ["style"]):
+            root.remove(child)
     return root
 
 
