@@ -168,8 +168,9 @@ class _BoostingFit(TableFeatures):
 
     def _options(self, rows: BagRows) -> TreeOptions:
         own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
-        others = {"reg_lambda": 0.0, "cat_smooth": self.cat_smooth * int(rows.size.sum()) / len(rows.size)}
-        return TreeOptions(**{name: getattr(self, name) for name in own}, **others)  # the penalty is to be chosen
+        smooth = self.cat_smooth * int(rows.size.sum()) / len(rows.size)
+        # The penalty is to be chosen.
+        return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):

@@ -34,7 +34,7 @@ _NAMES = ("ink", "paper", "grid", "grey", "blue", "orange", "sky", "green", "red
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _NAMES, strict=True)}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
-STYLE = ["default", PAGE_STYLE]
+STYLE: list[Any] = ["default", PAGE_STYLE]
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 # Control characters, halves of pairs, and code points that are no characters.
 _NONE = "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
