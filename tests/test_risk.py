@@ -9,7 +9,7 @@ import bagwise as bw
 from bagwise.boosting.tuning import Path
 from bagwise.estimates import Identity
 from bagwise.folds import Fold, folds_of
-from bagwise.linear.moments import Moments
+from bagwise.linear.ridge import Moments
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.risk import bag_losses, clearly_above, held_out_losses, held_out_risk, least_of, own_risk, training_prior
 from bagwise.utils.rng import generator

@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory, in_one_piece
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
 

@@ -17,13 +17,12 @@ import pytest
 
 import bagwise as bw
 from bagwise.boosting.dataset import Table, TreeOptions
-from bagwise.boosting.trees import boost, varies
+from bagwise.boosting.trees import Job, varies
 from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
-from bagwise.data.reading import fit_codes
-from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
-from bagwise.data.shard_writer import cuts
-from bagwise.data.shards import NOISE, Shards, digest
+from bagwise.data.rows import InMemory, fit_codes, in_one_piece, prior, row_starts, subset
+from bagwise.data.shards import NOISE, Shards, cuts, digest
+from bagwise.folds import Fold
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
@@ -375,12 +374,12 @@ def test_trees_over_blocks_are_those_in_memory(sampled, kind):
     fits = []
     for rows in (InMemory(X, bags), in_blocks(X, [10, 11, 70], bags)):
         table = Table.of(rows, options, [3], bin_construct_sample_cnt=sampled)
-        whole = boost(table, bags, options, n_trees=15, seed=1)
+        whole = Job(table, options, 15, 1).fit(options.n_jobs)
         before = whole.scores(X, 15)
         whole.release()
         assert np.array_equal(whole.scores(X, 15), before)
-        fold = [np.arange(0, 120, 2), np.arange(1, 120, 2)]
-        part = boost(table, bags.take(fold[0]), options, n_trees=9, seed=2, watch=bags.take(fold[1]), patience=99)
+        fold = Fold(np.arange(0, 120, 2), np.arange(1, 120, 2))
+        part = Job(table, options, 9, 2, fold, patience=99).fit(options.n_jobs)
         fits.append([before, part.scores(X, 9), np.stack(part.deviations)])
     for mine, theirs in zip(*fits, strict=True):
         assert np.ptp(mine) > 0.01
@@ -393,7 +392,7 @@ def test_leaves_that_move_alike_are_told_apart_over_blocks():
     X, y = np.stack([cell // 2, cell % 2], axis=1).astype(np.float32), np.isin(cell, [0, 3]).astype(float)
     bags, fits = bw.Bags.singletons(y), []
     for rows in (InMemory(X, bags), in_blocks(X, [150, 250], bags)):
-        fits.append(boost(Table.of(rows, OPTIONS, []), bags, OPTIONS, n_trees=5, seed=0).scores(X, 5))
+        fits.append(Job(Table.of(rows, OPTIONS, []), OPTIONS, 5, 0).fit(OPTIONS.n_jobs).scores(X, 5))
     assert np.array_equal(*fits)
 
 
@@ -620,7 +619,7 @@ from bagwise.tables import connect, join
 from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.data import rows as data_rows
-from bagwise.data.reading import fit_codes
+from bagwise.data.rows import fit_codes
 
 data_rows.SAMPLE_ROWS = 20_000
 torch.set_num_threads(1)

@@ -15,7 +15,7 @@ from torch import nn
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
-from bagwise.data.reading import Reads
+from bagwise.data.rows import Reads
 from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -20,7 +19,7 @@ from bagwise.experiments.paper import figures as drawing
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
-from bagwise.pages import parts
+from bagwise.pages import page, parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
@@ -99,9 +98,6 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", *_verdict(told), remarks, sections)
 
 
-# -- what is stored -----------------------------------------------------------------------------------------------
-
-
 def _stored(folder: Path, name: str) -> _Runs | None:
     """What is complete of a data set, as `finished` finds it, or a quick run, or else whatever most is there of."""
     frame, some = store_of(folder, name).read(), []
@@ -130,9 +126,6 @@ def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
     spoken = f"{agree} of the {len(told)} claims of the paper that these results speak to"
     headline = f"{spoken} agree with what was measured{others and f'; {others}'}."
     return (GOOD if 2 * agree > len(told) and not counts[paper.DIFFERS] else UNSURE), headline
-
-
-# -- data sets ----------------------------------------------------------------------------------------------------
 
 
 def _dataset(runs: _Runs) -> list[Part]:
@@ -172,8 +165,9 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
-    draw = partial(drawing.draw_accuracies, part=part, title="")
-    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
+    with parts.one_panel(*_SHAPE) as (figure, panel):
+        drawing.draw_accuracies(panel, part=part, title="")
+    return parts.picture(figure, name, title, told, f"{title}.")
 
 
 def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, float]) -> Picture:
@@ -181,12 +175,10 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
     last = found[found["epoch"] == found["epoch"].max()].sort_values("accuracy").iloc[-1]
     told = f"At the end {METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
     caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
-
-    def draw(panel: Axes) -> None:
+    with parts.one_panel(*_SHAPE) as (figure, panel):
         drawing.draw_learning(panel, found, size)
         panel.set(title="", ylim=(limits[0] - 0.02, limits[1] + 0.02))
-
-    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), f"{runs.name}-learning", title, told, caption)
+    return parts.picture(figure, f"{runs.name}-learning", title, told, caption)
 
 
 def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
@@ -200,22 +192,16 @@ def _digits(value: float) -> str:
     return "–" if pd.isna(value) else f"{value:{form}}"
 
 
-# -- simulations --------------------------------------------------------------------------------------------------
-
-
 def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
     room, draw, column, title = _SIMULATIONS[name]
     pictures = []
     for number, (value, part) in enumerate(frame.groupby(column, sort=False)):
-
-        def figure(part: pd.DataFrame = part) -> Figure:
-            made = draw(part, legend_columns=1)
-            made.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
-            for panel in made.axes:
+        with matplotlib.style.context(page.STYLE):
+            figure = draw(part, legend_columns=1)
+            figure.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
+            for panel in figure.axes:
                 panel.set_title("")
                 panel.yaxis.set_minor_formatter(NullFormatter())
-            return made
-
         named = f"{title}, {column} {value}" if name == "variance" else f"{title}: ({value}) {part['title'].iloc[0]}"
         sizes = f"Bag sizes {int(part['k'].min())} to {int(part['k'].max())}; the table below has the numbers."
         pictures.append(parts.picture(figure, f"{name}-{number}", named, sizes, f"{named}."))

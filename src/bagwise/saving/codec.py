@@ -65,7 +65,7 @@ class Encoder:
         name = type(value).__name__
         if has_state(type(value)):
             return {"kind": name, "state": self._items(value._to_state(), "", f" of {name}")}
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, BaseEstimator):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"kind": name, "fields": self._items(values, "", f" of {name}")}
         own = value.get_params(deep=False)
@@ -179,7 +179,7 @@ class Decoder:
                 return made._from_state(state)
             self.used_module = self.used_module or bool(state.get("own_module", True))
             return made._from_state(state, module=self._module)
-        if is_dataclass(cls):
+        if is_dataclass(cls) and not issubclass(cls, BaseEstimator):
             names, values = {field.name for field in fields(cls)}, self._items(document, "fields", cls)
             require(set(values) == names, f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
             return cls(**values)

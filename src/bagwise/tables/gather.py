@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
-from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
-from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of
-from bagwise.linear.moments import Moments
+from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
+from bagwise.linear.ridge import Moments
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
@@ -138,7 +137,7 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
 
 
 def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
-    """Fit a model that reads moments (see `data.reading.Reads`) in the engine; the encoding of its columns."""
+    """Fit a model that reads moments (see `data.Reads`) in the engine; the encoding of its columns."""
     sums, totals = _bag_sums(data, features)
     encoding, origin, deviations = _encode(sums, totals, features)
     parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))

@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 from bagwise.base import BagClassifier
 from bagwise.data.features import Encoding
-from bagwise.data.reading import fit_codes
+from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
@@ -150,7 +150,7 @@ def fit(
         One of `MODELS` ("auto", "boosting", "network", "ridge", "sgd"), or an estimator with settings of your own.
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
-        as boosting and networks do (see `bagwise.data.reading.Reads`).
+        as boosting and networks do (see `bagwise.data.Reads`).
     roles, max_levels : dict and int, optional
         Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
         tell them; and how many values a text may have to be a category.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bagwise.data.features import FeatureCodes, is_table
-from bagwise.data.reading import Reads
+from bagwise.data.rows import Reads
 from bagwise.estimators import ESTIMATORS
 from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
