@@ -16,13 +16,12 @@ import pytest
 
 from bagwise.datasets import Split
 from bagwise.experiments import harness, variance
-from bagwise.experiments.config import load as load_config
-from bagwise.experiments.harness import grouped
+from bagwise.experiments.harness import grouped, write_table
+from bagwise.experiments.harness import load as load_config
 from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of, training
 from bagwise.experiments.paper.figures import accuracy_figure
 from bagwise.experiments.paper.plan import PAPER
 from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, Measured, claims, curves, learning_curves
-from bagwise.experiments.store import write_table
 
 SMALL = PaperConfig(
     rows=800,

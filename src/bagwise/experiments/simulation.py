@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
 from bagwise.selection.two_function import counts_decide, two_function_statistic
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.utils.typing import Floats, Integers
 
 _PIECE = 2**17  # numbers of one piece of work: small enough to stay in the processor's cache
 LEVELS = (np.arange(16) + 0.5) / 16
@@ -54,14 +55,12 @@ class Simulation:
     @property
     def risks(self) -> Floats:
         """(truths, hypotheses) E[(y − h)²]."""
-        h = self.hypotheses
-        return (h**2) @ self.weight + (self.truths * self.weight) @ (1 - 2 * h.T)
+        return (self.hypotheses**2) @ self.weight + (self.truths * self.weight) @ (1 - 2 * self.hypotheses.T)
 
     @property
     def regrets(self) -> Floats:
         """(truths, hypotheses) risk above that of the best of the class."""
-        regrets: Floats = self.risks - self.risks.min(axis=1, keepdims=True)
-        return regrets
+        return self.risks - self.risks.min(axis=1, keepdims=True)
 
 
 def simulations(regret: float) -> dict[str, Simulation]:
@@ -72,74 +71,59 @@ def simulations(regret: float) -> dict[str, Simulation]:
 
     Classes (ii) to (iv) are made for targets near 0.01; a target that no hypothesis misses is an error.
     """
-    even = np.full(len(LEVELS), 1 / len(LEVELS))
-    truth = TRUTH[None]
-    with_truth = _family(exponents=(0.5, 1, 2, 3, 4), contrasts=(0.4, 0.6, 0.8, 1), errors=(-0.25, -0.06, 0.06, 0.3))
-    without = _family(
-        exponents=(0.5, 0.75, 1, 1.5, 3), contrasts=(0.25, 0.5, 0.75, 1), errors=(-0.25, -0.05, 0.06, 0.3)
-    )
+    levels = {"weight": np.full(len(LEVELS), 1 / len(LEVELS)), "truths": TRUTH[None]}
+    with_truth = _family((0.5, 1, 2, 3, 4), contrasts=(0.4, 0.6, 0.8, 1), errors=(-0.25, -0.06, 0.06, 0.3))
+    without = _family((0.5, 0.75, 1, 1.5, 3), contrasts=(0.25, 0.5, 0.75, 1), errors=(-0.25, -0.05, 0.06, 0.3))
     found = {
         "i": symmetric_pair(regret),
         "ii": Simulation(
             title="the truth among hypotheses whose means differ",
-            weight=even,
-            truths=truth,
-            hypotheses=_apart(np.concatenate([truth, _off(with_truth, 0.02)]), regret),
+            hypotheses=_apart(np.concatenate([TRUTH[None], _off(with_truth, 0.02)]), regret),
+            **levels,
         ),
         "iii": Simulation(
-            title="no truth in the class, every mean off",
-            weight=even,
-            truths=truth,
-            hypotheses=_apart(_off(without, 0.04), regret),
+            title="no truth in the class, every mean off", hypotheses=_apart(_off(without, 0.04), regret), **levels
         ),
         # From the constant p, whose mean is right, to the truth shifted by 0.05, which is the best of the class.
         # Matching weighs that shift k times and prefers the constant once bags are large.
         "iv": Simulation(
             title="the best mean is off, a worse hypothesis has it right",
-            weight=even,
-            truths=truth,
             hypotheses=np.array([TRUTH.mean() + t * (TRUTH - TRUTH.mean() + 0.05) for t in (0, 0.25, 0.5, 0.75, 1)]),
+            **levels,
         ),
     }
     for name, simulation in found.items():
         if simulation.regrets.max() < regret * (1 - 1e-9):
-            raise ValueError(
-                f"in problem {name} every hypothesis meets a target regret of {regret}: choose a smaller one."
-            )
+            met = f"in problem {name} every hypothesis meets a target regret of {regret}"
+            raise ValueError(f"{met}: choose a smaller one.")
     return found
 
 
 def symmetric_pair(regret: float) -> Simulation:
     """The two functions of the lower-bound proof: equal means, and the wrong one has exactly the target regret."""
     up, down = 0.5 + np.sqrt(regret) / 2, 0.5 - np.sqrt(regret) / 2
-    pair = np.array([[down, up], [up, down]])
-    return Simulation(
-        title="two symmetric functions, equal means", weight=np.array([0.5, 0.5]), truths=pair, hypotheses=pair
-    )
+    pair, title = np.array([[down, up], [up, down]]), "two symmetric functions, equal means"
+    return Simulation(title=title, weight=np.array([0.5, 0.5]), truths=pair, hypotheses=pair)
 
 
-def _family(*, exponents: tuple[float, ...], contrasts: tuple[float, ...], errors: tuple[float, ...]) -> Floats:
+def _family(exponents: tuple[float, ...], *, contrasts: tuple[float, ...], errors: tuple[float, ...]) -> Floats:
     """Powers of x, flattened by a contrast and moved to a mean error of their own, kept in [0, 1]."""
-    return np.array(
-        [
-            np.clip(TRUTH.mean() + error + contrast * (LEVELS**b - (LEVELS**b).mean()), 0, 1)
-            for b in exponents
-            for contrast in contrasts
-            for error in errors
-        ]
-    )
+    made = [
+        TRUTH.mean() + error + contrast * (LEVELS**b - (LEVELS**b).mean())
+        for b, contrast, error in product(exponents, contrasts, errors)
+    ]
+    return np.clip(made, 0, 1)
 
 
 def _off(hypotheses: Floats, error: float) -> Floats:
     """The hypotheses whose mean still is at least so far from p after clipping."""
-    off: Booleans = abs(hypotheses.mean(axis=1) - TRUTH.mean()) >= error
-    return hypotheses[off]
+    return hypotheses[abs(hypotheses.mean(axis=1) - TRUTH.mean()) >= error]
 
 
 def _apart(hypotheses: Floats, regret: float) -> Floats:
     """The hypotheses clearly below or above the target: one within a hair of it would decide the count alone."""
     risk = ((hypotheses**2) + TRUTH * (1 - 2 * hypotheses)).mean(axis=1)
-    ratio: Floats = (risk - risk.min()) / regret
+    ratio = (risk - risk.min()) / regret
     return hypotheses[(ratio < 2 / 3) | (ratio > 2)]
 
 

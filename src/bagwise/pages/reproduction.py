@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from bagwise.experiments import samples, store, variance
-from bagwise.experiments.figures import samples_figure, variance_figure
+from bagwise.experiments import samples, variance
+from bagwise.experiments.harness import read_table
 from bagwise.experiments.paper import figures as drawing
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
@@ -26,8 +26,8 @@ from bagwise.utils.text import number_of
 
 # By name: the room, its figure, the column whose values make a figure each, a title.
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
-    "variance": (variance, variance_figure, "model", "Variance of a bag's loss"),
-    "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
+    "variance": (variance, variance.figure, "model", "Variance of a bag's loss"),
+    "samples": (samples, samples.figure, "problem", "Bags that a learner needs"),
 }
 _SHAPE = 5.2, 0.04167  # height and margin of a figure
 
@@ -71,7 +71,7 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
     files = [(name, folder / f"{name}{end}.parquet") for name in _SIMULATIONS for end in ("-quick", "")]
-    simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
+    simulated = {name: read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
     complete = [runs for runs in stored if runs.complete]

@@ -74,17 +74,10 @@ def _predict(
     bags = task.training_bags if held_out else task.bags
     with TemporaryFolder() as folder:
         given, result = folder / "given.npz", folder / "result.npz"
-        np.savez(
-            given,
-            model=model,
-            X=task.X[bags.order],
-            bags=np.repeat(np.arange(len(bags)), bags.size),
-            proportions=bags.proportion.astype(np.float32),
-            X_new=np.concatenate([task.X_test, task.X]) if held_out else task.X_test,
-            learning_rate=learning_rate,
-            epochs=epochs,
-            seed=task.random_state,
-        )
+        rows = {"X": task.X[bags.order], "bags": np.repeat(np.arange(len(bags)), bags.size)}
+        rows["X_new"] = np.concatenate([task.X_test, task.X]) if held_out else task.X_test
+        settings = {"model": model, "learning_rate": learning_rate, "epochs": epochs, "seed": task.random_state}
+        np.savez(given, proportions=bags.proportion.astype(np.float32), **rows, **settings)
         _call([python, "-P", _SCRIPT, given, result], timeout, "failed")  # -P: modules beside the script stay unseen
         with np.load(result) as found:
             return found["h"], float(found["seconds"])

@@ -18,21 +18,19 @@ import numpy as np
 from bagwise.data.features import FeatureCodes, is_table
 from bagwise.data.reading import Reads
 from bagwise.estimators import ESTIMATORS
-from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
 from bagwise.experiments.bench.tasks import Prediction, Task
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.typing import Integers
 
-_codes = partial(Reads, codes=True)
+_CODES = partial(Reads, codes=True)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method and what it needs.
+    """A method and what it needs; label: its name for readers.
 
-    label: its name for readers.
     run: called with the task and, by keyword, the settings it reads.
     reads: says what it reads, codes of categories or numbers; estimators say so themselves.
     individual: it learns from individual labels, whatever the bags: a ceiling.
@@ -52,18 +50,15 @@ def _class_of(name: str) -> Any:
     return getattr(import_module(ESTIMATORS[name]), name)
 
 
-def _ours(task: Task, *, name: str, **parameters: Any) -> Iterator[Prediction]:
-    """An estimator of this package, as it is but for parameters given."""
+def _ours(task: Task, *, name: str, auto_seconds: float | None = None) -> Iterator[Prediction]:
+    """An estimator of this package, as it is but for the time it is given."""
+    parameters = {} if auto_seconds is None else {"time_budget": auto_seconds}
     yield _fit_predict(_class_of(name)(random_state=task.random_state, **parameters), task)
 
 
 def _fit_predict(model: Any, task: Task) -> Prediction:
     model.fit(task.X, bags=task.bags)
     return Prediction(model.predict_proba(task.X_test)[:, 1])
-
-
-def _auto(task: Task, *, auto_seconds: float) -> Iterator[Prediction]:
-    return _ours(task, name="BagAutoClassifier", time_budget=auto_seconds)
 
 
 def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
@@ -75,7 +70,7 @@ def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float,
 
     train, start = task.training_bags, time.perf_counter()
     replicas = [
-        Replica(bags=train, loss=library_loss(loss), means="leave_one_out", learning_rate=rate, seed=task.random_state)
+        Replica(bags=train, loss=loss, means="leave_one_out", learning_rate=rate, seed=task.random_state)
         for rate in learning_rates
     ]
     trained = train_replicas(task.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)
@@ -138,12 +133,8 @@ def _estimator(name: str, **options: Any) -> Method:
 
 
 def _loss(label: str, loss: str) -> Method:
-    return Method(
-        label=f"paper's network, {label}",
-        run=partial(_network, loss=loss),
-        settings=("epochs", "learning_rates"),
-        needs="bagwise.neural",
-    )
+    run, settings = partial(_network, loss=loss), ("epochs", "learning_rates")
+    return Method(label=f"paper's network, {label}", run=run, settings=settings, needs="bagwise.neural")
 
 
 METHODS: dict[str, Method] = {
@@ -151,11 +142,11 @@ METHODS: dict[str, Method] = {
     "sgd": _estimator("BagSGDClassifier"),
     "boosting": _estimator("BagBoostingClassifier"),
     "neural": _estimator("BagNeuralClassifier"),
-    "auto": _estimator("BagAutoClassifier", run=_auto, settings=("auto_seconds",), needs="bagwise.neural"),
-    "network_ours": _loss("debiased square (Ours)", "ours"),
-    "network_li": _loss("Li et al.", "li"),
-    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "vanilla_sq"),
-    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", "vanilla_ce"),
+    "auto": _estimator("BagAutoClassifier", settings=("auto_seconds",), needs="bagwise.neural"),
+    "network_ours": _loss("debiased square (Ours)", "debiased_square"),
+    "network_li": _loss("Li et al.", "li_square"),
+    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "matching_square"),
+    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", "matching_cross_entropy"),
     "network_easyllp": _loss("EasyLLP", "easyllp"),
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),
@@ -164,8 +155,8 @@ METHODS: dict[str, Method] = {
     ),
     "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
-    "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_codes),
-    "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_codes, individual=True),
+    "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_CODES),
+    "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_CODES, individual=True),
     "supervised_logistic": Method(
         label="logistic regression on individual labels", run=_logistic_regression, individual=True
     ),

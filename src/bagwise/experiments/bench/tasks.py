@@ -66,40 +66,30 @@ class Prediction:
     error: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class DataSet:
-    """A data set, as a table with categories and as numbers (arrays have one form)."""
-
-    table: Split
-    encoded: Split
-
-
-def _adult(_: tuple[int, int]) -> DataSet:
-    return DataSet(datasets.adult(), datasets.adult(encoded=True))
-
-
-def _criteo(_: tuple[int, int]) -> DataSet:
+def _criteo(_: tuple[int, ...]) -> tuple[Split, Split]:
     """The last 20,000 training rows, those next to the test rows: with hundreds of columns, more would take hours."""
-    splits = (datasets.criteo(), datasets.criteo(encoded=True))
-    return DataSet(*(replace(split, X=split.X[-20_000:], y=split.y[-20_000:]) for split in splits))
+    table, encoded = (
+        replace(split, X=split.X[-20_000:], y=split.y[-20_000:])
+        for split in (datasets.criteo(), datasets.criteo(encoded=True))
+    )
+    return table, encoded
 
 
-def _digits(_: tuple[int, int]) -> DataSet:
-    return DataSet(datasets.digits(), datasets.digits())
-
-
-def _synthetic(rows: tuple[int, int]) -> DataSet:
+def _synthetic(rows: tuple[int, ...]) -> tuple[Split, Split]:
     train, test = rows
     log = datasets.synthetic(train + test, random_state=0)
     y = log.y.astype(int)
     table = Split(log.events[:train], y[:train], log.events[train:].reset_index(drop=True), y[train:])
-    return DataSet(table, datasets.encode(table))
+    return table, datasets.encode(table)
 
 
-DATASETS: dict[str, tuple[str, Callable[[tuple[int, int]], DataSet]]] = {
-    "adult": ("Adult (income over 50K)", _adult),
+DATASETS: dict[str, tuple[str, Callable[[tuple[int, ...]], tuple[Split, Split]]]] = {
+    "adult": ("Adult (income over 50K)", lambda _: (datasets.adult(), datasets.adult(encoded=True))),
     "criteo": ("Criteo (click)", _criteo),
-    "digits": ("Digits (odd)", _digits),
+    "digits": ("Digits (odd)", lambda _: (datasets.digits(), datasets.digits())),
     "synthetic": ("Synthetic advertising log (conversion)", _synthetic),
 }
-"""Titles and data sets by name: functions of the training and test rows to draw, which only `_synthetic` looks at."""
+"""Titles and data sets by name: as a table with categories and as numbers, which are the same for arrays.
+
+They are functions of the training and test rows to draw, which only `_synthetic` looks at.
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,8 +23,6 @@ _FRONT = {
     "easyllp": (Look(ORANGE, "D", "--"), "EasyLLP"),
     "vanilla_sq": (Look(PURPLE, "v", "--"), "matching proportions"),
 }
-
-
 _CONSTANT = 12_435 / 16_281  # Adult's test rows with label 0, over all of them
 
 
@@ -33,31 +32,30 @@ def accuracy_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     Without labels: at the longest duration, learning rates chosen by bags. Curves are those of one bag size.
     Bars are standard errors over repetitions.
     """
-    found = curves(frame, config)
+    found, longest = curves(frame, config), max(config.epochs)
     columns = max(2, len(config.epochs))
     drawing = Figure(figsize=(5.6 * columns, 9.6), layout="constrained")
     grid = drawing.subplots(2, columns, squeeze=False)
-    for panel, epochs in zip(grid[0], config.epochs, strict=False):
-        part = found[(found["rule"] == BY_TEST) & (found["epochs"] == epochs)]
-        draw_accuracies(panel, part, f"{number_of(epochs, 'epoch')}, learning rate by test accuracy (the paper's rule)")
-    longest = max(config.epochs)
-    part = found[(found["rule"] == LABEL_FREE) & (found["epochs"] == longest)]
-    draw_accuracies(grid[1, 0], part, f"{number_of(longest, 'epoch')}, learning rate by label-free risk")
+    compared = [*grid[0, : len(config.epochs)], grid[1, 0]]
+    shown = [(BY_TEST, epochs) for epochs in config.epochs] + [(LABEL_FREE, longest)]
+    for panel, (rule, epochs) in zip(compared, shown, strict=True):
+        part = found[(found["rule"] == rule) & (found["epochs"] == epochs)]
+        by = f"{rule} (the paper's rule)" if rule == BY_TEST else rule
+        draw_accuracies(panel, part, f"{number_of(epochs, 'epoch')}, learning rate by {by}")
     size = min(config.sizes, key=lambda k: abs(k - 64))
     draw_learning(grid[1, 1], learning_curves(frame, config, size), size)
     for panel in (*grid[0, len(config.epochs) :], *grid[1, 2:]):
         panel.set_visible(False)
-    low = min(panel.get_ylim()[0] for panel in (*grid[0, : len(config.epochs)], grid[1, 0]))
-    high = max(panel.get_ylim()[1] for panel in (*grid[0, : len(config.epochs)], grid[1, 0]))
-    for panel in (*grid[0], grid[1, 0]):
-        panel.set_ylim(low, high)  # one scale: panels can be compared
-    grid[1, 1].set_ylim(low, high)  # what lies below is the first steps of unlucky starts
+    limits = np.array([panel.get_ylim() for panel in compared])
+    # One scale: panels can be compared. What lies below learning curves is the first steps of unlucky starts.
+    for panel in (*compared, grid[1, 1]):
+        panel.set_ylim(limits[:, 0].min(), limits[:, 1].max())
     handles: dict[str, Any] = {}
-    for panel in grid.ravel():
+    for panel in reversed(grid.ravel()):  # a label that several panels have is that of the first
         lines, labels = panel.get_legend_handles_labels()
-        handles |= {label: line for line, label in zip(lines, labels, strict=True) if label not in handles}
-    shown = {method.label: handles[method.label] for method in METHODS.values() if method.label in handles}
-    legend_below(drawing, shown, 4 if len(shown) > 5 else 5)
+        handles |= dict(zip(labels, lines, strict=True))
+    legend = {method.label: handles[method.label] for method in METHODS.values() if method.label in handles}
+    legend_below(drawing, legend, 4 if len(legend) > 5 else 5)
     rows = "" if config.rows == 0 else f", first {config.rows:,} training rows"
     drawing.suptitle(f"{NAMES[config.dataset]}{rows}: accuracy on single test rows, learned from bags")
     return drawing
@@ -109,12 +107,10 @@ def front_figure(frame: pd.DataFrame, config: PaperConfig) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     panel = figure.subplots()
     boosting = found[found["method"] == "boosting"].set_index("size")["accuracy"]
-    for level, text, up in (
-        (boosting.get(1), "boosting with individual labels", 4),
-        (_CONSTANT, "constant guess", -12),
-    ):
-        if level is not None:
-            reference_line(panel, level, text, up=up, line=(0, (4, 3)))
+    dashes = (0, (4, 3))
+    if 1 in boosting:
+        reference_line(panel, boosting[1], "boosting with individual labels", up=4, line=dashes)
+    reference_line(panel, _CONSTANT, "constant guess", up=-12, line=dashes)
     for name, (look, label) in _FRONT.items():
         one = found[found["method"] == name].sort_values("size")
         panel.errorbar(one["size"], one["accuracy"], yerr=one["se"].fillna(0), label=label, **look.style)

@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from bagwise.experiments.config import names_of
-from bagwise.experiments.harness import Run
-from bagwise.experiments.store import Store
+from bagwise.experiments.harness import Run, Store, different, names_of
 from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look
-from bagwise.utils.parameters import (
-    Constraint,
-    Parameter,
-    ParameterError,
-    check_parameters,
-    number,
-    one_of,
-    several,
-    whole,
-)
+from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, number, one_of, several, whole
 
 NAMES = {"adult": "Adult", "mnist": "MNIST, even or odd", "cifar10": "CIFAR-10, animal or machine", "higgs": "Higgs"}
 """For readers."""
 DATASETS = tuple(NAMES)
 RATES = (1e-6, 5e-6, 1e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
 SIZES = tuple(2**i for i in range(10))
-_NETWORKS = ("ours_running", "centred_log", "count_likelihood", "label_generation")
-_TABLES = ("ridge", "boosting")
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A way to learn from bags.
 
     label, look: its name for readers, and how it is drawn.
-    loss: of a network, a name of `aliases.PAPER_LOSSES`; None for an estimator that is no network.
+    loss: of a network, a name of `bagwise.losses.LOSSES`; None for an estimator that is no network.
     means: how a network estimates means, a name of `bagwise.means.MEANS`.
     """
 
@@ -52,12 +38,12 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "ours": Method("Ours", Look(BLUE, "o"), "ours"),
-    "li": Method("Li et al.", Look(RED, "^"), "li"),
-    "vanilla_sq": Method("VanillaSQ", Look(PURPLE, "s"), "vanilla_sq"),
-    "vanilla_ce": Method("VanillaCE", Look(GREEN, "x", "--"), "vanilla_ce"),
+    "ours": Method("Ours", Look(BLUE, "o"), "debiased_square"),
+    "li": Method("Li et al.", Look(RED, "^"), "li_square"),
+    "vanilla_sq": Method("VanillaSQ", Look(PURPLE, "s"), "matching_square"),
+    "vanilla_ce": Method("VanillaCE", Look(GREEN, "x", "--"), "matching_cross_entropy"),
     "easyllp": Method("EasyLLP", Look(ORANGE, "D"), "easyllp"),
-    "ours_running": Method("ours, running mean", Look(SKY, "P", "--"), "ours", "running"),
+    "ours_running": Method("ours, running mean", Look(SKY, "P", "--"), "debiased_square", "running"),
     "centred_log": Method("centred log loss", Look(GREEN, "v", ":"), "centred_log", "running"),
     "count_likelihood": Method("count likelihood", Look(PURPLE, "p", ":"), "count_likelihood"),
     "label_generation": Method("label generation", Look(RED, "X", ":"), "label_generation"),
@@ -69,26 +55,15 @@ METHODS: dict[str, Method] = {
 PAPER = ("ours", "li", "vanilla_sq", "vanilla_ce", "easyllp")
 
 
-def _different(what: str) -> Constraint:
-    """Different whole numbers of at least 1, one or more."""
-    several_of_them = several(whole(1), "")
-    return Constraint(
-        f"one or more different {what} of at least 1",
-        lambda given: several_of_them.holds(given) and len(set(given)) == len(given),
-    )
-
-
 _CONSTRAINTS = {
     "dataset": one_of(*DATASETS),
     "methods": names_of(METHODS),
     "extras": names_of(METHODS),
-    "sizes": _different("bag sizes"),
-    "epochs": _different("numbers of epochs"),
+    "sizes": different("bag sizes"),
+    "epochs": different("numbers of epochs"),
     "learning_rates": several(number(above=0), "one or more numbers above 0"),
     "repetitions": whole(1),
-    "extra_repetitions": whole(0),
-    "held_out_repetitions": whole(0),
-    "rows": whole(0),
+    **dict.fromkeys(("extra_repetitions", "held_out_repetitions", "rows"), whole(0)),
 }
 
 
@@ -128,34 +103,30 @@ class PaperConfig:
 
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
-        twice = sorted(set(self.methods) & set(self.extras))
-        if twice:
-            raise ParameterError(
-                "extras", "and ", Parameter("methods"), f" both name {', '.join(twice)}: name it once."
-            )
+        if twice := sorted(set(self.methods) & set(self.extras)):
+            said = f" both name {', '.join(twice)}: name it once."
+            raise ParameterError("extras", "and ", Parameter("methods"), said)
         if max(self.sizes) * 2 > self.batch_rows:
-            raise ParameterError(
-                "sizes",
-                "must be at most half of ",
-                Parameter("batch_rows"),
-                f" ({self.batch_rows}): E[h] needs another bag.",
-            )
+            why = f" ({self.batch_rows}): E[h] needs another bag."
+            raise ParameterError("sizes", "must be at most half of ", Parameter("batch_rows"), why)
 
     @property
     def measured(self) -> tuple[int, ...]:
         """Epochs after which networks are measured: the durations, and enough others for a learning curve."""
-        stages = {1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200}
-        longest = max(self.epochs)
-        return tuple(sorted({*self.epochs, *(stage for stage in stages if stage <= longest)}))
+        stages = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200)
+        return tuple(sorted({*self.epochs, *(stage for stage in stages if stage <= max(self.epochs))}))
 
 
+_NETWORKS = ("ours_running", "centred_log", "count_likelihood", "label_generation")
+_TABLES = ("ridge", "boosting")
+_FEW = ("ours_running", *_TABLES)
 _ADULT = PaperConfig(dataset="adult", extras=(*_NETWORKS, *_TABLES))
 _MNIST = PaperConfig(dataset="mnist", extras=_NETWORKS)
 _CIFAR10 = PaperConfig(dataset="cifar10", extras=_NETWORKS)
 _HIGGS = PaperConfig(dataset="higgs", extras=(*_NETWORKS, *_TABLES), epochs=(5, 50))
 
-_HERE: dict[str, Any] = {"repetitions": 3, "extra_repetitions": 1, "held_out_repetitions": 1}
 _SHORT: dict[str, Any] = {"repetitions": 2, "extra_repetitions": 1, "held_out_repetitions": 1}
+_HERE = {**_SHORT, "repetitions": 3}
 _SMALL: dict[str, Any] = {
     **_SHORT, "extras": ("ours_running",), "rows": 2000, "sizes": (1, 64), "learning_rates": (1e-3,), "epochs": (2, 5),
 }  # fmt: skip
@@ -171,22 +142,12 @@ PRESETS: dict[str, dict[str, PaperConfig]] = {
             _CIFAR10, **_HERE, rows=10_000, sizes=(1, 8, 64, 256), extras=(), learning_rates=(1e-3, 5e-3), epochs=(2, 8)
         ),
         "higgs": replace(
-            _HIGGS,
-            **_HERE,
-            sizes=(1, 8, 64, 256),
-            extras=("ours_running", *_TABLES),
-            learning_rates=(5e-4, 1e-3),
-            epochs=(2, 10),
+            _HIGGS, **_HERE, sizes=(1, 8, 64, 256), extras=_FEW, learning_rates=(5e-4, 1e-3), epochs=(2, 10)
         ),
     },
     "quick": {
         "adult": replace(
-            _ADULT,
-            **_SHORT,
-            extras=("ours_running", *_TABLES),
-            sizes=(1, 16, 64, 256),
-            learning_rates=(1e-3, 5e-3, 1e-2),
-            epochs=(5, 20),
+            _ADULT, **_SHORT, sizes=(1, 16, 64, 256), extras=_FEW, learning_rates=(1e-3, 5e-3, 1e-2), epochs=(5, 20)
         ),
         "mnist": replace(_MNIST, **_SMALL),
         "cifar10": replace(_CIFAR10, **_SMALL),
@@ -207,6 +168,7 @@ class PaperRun(Run):
     measured: epochs after which it is measured; empty where there are none.
     """
 
+    numbered_by: ClassVar[str] = "repetition"
     dataset: str
     rows: int
     scaled: bool
@@ -218,11 +180,6 @@ class PaperRun(Run):
     measured: tuple[int, ...]
     batch_rows: int
     random_state: int
-
-    @property
-    def draw(self) -> int:
-        """Every repetition has a partition of its own."""
-        return self.repetition
 
     @property
     def stack(self) -> Hashable:

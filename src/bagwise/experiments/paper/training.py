@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from bagwise import datasets
 from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.datasets import Split
-from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.harness import Progress, complete, scores
 from bagwise.experiments.paper.plan import METHODS, STACKED, PaperConfig, PaperRun, plan, store_of
 from bagwise.folds import Fold, folds_of
@@ -38,16 +38,11 @@ def run(config: PaperConfig, out: str | Path, *, progress: Progress | None = Non
     return complete(
         plan(config),
         store_of(out, config.dataset),
-        partial(_compute, threads=1 if config.n_jobs > 1 else None),
+        partial(compute, threads=1 if config.n_jobs > 1 else None),
         together=lambda run: run.stack,
         n_jobs=config.n_jobs,
         progress=progress,
     )
-
-
-def _compute(unit: Sequence[PaperRun], threads: int | None) -> list[dict[str, Any]]:
-    with parallel_config(backend="threading"):  # what works here must not wait for a cluster that it is part of
-        return compute(unit, threads)
 
 
 def compute(unit: Sequence[PaperRun], threads: int | None = None) -> list[dict[str, Any]]:
@@ -56,18 +51,15 @@ def compute(unit: Sequence[PaperRun], threads: int | None = None) -> list[dict[s
     split = load(first.dataset, first.rows, first.scaled)
     bags = first.bags_of(split.y)
     fold = folds_of(len(bags), _SHARE_HELD_OUT, np.random.default_rng(first.seed(2)))[0] if first.held_out else None
-    results = (_networks if METHODS[first.method].is_network else _estimators)(unit, split, bags, fold, threads)
+    learn = _networks if METHODS[first.method].is_network else _estimator
+    with parallel_config(backend="threading"):  # what works here must not wait for a cluster that it is part of
+        results = learn(unit, split, bags, fold, threads)
     facts = {"bags": len(bags), "seconds": (time.process_time() - start) / len(unit)}
     return [
-        {
-            "key": one.key,
-            **one.fields,
-            "measured": list(one.measured),
-            "seed": one.seed(1),
-            **facts,
-            **result,
-            **one.origin,
-        }
+        {"key": one.key, **asdict(one), "measured": list(one.measured), "seed": one.seed(1)}
+        | facts
+        | result
+        | one.origin
         for one, result in zip(unit, results, strict=True)
     ]
 
@@ -80,24 +72,13 @@ def _networks(
     from bagwise.neural import Replica, cnn, train_modules, train_replicas
 
     first, stages = unit[0], list(unit[0].measured)
-    replicas = [
-        Replica(
-            bags=bags,
-            loss=library_loss(METHODS[one.method].loss or ""),
-            means=METHODS[one.method].means,
-            learning_rate=one.learning_rate,
-            seed=one.seed(1),
-            fold=fold,
-        )
-        for one in unit
-    ]
-    options: dict[str, Any] = {
-        "epochs": max(stages),
-        "measure_at": first.measured,
-        "batch_rows": first.batch_rows,
-        "X_test": split.X_test,
-        "y_test": split.y_test,
-    }
+    replicas = []
+    for one in unit:
+        loss, means = METHODS[one.method].loss or "", METHODS[one.method].means
+        shared = {"bags": bags, "fold": fold, "seed": one.seed(1)}
+        replicas.append(Replica(loss=loss, means=means, learning_rate=one.learning_rate, **shared))
+    options: dict[str, Any] = {"epochs": max(stages), "measure_at": first.measured}
+    options |= {"batch_rows": first.batch_rows, "X_test": split.X_test, "y_test": split.y_test}
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
@@ -108,19 +89,19 @@ def _networks(
             trained = train_modules(split.X, replicas, lambda seed: cnn(channels, side, random_state=seed), **options)
     finally:
         torch.set_num_threads(before)
+
+    def listed(values: Floats | None) -> list[float]:  # one number for each stage, NaN where nothing was measured
+        return [np.nan] * len(stages) if values is None else values.tolist()
+
     return [
-        {
-            "epoch": stages,
-            "accuracy": _listed(result.accuracy, stages),
-            "brier": _listed(result.brier, stages),
-            "risk": _listed(result.risk, stages),
-            "diverged": not bool(np.isfinite(result.loss).all()),
-        }
+        {"epoch": stages}
+        | {name: listed(getattr(result, name)) for name in ("accuracy", "brier", "risk")}
+        | {"diverged": not bool(np.isfinite(result.loss).all())}
         for result in trained
     ]
 
 
-def _estimators(
+def _estimator(
     unit: Sequence[PaperRun], split: Split, bags: Bags, fold: Fold | None, threads: int | None
 ) -> list[dict[str, Any]]:
     """Ridge or boosting, which choose their settings themselves."""
@@ -136,22 +117,14 @@ def _estimators(
     return [{"epoch": [0], **found, "risk": [np.nan], "diverged": False}]
 
 
-def _listed(values: Floats | None, stages: Sequence[int]) -> list[float]:
-    """One number for each stage; NaN where nothing was measured."""
-    return [np.nan] * len(stages) if values is None else [float(value) for value in values]
-
-
 @lru_cache(maxsize=2)
 def load(dataset: str, rows: int, scaled: bool = True, *, table: bool = False) -> Split:
-    """A data set with its first `rows` training rows, 0 for all; `table`: with categories as they are.
-
-    scaled: images to [0, 1].
-    """
+    """A data set's first `rows` training rows, 0 for all; scaled: images to [0, 1]; table: categories as they are."""
     if dataset == "adult":
         split = datasets.adult(encoded=not table)
         if rows > len(split.y):
             raise ValueError(f"rows is {rows:,}, but Adult has {len(split.y):,} training rows.")
-        return Split(split.X[: rows or None], split.y[: rows or None], split.X_test, split.y_test)
+        return replace(split, X=split.X[: rows or None], y=split.y[: rows or None])
     if dataset == "higgs":
         return datasets.higgs(rows=rows or None)
     return (datasets.mnist if dataset == "mnist" else datasets.cifar10)(rows=rows or None, scaled=scaled)
