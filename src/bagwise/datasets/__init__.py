@@ -12,15 +12,5 @@ from bagwise.datasets.synthetic import AdLog, synthetic
 from bagwise.datasets.tabular import adult, criteo, digits, higgs
 
 __all__ = [
-    "AdLog",
-    "Split",
-    "adult",
-    "cifar10",
-    "criteo",
-    "digits",
-    "encode",
-    "higgs",
-    "mnist",
-    "show_downloads",
-    "synthetic",
-]
+    "AdLog", "Split", "adult", "cifar10", "criteo", "digits", "encode", "higgs", "mnist", "show_downloads", "synthetic",
+]  # fmt: skip

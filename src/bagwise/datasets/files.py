@@ -19,12 +19,11 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from bagwise.utils.files import replacing
 
@@ -41,16 +40,14 @@ _CONSOLE: ContextVar[Console | None] = ContextVar("bagwise_downloads", default=N
 # the archive around HIGGS.csv.gz, so that its member's checksum alone decides.
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """url: where it is published.  checksum: None where those of its members have to do."""
 
     url: str
     checksum: str | None
 
 
-@dataclass(frozen=True)
-class Official:
+class Official(NamedTuple):
     """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it as `member`."""
 
     checksum: str
@@ -67,35 +64,39 @@ _CIFAR10 = Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "m
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # its first home no longer gives it out
 
 
-def _mnist(name: str, checksum: str) -> dict[str, Official]:
-    return {f"mnist/{name}": Official(checksum, f"{_MNIST}/{name}")}
-
-
-def _cifar10(name: str, checksum: str) -> dict[str, Official]:
-    return {f"cifar10/{name}": Official(checksum, _CIFAR10, f"cifar-10-batches-bin/{name}")}
+def _files(folder: str, source: Archive | str, checksums: dict[str, str], *, within: str = "") -> dict[str, Official]:
+    """Files of a folder by their place. source: the archive that has them in `within`, or the address above them."""
+    return {
+        f"{folder}/{name}": Official(checksum, f"{source}/{name}")
+        if isinstance(source, str)
+        else Official(checksum, source, f"{within}{name}")
+        for name, checksum in checksums.items()
+    }
 
 
 FILES: dict[str, Official] = {
-    "adult/adult.data": Official(
-        "sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT, "adult.data"
-    ),
-    "adult/adult.test": Official(
-        "sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT, "adult.test"
-    ),
-    "higgs/HIGGS.csv.gz": Official(
-        "sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS, "HIGGS.csv.gz"
-    ),
-    **_mnist("train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    **_mnist("train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
-    **_mnist("t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
-    **_mnist("t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
-    **_cifar10("data_batch_1.bin", "md5:5dd7e06a14cb22eb9f671a540d1b7c25"),
-    **_cifar10("data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
-    **_cifar10("data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
-    **_cifar10("data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
-    **_cifar10("data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
-    **_cifar10("test_batch.bin", "md5:803d5f7f4d78ea53de84dbe85f74fb6d"),
-}
+    **_files("adult", _ADULT, {
+        "adult.data": "sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        "adult.test": "sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+    }),
+    **_files("higgs", _HIGGS, {
+        "HIGGS.csv.gz": "sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698",
+    }),
+    **_files("mnist", _MNIST, {
+        "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+    }),
+    **_files("cifar10", _CIFAR10, within="cifar-10-batches-bin/", checksums={
+        "data_batch_1.bin": "md5:5dd7e06a14cb22eb9f671a540d1b7c25",
+        "data_batch_2.bin": "md5:5ea93a67294ea407fff1d09f752e9692",
+        "data_batch_3.bin": "md5:942cd6a4bcdd0dd3c604fbe906cb4421",
+        "data_batch_4.bin": "md5:ae636b3ba5c66a11e91e8cb52e771fcb",
+        "data_batch_5.bin": "md5:53f37980c15c3d472c316c40844f3f0d",
+        "test_batch.bin": "md5:803d5f7f4d78ea53de84dbe85f74fb6d",
+    }),
+}  # fmt: skip
 """Files by their place in the cache and in the folder `BAGWISE_DATA`."""
 
 
@@ -111,9 +112,8 @@ def file(name: str) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"BAGWISE_DATA has no file {name}: put it there, or point BAGWISE_DATA elsewhere.")
     if name in FILES and not _sound(path, FILES[name].checksum):
-        raise ValueError(
-            f"{name} in BAGWISE_DATA is damaged or not the official file, which has {FILES[name].checksum}: replace it."
-        )
+        has = FILES[name].checksum
+        raise ValueError(f"{name} in BAGWISE_DATA is damaged or not the official file, which has {has}: replace it.")
     return path
 
 
@@ -147,13 +147,11 @@ def _cached(name: str) -> Path:
         else:
             # All its members come at once, since the archive is not kept.
             wanted = {key: other for key, other in FILES.items() if other.source == official.source}
-            download_members(
-                official.source, {other.member: (folder / key, other.checksum) for key, other in wanted.items()}
-            )
+            places = {other.member: (folder / key, other.checksum) for key, other in wanted.items()}
+            download_members(official.source, places)
     except (ConnectionError, ValueError) as error:
-        advice = f"try again, or set BAGWISE_DATA to a folder that holds {name}."
         kind = FileNotFoundError if isinstance(error, ConnectionError) else ValueError
-        raise kind(f"{error}: {advice}") from error
+        raise kind(f"{error}: try again, or set BAGWISE_DATA to a folder that holds {name}.") from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OSError(f"{folder} cannot take {name} ({reason}): point BAGWISE_CACHE at a folder with room.") from error
@@ -168,7 +166,9 @@ def _sound(path: Path, checksum: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _checksum_of(path: Path, kind: str, size: int, changed: int) -> str:
-    return checksum_of(path, kind)
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False))
+    return f"{kind}:{digest.hexdigest()}"
 
 
 # -- downloads ----------------------------------------------------------------------------------------------------
@@ -181,7 +181,10 @@ def download(url: str, path: Path, checksum: str | None) -> None:
     import pooch
     from requests.exceptions import HTTPError, RequestException
 
-    with _quiet(pooch.get_logger()), _download_bar(url.rpartition("/")[2]) as bar:
+    logger = pooch.get_logger()
+    with _download_bar(url.rpartition("/")[2]) as bar, ExitStack() as afterwards:
+        afterwards.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.WARNING)  # pooch reports every download on standard error; a library keeps silent
         downloader = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=_CHUNK)
         try:
             pooch.retrieve(url, checksum, fname=path.name, path=path.parent, downloader=downloader)
@@ -211,15 +214,8 @@ def download_members(archive: Archive, wanted: Mapping[str, tuple[Path, str]]) -
         except _BROKEN as error:
             raise _damaged(archive.url, "it cannot be unpacked") from error
         for (name, target), checksum in zip(targets.items(), checksums, strict=True):
-            if not target.is_file() or checksum_of(target, checksum.partition(":")[0]) != checksum:
+            if not target.is_file() or not _sound(target, checksum):
                 raise _damaged(archive.url, f"{name} in it does not have {checksum}")
-
-
-def checksum_of(path: Path, kind: str) -> str:
-    """The file's checksum as `kind:…`; kind is md5 or sha256."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False))
-    return f"{kind}:{digest.hexdigest()}"
 
 
 def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -239,17 +235,6 @@ def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _damaged(url: str, reason: str) -> ValueError:
     return ValueError(f"what came from {url} is damaged or not the official file ({reason}) and was thrown away")
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Pooch reports every download on standard error; a library keeps silent."""
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 # -- their progress -----------------------------------------------------------------------------------------------

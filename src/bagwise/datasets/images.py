@@ -64,15 +64,14 @@ def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
     """
     n = check_rows(rows, _BATCHES * _BATCH)
     names = [f"cifar10/data_batch_{number}.bin" for number in range(1, math.ceil(n / _BATCH) + 1)]
-    _check_held(names)
-    shape = _RECORD["image"].shape
-    X_test, y_test = np.empty((_BATCH, *shape), np.float32), np.empty(_BATCH, int)
-    _read_batch("cifar10/test_batch.bin", X_test, y_test, scaled)
-    X, y = np.empty((n, *shape), np.float32), np.empty(n, int)
-    for start, name in zip(range(0, n, _BATCH), names, strict=True):
-        part = slice(start, start + _BATCH)
-        _read_batch(name, X[part], y[part], scaled)
-    return Split(X, y, X_test, y_test)
+    there = next((number for number, name in enumerate(names) if not held(name)), 0)
+    if mirror() is not None and there > 0:  # before anything is read
+        raise FileNotFoundError(
+            f"BAGWISE_DATA has no file {names[there]}: put it there, or ask for the first images with "
+            f"rows={there * _BATCH} or less."
+        )
+    X_test, y_test = _read_batches(["cifar10/test_batch.bin"], _BATCH, scaled)
+    return Split(*_read_batches(names, n, scaled), X_test, y_test)
 
 
 def _idx(name: str, rows: int | None) -> NDArray[np.uint8]:
@@ -84,21 +83,15 @@ def _idx(name: str, rows: int | None) -> NDArray[np.uint8]:
         return np.frombuffer(stream.read(n * math.prod(shape)), np.uint8).reshape(n, *shape)
 
 
-def _check_held(names: list[str]) -> None:
-    """Raise before anything is read where the folder `BAGWISE_DATA` has the first files and lacks a later one."""
-    lacking = [number for number, name in enumerate(names) if not held(name)]
-    if mirror() is not None and lacking and lacking[0] > 0:
-        raise FileNotFoundError(
-            f"BAGWISE_DATA has no file {names[lacking[0]]}: put it there, or ask for the first images with "
-            f"rows={lacking[0] * _BATCH} or less."
-        )
-
-
-def _read_batch(name: str, X: NDArray[np.float32], y: Integers, scaled: bool) -> None:
-    """Fill X and y with the first images of a file of CIFAR-10's binary version."""
-    records = np.fromfile(file(name), _RECORD, count=len(X))
-    _numbers(records["image"], scaled, out=X)
-    y[:] = np.isin(records["category"], _MACHINES)
+def _read_batches(names: list[str], n: int, scaled: bool) -> tuple[NDArray[np.float32], Integers]:
+    """The first n images in files of CIFAR-10's binary version, and their labels."""
+    X, y = np.empty((n, *_RECORD["image"].shape), np.float32), np.empty(n, int)
+    for number, name in enumerate(names):
+        part = slice(number * _BATCH, (number + 1) * _BATCH)
+        records = np.fromfile(file(name), _RECORD, count=len(y[part]))
+        _numbers(records["image"], scaled, out=X[part])
+        y[part] = np.isin(records["category"], _MACHINES)
+    return X, y
 
 
 def _numbers(pixels: NDArray[np.uint8], scaled: bool, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:

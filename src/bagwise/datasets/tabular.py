@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bagwise.datasets.files import file, held
 from bagwise.datasets.split import Split, check_rows, encode
@@ -38,7 +37,10 @@ def adult(*, encoded: bool = False) -> Split:
     -------
     Split
     """
-    train, test = _read_adult("adult/adult.data", skip=0), _read_adult("adult/adult.test", skip=1)
+    train, test = (
+        pd.read_csv(file(name), names=_ADULT, skipinitialspace=True, skiprows=comments)
+        for name, comments in (("adult/adult.data", 0), ("adult/adult.test", 1))
+    )
     y, y_test = (table.pop("income").str.startswith(">50K").to_numpy().astype(int) for table in (train, test))
     split = Split(train, y, test, y_test)
     return encode(split) if encoded else split
@@ -108,14 +110,7 @@ def higgs(*, rows: int | None = None) -> Split:
     Split
     """
     n = check_rows(rows, _HIGGS_ROWS - _HIGGS_TEST)
-    if held(_HIGGS_SAMPLE) and not held(_HIGGS):
-        return _read_higgs_sample(rows)
-    return _read_higgs(n)
-
-
-def _read_adult(name: str, *, skip: int) -> pd.DataFrame:
-    """skip: lines of comment before the first row."""
-    return pd.read_csv(file(name), names=_ADULT, skipinitialspace=True, skiprows=skip)
+    return _read_higgs_sample(rows) if held(_HIGGS_SAMPLE) and not held(_HIGGS) else _read_higgs(n)
 
 
 def _read_criteo() -> pd.DataFrame:
@@ -123,8 +118,14 @@ def _read_criteo() -> pd.DataFrame:
     columns = ["label", *_COUNTS, *_CATEGORIES]
     if held(_CRITEO):
         name = _CRITEO
-        table = _tab_separated(name, columns=columns, text=_CATEGORIES, rows=_CRITEO_ROWS)
-        table = table.fillna(dict.fromkeys(_CATEGORIES, ""))
+        text: dict[int, type] = {place: str for place, column in enumerate(columns) if column in _CATEGORIES}
+        try:
+            table = pd.read_csv(file(name), sep="\t", header=None, dtype=text, nrows=_CRITEO_ROWS)
+        except ValueError as error:
+            raise ValueError(f"{name} in BAGWISE_DATA cannot be read as a tab-separated file: replace it.") from error
+        if table.shape[1] != len(columns):
+            raise ValueError(f"{name} in BAGWISE_DATA has {table.shape[1]} columns, not {len(columns)}: replace it.")
+        table = table.set_axis(columns, axis=1).fillna(dict.fromkeys(_CATEGORIES, ""))
     elif held(_CRITEO_SAMPLE):
         name = _CRITEO_SAMPLE
         table = _parquet(name, required=columns)[columns]
@@ -157,7 +158,14 @@ def _read_higgs_sample(rows: int | None) -> Split:
     table = _parquet(_HIGGS_SAMPLE, required=["label", "uci_row"])
     _check_numbers(table, ["uci_row"], _HIGGS_SAMPLE)
     y, place = _labels(table, _HIGGS_SAMPLE), table["uci_row"].to_numpy()
-    X = _higgs_matrix(table.drop(columns=["label", "uci_row", "source"], errors="ignore"))
+    features = table.drop(columns=["label", "uci_row", "source"], errors="ignore")
+    numbers = features.select_dtypes("floating")
+    if numbers.shape[1] != _HIGGS_FEATURES or features.shape[1] != _HIGGS_FEATURES:
+        raise ValueError(
+            f"{_HIGGS_SAMPLE} in BAGWISE_DATA has {features.shape[1]} columns of features, {numbers.shape[1]} of them "
+            f"with decimals: it must have {_HIGGS_FEATURES}, and besides label and uci_row only source."
+        )
+    X = np.asarray(numbers, dtype=np.float32)
     test = np.flatnonzero((place >= 0) & (place < _HIGGS_TEST))
     test = test[np.argsort(place[test])]
     if not np.array_equal(place[test], np.arange(_HIGGS_TEST)):
@@ -171,18 +179,7 @@ def _read_higgs_sample(rows: int | None) -> Split:
             f"BAGWISE_DATA has no file {_HIGGS}, and {_HIGGS_SAMPLE} holds {len(train)} training rows: put the "
             f"official file there, or ask for rows={len(train)} or less."
         )
-    train = train[:rows]
-    return Split(X[train], y[train], X[test], y[test])
-
-
-def _higgs_matrix(features: pd.DataFrame) -> NDArray[np.float32]:
-    numbers = features.select_dtypes("floating")
-    if numbers.shape[1] != _HIGGS_FEATURES or features.shape[1] != _HIGGS_FEATURES:
-        raise ValueError(
-            f"{_HIGGS_SAMPLE} in BAGWISE_DATA has {features.shape[1]} columns of features, {numbers.shape[1]} of them "
-            f"with decimals: it must have {_HIGGS_FEATURES}, and besides label and uci_row only source."
-        )
-    return np.asarray(numbers, dtype=np.float32)
+    return Split(X[train[:rows]], y[train[:rows]], X[test], y[test])
 
 
 # -- files without an official checksum, which are judged by what they hold ---------------------------------------
@@ -195,35 +192,20 @@ def _parquet(name: str, *, required: Sequence[str]) -> pd.DataFrame:
         table = pd.read_parquet(path)
     except (OSError, ValueError) as error:
         raise ValueError(f"{name} in BAGWISE_DATA cannot be read as a Parquet file: replace it.") from error
-    missing = [column for column in required if column not in table]
-    if missing:
+    if missing := [column for column in required if column not in table]:
         raise ValueError(f"{name} in BAGWISE_DATA has no column {missing[0]!r}: it must have {', '.join(required)}.")
     return table
 
 
-def _tab_separated(name: str, *, columns: Sequence[str], text: Sequence[str], rows: int) -> pd.DataFrame:
-    """The first rows of a file without names in the folder `BAGWISE_DATA`; `text` are the columns not of numbers."""
-    places: dict[int, type] = {column: str for column, title in enumerate(columns) if title in text}
-    try:
-        table = pd.read_csv(file(name), sep="\t", header=None, dtype=places, nrows=rows)
-    except ValueError as error:
-        raise ValueError(f"{name} in BAGWISE_DATA cannot be read as a tab-separated file: replace it.") from error
-    if table.shape[1] != len(columns):
-        raise ValueError(f"{name} in BAGWISE_DATA has {table.shape[1]} columns, not {len(columns)}: replace it.")
-    return table.set_axis(list(columns), axis=1)
-
-
 def _labels(table: pd.DataFrame, name: str) -> Integers:
     """The column `label`, which must hold 0 and 1 alone."""
-    wrong = ~table["label"].isin([0, 1]).to_numpy()
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ValueError(f"{name} in BAGWISE_DATA has the label {table['label'].iloc[row]} in row {row}, not 0 or 1.")
-    return np.asarray(table["label"], dtype=int)
+    y = table["label"]
+    if len(wrong := np.flatnonzero(~y.isin([0, 1]))):
+        raise ValueError(f"{name} in BAGWISE_DATA has the label {y.iloc[wrong[0]]} in row {wrong[0]}, not 0 or 1.")
+    return np.asarray(y, dtype=int)
 
 
 def _check_numbers(table: pd.DataFrame, columns: Sequence[str], name: str) -> None:
     """Raise unless these columns hold numbers."""
-    others = [column for column in columns if not pd.api.types.is_numeric_dtype(table[column])]
-    if others:
+    if others := [column for column in columns if not pd.api.types.is_numeric_dtype(table[column])]:
         raise ValueError(f"column {others[0]!r} of {name} in BAGWISE_DATA must hold numbers.")

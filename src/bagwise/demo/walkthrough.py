@@ -117,7 +117,12 @@ def run(
     """
     from bagwise.demo.presentation import figure
 
-    folder, sizes = Path(folder), _check_sizes(sizes, rows)
+    if not sizes or min(sizes) < 2:
+        raise ParameterError("sizes", f"must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
+    least = 4 * 10 * max(sizes)
+    if rows < least:
+        raise ParameterError("rows", f"must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
+    folder, sizes = Path(folder), sorted(sizes)
     check_folder(folder, force=force)
     rng, tell = generator(random_state), progress or (lambda done, total, text: None)
     steps, main = len(sizes) + 3, sizes[len(sizes) // 2]
@@ -202,15 +207,6 @@ class _Task:
         # The bags are dealt at random here: what is estimated is shown as it comes, good luck or bad.
         estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], even_if_not_random=True)
         return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier)
-
-
-def _check_sizes(sizes: Sequence[int], rows: int) -> list[int]:
-    if not sizes or min(sizes) < 2:
-        raise ParameterError("sizes", f"must be one or more bag sizes of at least 2, got {tuple(sizes)}.")
-    least = 4 * 10 * max(sizes)
-    if rows < least:
-        raise ParameterError("rows", f"must be at least {least:,}, to hold out 10 bags of {max(sizes)}, got {rows:,}.")
-    return sorted(sizes)
 
 
 def _features() -> ColumnTransformer:
