@@ -41,14 +41,18 @@ _CONSOLE: ContextVar[Console | None] = ContextVar("bagwise_downloads", default=N
 
 
 class Archive(NamedTuple):
-    """url: where it is published.  checksum: None where those of its members have to do."""
+    """checksum: None where those of its members have to do.  folder: the one inside that holds them."""
 
     url: str
     checksum: str | None
+    folder: str = ""
 
 
 class Official(NamedTuple):
-    """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it as `member`."""
+    """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it.
+
+    member: its place in the archive, where that is not its own name in the archive's folder.
+    """
 
     checksum: str
     source: str | Archive
@@ -60,43 +64,33 @@ _ADULT = Archive(
     "sha256:7537312dd56c2b98035880805ce99e68183a30ee468aa5329d6df0fbb3cc21bb",
 )
 _HIGGS = Archive("https://archive.ics.uci.edu/static/public/280/higgs.zip", None)
-_CIFAR10 = Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530")
+_CIFAR10 = Archive(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "md5:c32a1d4ab5d03f1284b67883e8d87530",
+    "cifar-10-batches-bin/",
+)
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # its first home no longer gives it out
 
-
-def _files(folder: str, source: Archive | str, checksums: dict[str, str], *, within: str = "") -> dict[str, Official]:
-    """Files of a folder by their place. source: the archive that has them in `within`, or the address above them."""
-    return {
-        f"{folder}/{name}": Official(checksum, f"{source}/{name}")
-        if isinstance(source, str)
-        else Official(checksum, source, f"{within}{name}")
-        for name, checksum in checksums.items()
-    }
-
-
 FILES: dict[str, Official] = {
-    **_files("adult", _ADULT, {
-        "adult.data": "sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-        "adult.test": "sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-    }),
-    **_files("higgs", _HIGGS, {
-        "HIGGS.csv.gz": "sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698",
-    }),
-    **_files("mnist", _MNIST, {
-        "train-images-idx3-ubyte.gz": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "train-labels-idx1-ubyte.gz": "md5:d53e105ee54ea40749a09fcbcd1e9432",
-        "t10k-images-idx3-ubyte.gz": "md5:9fb629c4189551a2d022fa330f9573f3",
-        "t10k-labels-idx1-ubyte.gz": "md5:ec29112dd5afa0611ce80d1b7f02629c",
-    }),
-    **_files("cifar10", _CIFAR10, within="cifar-10-batches-bin/", checksums={
-        "data_batch_1.bin": "md5:5dd7e06a14cb22eb9f671a540d1b7c25",
-        "data_batch_2.bin": "md5:5ea93a67294ea407fff1d09f752e9692",
-        "data_batch_3.bin": "md5:942cd6a4bcdd0dd3c604fbe906cb4421",
-        "data_batch_4.bin": "md5:ae636b3ba5c66a11e91e8cb52e771fcb",
-        "data_batch_5.bin": "md5:53f37980c15c3d472c316c40844f3f0d",
-        "test_batch.bin": "md5:803d5f7f4d78ea53de84dbe85f74fb6d",
-    }),
-}  # fmt: skip
+    "adult/adult.data": Official("sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT),
+    "adult/adult.test": Official("sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT),
+    "higgs/HIGGS.csv.gz": Official("sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS),
+    **{
+        f"mnist/{name}": Official(checksum, f"{_MNIST}/{name}")
+        for name, checksum in (
+            ("train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            ("train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
+            ("t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
+            ("t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
+        )
+    },
+    "cifar10/data_batch_1.bin": Official("md5:5dd7e06a14cb22eb9f671a540d1b7c25", _CIFAR10),
+    "cifar10/data_batch_2.bin": Official("md5:5ea93a67294ea407fff1d09f752e9692", _CIFAR10),
+    "cifar10/data_batch_3.bin": Official("md5:942cd6a4bcdd0dd3c604fbe906cb4421", _CIFAR10),
+    "cifar10/data_batch_4.bin": Official("md5:ae636b3ba5c66a11e91e8cb52e771fcb", _CIFAR10),
+    "cifar10/data_batch_5.bin": Official("md5:53f37980c15c3d472c316c40844f3f0d", _CIFAR10),
+    "cifar10/test_batch.bin": Official("md5:803d5f7f4d78ea53de84dbe85f74fb6d", _CIFAR10),
+}
 """Files by their place in the cache and in the folder `BAGWISE_DATA`."""
 
 
@@ -146,9 +140,13 @@ def _cached(name: str) -> Path:
             download(official.source, path, official.checksum)
         else:
             # All its members come at once, since the archive is not kept.
-            wanted = {key: other for key, other in FILES.items() if other.source == official.source}
-            places = {other.member: (folder / key, other.checksum) for key, other in wanted.items()}
-            download_members(official.source, places)
+            inside = official.source.folder
+            wanted = {
+                other.member or f"{inside}{Path(key).name}": (folder / key, other.checksum)
+                for key, other in FILES.items()
+                if other.source == official.source
+            }
+            download_members(official.source, wanted)
     except (ConnectionError, ValueError) as error:
         kind = FileNotFoundError if isinstance(error, ConnectionError) else ValueError
         raise kind(f"{error}: try again, or set BAGWISE_DATA to a folder that holds {name}.") from error

@@ -96,11 +96,7 @@ def _mean_map(task: Task) -> Iterator[Prediction]:
 
 
 def _class_prior(task: Task) -> Iterator[Prediction]:
-    from sklearn.dummy import DummyClassifier
-
-    p = float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)
-    model = DummyClassifier(strategy="prior").fit([[0], [0]], [0, 1], sample_weight=[1 - p, p])
-    yield Prediction(model.predict_proba(np.zeros((len(task.X_test), 1)))[:, 1])
+    yield Prediction(np.full(len(task.X_test), float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)))
 
 
 def _lightgbm(task: Task) -> Iterator[Prediction]:

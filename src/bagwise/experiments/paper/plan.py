@@ -22,19 +22,14 @@ class Method(NamedTuple):
     """A way to learn from bags.
 
     label, look: its name for readers, and how it is drawn.
-    loss: of a network, a name of `bagwise.losses.LOSSES`; None for an estimator that is no network.
+    loss: of a network, a name of `bagwise.losses.LOSSES`; empty for an estimator, which has no epochs and no rate.
     means: how a network estimates means, a name of `bagwise.means.MEANS`.
     """
 
     label: str
     look: Look
-    loss: str | None = None
+    loss: str = ""
     means: str = "leave_one_out"
-
-    @property
-    def is_network(self) -> bool:
-        """Whether it is trained by epochs, with a learning rate."""
-        return self.loss is not None
 
 
 METHODS: dict[str, Method] = {
@@ -188,7 +183,7 @@ class PaperRun(Run):
         Networks of a stack share a partition and the order of bags; the paper's losses, which are fast, form stacks of
         their own. Everything else is computed one by one.
         """
-        if self.dataset in STACKED and METHODS[self.method].is_network:
+        if self.dataset in STACKED and METHODS[self.method].loss:
             return self.size, self.repetition, self.held_out, self.method in PAPER
         return self.key
 
@@ -207,7 +202,7 @@ def plan(config: PaperConfig) -> list[PaperRun]:
 
 
 def _runs(config: PaperConfig, name: str, size: int, repetition: int) -> list[PaperRun]:
-    network = METHODS[name].is_network
+    network = METHODS[name].loss != ""
     holds_out = network and repetition < config.held_out_repetitions
     shared = {field: getattr(config, field) for field in ("dataset", "rows", "scaled", "batch_rows", "random_state")}
     shared |= {"size": size, "method": name, "repetition": repetition, "measured": config.measured if network else ()}

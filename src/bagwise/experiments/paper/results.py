@@ -60,7 +60,7 @@ def curves(frame: pd.DataFrame, config: PaperConfig) -> pd.DataFrame:
             chosen = {BY_TEST: group["accuracy"].idxmax()}
             if len(risks):
                 chosen[LABEL_FREE] = risks.idxmin()
-            elif not METHODS[str(name)].is_network:
+            elif not METHODS[str(name)].loss:
                 chosen[LABEL_FREE] = group.index[0]
             for rule, setting in chosen.items():
                 where = dict(zip(_SETTING, setting, strict=True))

@@ -51,7 +51,7 @@ def compute(unit: Sequence[PaperRun], threads: int | None = None) -> list[dict[s
     split = load(first.dataset, first.rows, first.scaled)
     bags = first.bags_of(split.y)
     fold = folds_of(len(bags), _SHARE_HELD_OUT, np.random.default_rng(first.seed(2)))[0] if first.held_out else None
-    learn = _networks if METHODS[first.method].is_network else _estimator
+    learn = _networks if METHODS[first.method].loss else _estimator
     with parallel_config(backend="threading"):  # what works here must not wait for a cluster that it is part of
         results = learn(unit, split, bags, fold, threads)
     facts = {"bags": len(bags), "seconds": (time.process_time() - start) / len(unit)}
@@ -72,11 +72,11 @@ def _networks(
     from bagwise.neural import Replica, cnn, train_modules, train_replicas
 
     first, stages = unit[0], list(unit[0].measured)
-    replicas = []
-    for one in unit:
-        loss, means = METHODS[one.method].loss or "", METHODS[one.method].means
-        shared = {"bags": bags, "fold": fold, "seed": one.seed(1)}
-        replicas.append(Replica(loss=loss, means=means, learning_rate=one.learning_rate, **shared))
+    shared = {"bags": bags, "fold": fold}
+    replicas = [
+        Replica(loss=method.loss, means=method.means, learning_rate=one.learning_rate, seed=one.seed(1), **shared)
+        for one, method in ((one, METHODS[one.method]) for one in unit)
+    ]
     options: dict[str, Any] = {"epochs": max(stages), "measure_at": first.measured}
     options |= {"batch_rows": first.batch_rows, "X_test": split.X_test, "y_test": split.y_test}
     before = torch.get_num_threads()
