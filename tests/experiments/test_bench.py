@@ -13,8 +13,7 @@ import bagwise as bw
 from bagwise import datasets
 from bagwise.experiments import bench
 from bagwise.experiments.bench import BenchConfig, llp_learn, methods, plan, store_of, tables
-from bagwise.experiments.bench.methods import Method
-from bagwise.experiments.bench.tasks import Prediction, Task
+from bagwise.experiments.bench.methods import Method, Prediction, Task
 from bagwise.experiments.harness import load, read_table
 
 TINY = BenchConfig(

@@ -49,7 +49,7 @@ class Archive(NamedTuple):
 
 
 class Official(NamedTuple):
-    """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it.
+    """checksum: `md5:…` or `sha256:…`.  source: the address of `{name}`, the file, or the archive that holds it.
 
     member: its place in the archive, where that is not its own name in the archive's folder.
     """
@@ -69,21 +69,16 @@ _CIFAR10 = Archive(
     "md5:c32a1d4ab5d03f1284b67883e8d87530",
     "cifar-10-batches-bin/",
 )
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # its first home no longer gives it out
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/{name}"  # its first home no longer gives it out
 
 FILES: dict[str, Official] = {
     "adult/adult.data": Official("sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT),
     "adult/adult.test": Official("sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT),
     "higgs/HIGGS.csv.gz": Official("sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS),
-    **{
-        f"mnist/{name}": Official(checksum, f"{_MNIST}/{name}")
-        for name, checksum in (
-            ("train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            ("train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
-            ("t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
-            ("t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
-        )
-    },
+    "mnist/train-images-idx3-ubyte.gz": Official("md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", _MNIST),
+    "mnist/train-labels-idx1-ubyte.gz": Official("md5:d53e105ee54ea40749a09fcbcd1e9432", _MNIST),
+    "mnist/t10k-images-idx3-ubyte.gz": Official("md5:9fb629c4189551a2d022fa330f9573f3", _MNIST),
+    "mnist/t10k-labels-idx1-ubyte.gz": Official("md5:ec29112dd5afa0611ce80d1b7f02629c", _MNIST),
     "cifar10/data_batch_1.bin": Official("md5:5dd7e06a14cb22eb9f671a540d1b7c25", _CIFAR10),
     "cifar10/data_batch_2.bin": Official("md5:5ea93a67294ea407fff1d09f752e9692", _CIFAR10),
     "cifar10/data_batch_3.bin": Official("md5:942cd6a4bcdd0dd3c604fbe906cb4421", _CIFAR10),
@@ -137,7 +132,7 @@ def _cached(name: str) -> Path:
         return path
     try:
         if isinstance(official.source, str):
-            download(official.source, path, official.checksum)
+            download(official.source.format(name=path.name), path, official.checksum)
         else:
             # All its members come at once, since the archive is not kept.
             inside = official.source.folder

@@ -1,4 +1,4 @@
-"""The methods compared, by name. A new one is a line in `METHODS`.
+"""The methods compared, by name, what they are given and what they give back. A new one is a line in `METHODS`.
 
 A method is a generator of predictions for the test rows: one, or one for each learning rate, with the label-free risk
 it had on held-out bags. Which of these counts is decided when tables are made, so one training serves both rules.
@@ -9,22 +9,72 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from bagwise.bags import Bags
 from bagwise.data.features import FeatureCodes, is_table
 from bagwise.data.reading import Reads
 from bagwise.estimators import ESTIMATORS
 from bagwise.experiments.bench import llp_learn
-from bagwise.experiments.bench.tasks import Prediction, Task
+from bagwise.folds import Fold
 from bagwise.linear import BagMeanMapClassifier
-from bagwise.utils.typing import Integers
+from bagwise.risk import held_out_risk
+from bagwise.utils.typing import Floats, Integers
 
 _CODES = partial(Reads, codes=True)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+HELD_OUT = 0.1
+"""Part of the bags that a choice without labels holds out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that a method sees. There are no labels of test rows in it, and none of training rows but for a ceiling.
+
+    X, X_test: features.  bags: bags of the training rows with their proportions; single rows for a ceiling.
+    random_state: seed of the run.
+    """
+
+    X: Any
+    X_test: Any
+    bags: Bags
+    random_state: int
+
+    @cached_property
+    def fold(self) -> Fold:
+        """Bags to train on and bags held out, at random."""
+        order = np.random.default_rng(self.random_state).permutation(len(self.bags))
+        held = max(1, round(HELD_OUT * len(order)))
+        return Fold(np.sort(order[held:]), np.sort(order[:held]))
+
+    @cached_property
+    def training_bags(self) -> Bags:
+        """The bags that are not held out."""
+        return self.bags.take(self.fold.train)
+
+    def held_out_risk(self, h: Floats) -> float:
+        """Label-free risk of the held-out bags. h: (n,) predictions for all rows of X."""
+        return held_out_risk(h[self.bags.order], self.bags, self.fold)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a method says about the test rows.
+
+    h: (n,) probabilities of label 1, None if it failed.  error: why.
+    learning_rate, risk: where a learning rate is still to be chosen, this one and its held-out risk.
+    seconds: of fit and prediction, where the caller's clock would measure other things too.
+    """
+
+    h: Floats | None = None
+    learning_rate: float = np.nan
+    risk: float = np.nan
+    seconds: float | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +145,25 @@ def _mean_map(task: Task) -> Iterator[Prediction]:
     yield _fit_predict(BagMeanMapClassifier(alpha=_PENALTIES[int(np.argmin(risks))]), task)
 
 
+def _dllp(task: Task, *, epochs: int, outside_rates: tuple[float, ...], timeout: int) -> Iterator[Prediction]:
+    """DLLP with one hidden layer of 32, once for each learning rate, on the bags that are not held out."""
+    X_new, n = np.concatenate([task.X_test, task.X]), len(task.X_test)
+    options = {"seed": task.random_state, "timeout": timeout, "epochs": epochs}
+    for rate in outside_rates:
+        try:
+            h, seconds = llp_learn.predict("dllp", task.training_bags, task.X, X_new, rate=rate, **options)
+        except RuntimeError as error:
+            yield Prediction(learning_rate=rate, error=str(error))
+            continue
+        yield Prediction(h[:n], learning_rate=rate, risk=task.held_out_risk(h[n:]), seconds=seconds)
+
+
+def _em(task: Task, *, timeout: int) -> Iterator[Prediction]:
+    """EM around scikit-learn's logistic regression, on all bags."""
+    h, seconds = llp_learn.predict("em", task.bags, task.X, task.X_test, seed=task.random_state, timeout=timeout)
+    yield Prediction(h, seconds=seconds)
+
+
 def _class_prior(task: Task) -> Iterator[Prediction]:
     yield Prediction(np.full(len(task.X_test), float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)))
 
@@ -146,10 +215,8 @@ METHODS: dict[str, Method] = {
     "network_easyllp": _loss("EasyLLP", "easyllp"),
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),
-    "llp_learn_dllp": Method(
-        label="llp-learn 1.6, DLLP", run=llp_learn.run_dllp, settings=("epochs", "outside_rates", "timeout")
-    ),
-    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
+    "llp_learn_dllp": Method(label="llp-learn 1.6, DLLP", run=_dllp, settings=("epochs", "outside_rates", "timeout")),
+    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
     "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_CODES),
     "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_CODES, individual=True),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.tasks import DATASETS, HELD_OUT
+from bagwise.experiments.bench.methods import HELD_OUT, METHODS
+from bagwise.experiments.bench.runs import DATASETS
 from bagwise.experiments.harness import markdown_table
 from bagwise.utils.text import number_of
 
