@@ -48,8 +48,6 @@ _MARKER = {RIDGE: "o", NAIVE: "s"}
 _INTERVAL: dict[str, Any] = {"linewidth": 2.2, "markersize": 8, "solid_capstyle": "round"}
 _TRUTH: dict[str, Any] = {"marker": "|", "color": "black", "markeredgewidth": 2, "linestyle": ""}
 
-Progress = Callable[[int, int, str], None]
-
 
 @dataclass(frozen=True)
 class Row:
@@ -96,7 +94,7 @@ def run(
     sizes: Sequence[int] = (16, 64, 256),
     random_state: RandomState = 0,
     force: bool = False,
-    progress: Progress | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> DemoResult:
     """Tell the story on a log of `rows` impressions; write events, reports and a figure into `folder`.
 
@@ -162,8 +160,13 @@ def run(
             verdict=diagnose(log.events, y_bag, bags=ids[main]).verdict,
             files=tuple(folder / name for name in FILES),
         )
+        inside = ids[main] >= 0
+        bag, y = ids[main][inside], log.y[inside]
+        events = log.events.assign(bag=pd.Series(ids[main], dtype="Int64").where(inside))  # missing in no bag; no label
+        reports = pd.DataFrame({"bag": np.arange(result.bags), "size": np.bincount(bag)})
         with replacing(*result.files) as (new_events, new_reports, new_picture):
-            _write_tables(log.events, log.y, ids[main], new_events, new_reports)
+            events.to_parquet(new_events, index=False)
+            reports.assign(count=np.bincount(bag, weights=y).astype(np.int64)).to_parquet(new_reports, index=False)
             figure(result).savefig(new_picture, dpi=160)
     tell(steps, steps, "done")
     return result
@@ -225,16 +228,6 @@ def _features() -> ColumnTransformer:
             ("levels", OneHotEncoder(sparse_output=False), make_column_selector(dtype_include="category")),
         ]
     )
-
-
-def _write_tables(events: pd.DataFrame, y: NDArray[np.int8], ids: NDArray[np.int64], *places: Path) -> None:
-    """The events with their bag, missing where they are in none, and no label; and one report per bag."""
-    inside = ids >= 0
-    bag = pd.Series(ids, dtype="Int64").where(inside)
-    size, count = np.bincount(ids[inside]), np.bincount(ids[inside], weights=y[inside]).astype(np.int64)
-    reports = pd.DataFrame({"bag": np.arange(len(size)), "size": size, "count": count})
-    for table, place in zip((events.assign(bag=bag), reports), places, strict=True):
-        table.to_parquet(place, index=False)
 
 
 # -- what it shows -------------------------------------------------------------------------------------------------

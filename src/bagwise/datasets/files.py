@@ -89,9 +89,6 @@ FILES: dict[str, Official] = {
 """Files by their place in the cache and in the folder `BAGWISE_DATA`."""
 
 
-# -- finding them -------------------------------------------------------------------------------------------------
-
-
 def file(name: str) -> Path:
     """The file `name`, of the folder `BAGWISE_DATA` or of the cache; downloaded if need be, and checked."""
     folder = mirror()
@@ -228,9 +225,6 @@ def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _damaged(url: str, reason: str) -> ValueError:
     return ValueError(f"what came from {url} is damaged or not the official file ({reason}) and was thrown away")
-
-
-# -- their progress -----------------------------------------------------------------------------------------------
 
 
 @contextmanager

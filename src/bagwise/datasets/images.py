@@ -35,14 +35,7 @@ def mnist(*, rows: int | None = None, scaled: bool = True) -> Split:
     Split
     """
     check_rows(rows, _MNIST_ROWS)
-
-    def images(name: str, rows: int | None = None) -> NDArray[np.float32]:
-        return _numbers(_idx(f"{name}-images-idx3-ubyte.gz", rows)[:, None], scaled)
-
-    def odd(name: str, rows: int | None = None) -> Integers:
-        return (_idx(f"{name}-labels-idx1-ubyte.gz", rows) % 2).astype(int)
-
-    return Split(images("train", rows), odd("train", rows), images("t10k"), odd("t10k"))
+    return Split(*_read_mnist("train", rows, scaled), *_read_mnist("t10k", None, scaled))
 
 
 def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
@@ -72,6 +65,11 @@ def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
         )
     X_test, y_test = _read_batches(["cifar10/test_batch.bin"], _BATCH, scaled)
     return Split(*_read_batches(names, n, scaled), X_test, y_test)
+
+
+def _read_mnist(part: str, rows: int | None, scaled: bool) -> tuple[NDArray[np.float32], Integers]:
+    images, digits = (_idx(f"{part}-{name}-ubyte.gz", rows) for name in ("images-idx3", "labels-idx1"))
+    return _numbers(images[:, None], scaled), (digits % 2).astype(int)
 
 
 def _idx(name: str, rows: int | None) -> NDArray[np.uint8]:

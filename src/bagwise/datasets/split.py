@@ -34,10 +34,8 @@ def check_rows(rows: int | None, most: int) -> int:
     >>> check_rows(None, 60_000), check_rows(100, 60_000)
     (60000, 100)
     """
-    some = Constraint(
-        f"a whole number from 1 to {most}, the number of training rows",
-        lambda value: not isinstance(value, bool) and whole(1).holds(value) and value <= most,
-    )
+    words = f"a whole number from 1 to {most}, the number of training rows"
+    some = Constraint(words, lambda value: whole(1).holds(value) and value <= most)
     check_parameters({"rows": rows}, {"rows": some | NONE})
     return most if rows is None else int(rows)
 

@@ -366,10 +366,7 @@ def _words(group: Sequence[Run]) -> str:
 def _finish(
     group: list[SomeRun], store: Store, compute: Callable[[list[SomeRun]], Sequence[Mapping[str, Any]]], polite: bool
 ) -> tuple[list[SomeRun], bool]:
-    """Compute a group and store it, unless another process has done so or, if `polite`, is at it.
-
-    Comes back with whether it is stored by now.
-    """
+    """Compute a group and store it, unless another process has or, if `polite`, is at it; is it stored by now?"""
     keys = [run.key for run in group]
     if store.holds(keys):
         return group, True

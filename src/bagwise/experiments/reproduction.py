@@ -85,8 +85,9 @@ def _train(name: str, plan: paper.PaperConfig, out: Path, picture: Path, progres
     frame = paper.run(plan, out, progress=progress)
     found = curves(frame, plan)
     save_figure(accuracy_figure(frame, plan), picture)
+    title = "Test accuracy after {}, by bag size; learning rate by {}"
     tables = {
-        f"Test accuracy after {number_of(epochs, 'epoch')}, by bag size; learning rate by {rule}": wide.map(_digits)
+        title.format(number_of(epochs, "epoch"), rule): wide.map("{:.4f}".format).where(wide.notna(), "–")
         for epochs in plan.epochs
         for rule in RULES
         if len(wide := table(found, epochs, rule))
@@ -94,7 +95,3 @@ def _train(name: str, plan: paper.PaperConfig, out: Path, picture: Path, progres
     lost = int(frame["diverged"].sum())
     notes = [f"{len(frame):,} runs, {lost:,} of them diverged; {frame['seconds'].sum() / 3600:.1f} hours of computing."]
     return Result(tables, notes, [paper.store_of(out, name).path, picture])
-
-
-def _digits(accuracy: float) -> str:
-    return "–" if pd.isna(accuracy) else f"{accuracy:.4f}"

@@ -79,10 +79,6 @@ class SamplesConfig:
             got = f", got {self.fewest_trials}."
             raise ParameterError("fewest_trials", "must be at most ", Parameter("trials"), got)
 
-    def trials_at(self, bags: int) -> int:
-        """Trials at a checkpoint of so many bags."""
-        return int(np.clip(self.budget // bags, self.fewest_trials, self.trials))
-
     @property
     def checkpoints(self) -> list[int]:
         """Numbers of bags at which learners choose: from 2 up, the same ratio apart as far as whole numbers allow."""
@@ -129,7 +125,7 @@ def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], 
     curves: dict[str, list[Checkpoint]] = {n: [] for n in names}
     active = list(names)
     for bags in config.checkpoints:
-        trials = config.trials_at(bags)
+        trials = min(max(config.budget // bags, config.fewest_trials), config.trials)
         sample.keep = any(LEARNERS[n].reads_bags for n in active)
         sample.grow(bags, trials)
         for n in active:
@@ -148,9 +144,6 @@ def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], 
         for n in names
     ]
     return (name, k), records
-
-
-# -- success curves ------------------------------------------------------------------------------------------------
 
 
 def clearly_passed(curve: list[Checkpoint], level: float) -> bool:
@@ -215,9 +208,6 @@ def slope(size: ArrayLike, bags: ArrayLike, log_bags_se: ArrayLike) -> dict[str,
     return {"slope": float((weight * x) @ y) / information, "slope_se": information**-0.5}
 
 
-# -- what to show --------------------------------------------------------------------------------------------------
-
-
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """What to print, by title: problems and learners × bag sizes, missing where no bags up to the cap sufficed."""
     order = pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
@@ -280,8 +270,7 @@ def figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
     for which no number of bags suffices, because the mean of its loss prefers a wrong hypothesis.
     """
     names = list(frame["problem"].unique())
-    columns = min(2, len(names))
-    lines = -(-len(names) // columns)
+    columns, lines = min(2, len(names)), (len(names) + 1) // 2
     drawing = Figure(figsize=(5.5 * columns, 3.9 * lines + 1), layout="constrained")
     grid = drawing.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for panel in grid.ravel()[len(names) :]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -171,7 +172,7 @@ def draw(simulation: Simulation, size: int, truth: Integers, bags: int, rng: np.
     return np.concatenate([positives, levels], axis=-1)
 
 
-# -- empirical risks from moments ----------------------------------------------------------------------------------
+# -- empirical risks, from moments or from every bag ---------------------------------------------------------------
 
 
 def li_risks(sample: Sample) -> Floats:
@@ -203,10 +204,8 @@ def centred_risks(sample: Sample) -> Floats:
 
 def _residual_squares(sample: Sample) -> Floats:
     """Mean over bags of (kα − Σh)² / k."""
-    h = sample.simulation.hypotheses
-    direction = np.concatenate([np.ones((len(h), 1)), -h], axis=1).T
-    squares: Floats = ((sample.square @ direction) * direction).sum(axis=1)
-    return squares / sample.bags
+    direction = np.insert(-sample.simulation.hypotheses, 0, 1, axis=1).T
+    return ((sample.square @ direction) * direction).sum(axis=1) / sample.bags
 
 
 def _label_linear(sample: Sample) -> tuple[Floats, Floats, Floats]:
@@ -214,9 +213,6 @@ def _label_linear(sample: Sample) -> tuple[Floats, Floats, Floats]:
     h = sample.simulation.hypotheses.T
     levels = sample.total[:, 1:] / (sample.size * sample.bags)
     return levels @ h**2, levels @ (1 - 2 * h), sample.square[:, 0, 1:] / sample.bags @ (1 - 2 * h)
-
-
-# -- empirical risks from every bag --------------------------------------------------------------------------------
 
 
 def clipped_risks(sample: Sample, *, regret: float, estimated: bool) -> Floats:
@@ -239,8 +235,8 @@ def clipped_risks(sample: Sample, *, regret: float, estimated: bool) -> Floats:
     return risks
 
 
-def two_function_choice(sample: Sample) -> NDArray[np.intp]:
-    """(trials,) choice of Algorithm 1, Δ and β known."""
+def two_function_choice(sample: Sample, _: float = 0.0) -> NDArray[np.intp]:
+    """(trials,) choice of Algorithm 1, Δ and β known, so that no target regret is asked for."""
     simulation = sample.simulation
     gap = simulation.hypotheses[0] - simulation.hypotheses[1]
     totals = counts_decide(delta=gap @ simulation.weight, beta=gap**2 @ simulation.weight, size=sample.size)
@@ -275,11 +271,11 @@ class Learner:
 
 
 def _minimise(risks: Callable[[Sample], Floats]) -> Callable[[Sample, float], NDArray[np.intp]]:
-    return lambda sample, regret: risks(sample).argmin(axis=1)
+    return lambda sample, _: risks(sample).argmin(axis=1)
 
 
-def _clipped(estimated: bool) -> Callable[[Sample, float], NDArray[np.intp]]:
-    return lambda sample, regret: clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1)
+def _clipped(sample: Sample, regret: float, estimated: bool = False) -> NDArray[np.intp]:
+    return clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1)
 
 
 def _matching_limit(simulation: Simulation, size: int) -> Floats:
@@ -289,12 +285,10 @@ def _matching_limit(simulation: Simulation, size: int) -> Floats:
 
 
 LEARNERS: dict[str, Learner] = {
-    "algorithm_1": Learner(
-        "Algorithm 1", Look(BLACK, "s"), lambda sample, _: two_function_choice(sample), reads_bags=True
-    ),
-    "ours": Learner("ours, exact means", Look(BLUE, "o"), _clipped(estimated=False), reads_bags=True),
+    "algorithm_1": Learner("Algorithm 1", Look(BLACK, "s"), two_function_choice, reads_bags=True),
+    "ours": Learner("ours, exact means", Look(BLUE, "o"), _clipped, reads_bags=True),
     "ours_estimated": Learner(
-        "ours, means from half of the bags", Look(SKY, "h", "--"), _clipped(estimated=True), reads_bags=True
+        "ours, means from half of the bags", Look(SKY, "h", "--"), partial(_clipped, estimated=True), reads_bags=True
     ),
     "centred": Learner("centred", Look(GREEN, "X"), _minimise(centred_risks)),
     "li": Learner("Li", Look(RED, "^"), _minimise(li_risks)),

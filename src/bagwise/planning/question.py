@@ -101,9 +101,6 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     return pd.DataFrame(lines).astype({"epsilon": float})
 
 
-# -- words --------------------------------------------------------------------------------------------------------
-
-
 def sentences(question: Question, found: pd.DataFrame) -> list[str]:
     """The answers for people who do not read proofs."""
     lines = []
@@ -120,13 +117,17 @@ def _at(question: Question, line: pd.Series, k: int, epsilon: float | None) -> l
     lines, noise = [], f", {_noise(epsilon)}"
     if question.rows is not None:
         lines.append(f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}{noise}:")
-        lines += [f"  {words:<17} regret {_regret(line[f'regret_{kind}'])}" for kind, words in KINDS.items()]
+        for kind, words in KINDS.items():
+            regret = line[f"regret_{kind}"]
+            found = f"{regret:.2g}" if isfinite(regret) else "– (no regret up to 1 follows from so few bags)"
+            lines.append(f"  {words:<17} regret {found}")
         noise = ""  # is said once
     if question.regret is not None:
         lines.append(f"A regret of {question.regret:g} from bags of {k:,}{noise}:")
         for kind, words in KINDS.items():
-            with_ = "" if kind == "impossible" else "with "
-            lines.append(f"  {words:<17} {with_}{_bags(line[f'bags_{kind}'], k)}")
+            bags, with_ = line[f"bags_{kind}"], "" if kind == "impossible" else "with "
+            found = f"{bags:,.0f} bags ({bags * k:,.0f} rows)" if isfinite(bags) else "– (no number of bags)"
+            lines.append(f"  {words:<17} {with_}{found}")
     return lines
 
 
@@ -134,14 +135,6 @@ def _noise(epsilon: float | None) -> str:
     if epsilon is None:
         return "without noise"
     return f"noise of ε = {epsilon:g} (standard deviation {sqrt(laplace_variance(epsilon)):.3g} on each count)"
-
-
-def _regret(value: float) -> str:
-    return f"{value:.2g}" if isfinite(value) else "– (no regret up to 1 follows from so few bags)"
-
-
-def _bags(value: float, k: int) -> str:
-    return f"{value:,.0f} bags ({value * k:,.0f} rows)" if isfinite(value) else "– (no number of bags)"
 
 
 def _which_size(question: Question, epsilon: float | None, rows: int, regret: float) -> str:

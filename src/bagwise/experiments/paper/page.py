@@ -86,20 +86,17 @@ def finished(results: Path, name: str) -> tuple[pd.DataFrame, PaperConfig] | Non
     frame = store_of(results, name).read()
     stored = set(frame["config_hash"])
     presets = [PRESETS[scale][name] for scale in ("paper", "machine")]
-    for config in (*presets, *(part for preset in presets for part in _fewer_repetitions(preset))):
+    names = ("repetitions", "extra_repetitions", "held_out_repetitions")
+    fewer = [
+        replace(preset, **{name: min(most, getattr(preset, name)) for name in names})
+        for preset in presets
+        for most in range(preset.repetitions - 1, 0, -1)
+    ]
+    for config in (*presets, *fewer):
         runs = plan(config)
         if all(run.key in stored for run in runs):  # ends at the first that is missing: keys are hashes, plans are long
             return frame[frame["key"].isin([run.key for run in runs])], config
     return None
-
-
-def _fewer_repetitions(config: PaperConfig) -> list[PaperConfig]:
-    """The config with one repetition less, two less, down to one."""
-    names = ("repetitions", "extra_repetitions", "held_out_repetitions")
-    return [
-        replace(config, **{name: min(most, getattr(config, name)) for name in names})
-        for most in range(config.repetitions - 1, 0, -1)
-    ]
 
 
 def _section(name: str, frame: pd.DataFrame, config: PaperConfig) -> str:
@@ -129,12 +126,12 @@ def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
     lines = []
     for name, (frame, config) in stored.items():
         rows, full = int((frame["bags"] * frame["size"]).max()), PRESETS["paper"][name]
+        epochs, all_epochs = (" and ".join(map(str, one.epochs)) for one in (config, full))
+        rates, all_rates = config.learning_rates, full.learning_rates
         parts = {
             f"{rows:,} of {_PAPER_ROWS[name]:,} training rows": rows < _PAPER_ROWS[name],
-            f"{_either(config.epochs)} epochs for {_either(full.epochs)}": config.epochs != full.epochs,
-            f"{len(config.learning_rates)} learning rates for {len(full.learning_rates)}": (
-                config.learning_rates != full.learning_rates
-            ),
+            f"{epochs} epochs for {all_epochs}": epochs != all_epochs,
+            f"{len(rates)} learning rates for {len(all_rates)}": rates != all_rates,
             f"{config.repetitions} repetitions for {full.repetitions}": config.repetitions < full.repetitions,
             f"bag sizes {', '.join(map(str, config.sizes))} only": config.sizes != full.sizes,
         }
@@ -174,7 +171,3 @@ def scaling(results: Path) -> list[str]:
     )
     head = ["", "rows", "k", "method", "learning rate", "epochs", "0 … 255", "scaled"]
     return [f"## Images scaled to [0, 1], or as published\n\n{told}\n\n{markdown_table(head, rows)}\n"]
-
-
-def _either(values: tuple[int, ...]) -> str:
-    return " and ".join(map(str, values))

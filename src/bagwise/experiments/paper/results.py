@@ -126,11 +126,6 @@ class Measured:
         best = se[others.columns].to_numpy()[np.arange(len(others)), others.to_numpy().argmax(axis=1)]
         return pd.DataFrame({"value": accuracy["ours"] - others.max(axis=1), "se": np.sqrt(se["ours"] ** 2 + best**2)})
 
-    @property
-    def longest(self) -> int:
-        """Epochs of the longest training."""
-        return max(self.config.epochs)
-
 
 def claims(measured: Mapping[str, Measured]) -> list[Claim]:
     """All claims that the data sets at hand can speak to."""
@@ -162,11 +157,11 @@ def _best_everywhere(every: list[Measured]) -> Claim:
 def _fall_off(every: list[Measured]) -> Claim:
     parts, agree = [], True
     for one in every:
-        small, large = min(one.config.sizes), max(one.config.sizes)
-        drop = one.accuracy.loc[(one.longest, small)] - one.accuracy.loc[(one.longest, large)]
+        small, large, longest = min(one.config.sizes), max(one.config.sizes), max(one.config.epochs)
+        drop = one.accuracy.loc[(longest, small)] - one.accuracy.loc[(longest, large)]
         agree &= bool((drop.drop("ours") > drop["ours"] + _FAR).all())
         listed = ", ".join(f"{METHODS[name].label} {_signed(-drop[name])}" for name in PAPER)
-        parts.append(f"{one.name}, {number_of(one.longest, 'epoch')}, from k = {small} to {large}: {listed}")
+        parts.append(f"{one.name}, {number_of(longest, 'epoch')}, from k = {small} to {large}: {listed}")
     says = "The others are reasonable for small bags and far worse for large ones."
     return Claim(says, "; ".join(parts), AGREES if agree else IN_PART)
 
@@ -174,7 +169,7 @@ def _fall_off(every: list[Measured]) -> Claim:
 def _widest_at_few_epochs(every: list[Measured]) -> Claim:
     parts, agree = [], []
     for one in every:
-        few, many = min(one.config.epochs), one.longest
+        few, many = min(one.config.epochs), max(one.config.epochs)
         early, late = (float(one.lead["value"].loc[epochs].mean()) for epochs in (few, many))
         agree.append(early > late)
         told = f"{_signed(early)} at {number_of(few, 'epoch')}, {_signed(late)} at {many}"
@@ -194,12 +189,13 @@ def _vanillas_overlap(every: list[Measured]) -> Claim:
 
 
 def _above_at_64(one: Measured, level: float) -> Claim:
-    at = one.accuracy.loc[(one.longest, 64)]
+    longest = max(one.config.epochs)
+    at = one.accuracy.loc[(longest, 64)]
     listed = ", ".join(f"{METHODS[name].label} {at[name]:.3f}" for name in PAPER)
     above = int((at > level).sum())
     verdict = AGREES if above == len(PAPER) else IN_PART if above else DIFFERS
     says = f"On {one.name}, all methods are above {level} at k = 64."
-    return Claim(says, f"{number_of(one.longest, 'epoch')}: {listed}", verdict)
+    return Claim(says, f"{number_of(longest, 'epoch')}: {listed}", verdict)
 
 
 def variance_claims(frame: pd.DataFrame) -> list[Claim]:
