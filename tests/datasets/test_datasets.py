@@ -610,7 +610,7 @@ def zipped(**members):
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in members.items():
-            archive.writestr(name, member)
+            archive.writestr(f"adult.{name}", member)
     return content.getvalue()
 
 
@@ -621,7 +621,7 @@ def taped(**members):
         folder.type = tarfile.DIRTYPE
         archive.addfile(folder)
         for name, member in members.items():
-            info = tarfile.TarInfo(name)
+            info = tarfile.TarInfo(f"adult.{name}")
             info.size = len(member)
             archive.addfile(info, io.BytesIO(member))
     return content.getvalue()
@@ -634,8 +634,8 @@ def publish_adult(server, cache, monkeypatch):
     def publish(content, checksum):
         server.pages["adult.archive"] = content
         archive = Archive(server.url("adult.archive"), checksum)
-        monkeypatch.setitem(FILES, "adult/adult.data", Official(sha256(TRAIN), archive, "data"))
-        monkeypatch.setitem(FILES, "adult/adult.test", Official(sha256(TEST), archive, "test"))
+        monkeypatch.setitem(FILES, "adult/adult.data", Official(sha256(TRAIN), archive))
+        monkeypatch.setitem(FILES, "adult/adult.test", Official(sha256(TEST), archive))
 
     return publish
 
@@ -657,8 +657,8 @@ def test_archives_are_unpacked_and_not_kept(publish_adult, server, cache, capfd,
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda pack: pack(data=TRAIN, test=TEST[:-1]), r"\(test in it does not have sha256:"),
-        (lambda pack: pack(data=TRAIN), r"\(test in it does not have sha256:"),
+        (lambda pack: pack(data=TRAIN, test=TEST[:-1]), r"\(adult\.test in it does not have sha256:"),
+        (lambda pack: pack(data=TRAIN), r"\(adult\.test in it does not have sha256:"),
         (lambda pack: pack(data=TRAIN, test=TEST)[:-40], "is damaged"),
         (lambda pack: b"<html>moved</html>", r"\(it cannot be unpacked\)"),
     ],

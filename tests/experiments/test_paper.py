@@ -19,9 +19,16 @@ from bagwise.experiments import harness, variance
 from bagwise.experiments.harness import grouped, write_table
 from bagwise.experiments.harness import load as load_config
 from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of, training
-from bagwise.experiments.paper.figures import accuracy_figure
 from bagwise.experiments.paper.plan import PAPER
-from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, Measured, claims, curves, learning_curves
+from bagwise.experiments.paper.results import (
+    BY_TEST,
+    LABEL_FREE,
+    Measured,
+    accuracy_figure,
+    claims,
+    curves,
+    learning_curves,
+)
 
 SMALL = PaperConfig(
     rows=800,

@@ -49,14 +49,10 @@ class Archive(NamedTuple):
 
 
 class Official(NamedTuple):
-    """checksum: `md5:…` or `sha256:…`.  source: the address of `{name}`, the file, or the archive that holds it.
-
-    member: its place in the archive, where that is not its own name in the archive's folder.
-    """
+    """checksum: `md5:…` or `sha256:…`.  source: the address of `{name}`, the file, or the archive that holds it."""
 
     checksum: str
     source: str | Archive
-    member: str = ""
 
 
 _ADULT = Archive(
@@ -132,9 +128,8 @@ def _cached(name: str) -> Path:
             download(official.source.format(name=path.name), path, official.checksum)
         else:
             # All its members come at once, since the archive is not kept.
-            inside = official.source.folder
             wanted = {
-                other.member or f"{inside}{Path(key).name}": (folder / key, other.checksum)
+                f"{official.source.folder}{Path(key).name}": (folder / key, other.checksum)
                 for key, other in FILES.items()
                 if other.source == official.source
             }
@@ -269,22 +264,15 @@ def _download_bar(text: str) -> Iterator[DownloadBar | None]:
 class DownloadBar:
     """One download in a Rich progress display, driven by pooch: it sets `total`, then updates, resets and closes."""
 
+    total = 0
+    """Bytes to come, 0 where the server does not say."""
+
     def __init__(self, progress: Progress, text: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(text, total=None)
-
-    @property
-    def total(self) -> int:
-        """Bytes to come, 0 where the server does not say."""
-        return int(self._progress.tasks[0].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
+        self._progress, self._task = progress, progress.add_task(text, total=None)
 
     def update(self, size: int) -> None:
         """Count `size` more bytes."""
-        self._progress.advance(self._task, size)
+        self._progress.update(self._task, advance=size, total=self.total or None)
 
     def reset(self) -> None:
         """Count from 0 again."""

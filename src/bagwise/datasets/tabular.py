@@ -146,11 +146,8 @@ def _read_higgs(rows: int) -> Split:
     n = _HIGGS_TEST + rows
     X, y = np.empty((n, _HIGGS_FEATURES), np.float32), np.empty(n, int)
     with pd.read_csv(file(_HIGGS), header=None, dtype=np.float32, nrows=n, chunksize=_CHUNK_ROWS) as table:
-        done = 0
         for chunk in table:
-            part = slice(done, done + len(chunk))
-            y[part], X[part] = chunk[0], chunk.iloc[:, 1:]
-            done = part.stop
+            y[chunk.index], X[chunk.index] = chunk[0], chunk.iloc[:, 1:]
     return Split(X[_HIGGS_TEST:], y[_HIGGS_TEST:], X[:_HIGGS_TEST], y[:_HIGGS_TEST])
 
 

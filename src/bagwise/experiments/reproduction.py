@@ -11,8 +11,7 @@ import pandas as pd
 
 from bagwise.experiments import paper, samples, variance
 from bagwise.experiments.harness import load, read_table, save_figure, write_table, write_text
-from bagwise.experiments.paper.figures import accuracy_figure
-from bagwise.experiments.paper.results import RULES, curves, table
+from bagwise.experiments.paper.results import RULES, accuracy_figure, curves, table
 from bagwise.utils.text import number_of
 
 Progress = Callable[..., None]

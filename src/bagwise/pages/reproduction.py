@@ -16,7 +16,6 @@ from matplotlib.ticker import NullFormatter
 
 from bagwise.experiments import samples, variance
 from bagwise.experiments.harness import read_table
-from bagwise.experiments.paper import figures as drawing
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
@@ -172,7 +171,7 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
-    draw = partial(drawing.draw_accuracies, part=part, title="")
+    draw = partial(paper.draw_accuracies, part=part, title="")
     return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
 
 
@@ -183,7 +182,7 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
     caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
 
     def draw(panel: Axes) -> None:
-        drawing.draw_learning(panel, found, size)
+        paper.draw_learning(panel, found, size)
         panel.set(title="", ylim=(limits[0] - 0.02, limits[1] + 0.02))
 
     return parts.picture(partial(parts.one_panel, draw, *_SHAPE), f"{runs.name}-learning", title, told, caption)

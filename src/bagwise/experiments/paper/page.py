@@ -11,7 +11,6 @@ import pandas as pd
 from bagwise.experiments import variance
 from bagwise.experiments.harness import markdown_table, read_table, save_figure, write_text
 from bagwise.experiments.paper import results as paper
-from bagwise.experiments.paper.figures import accuracy_figure, front_figure
 from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
 from bagwise.utils.text import number_of
 
@@ -56,10 +55,10 @@ def write_page(results: Path, page: Path) -> list[Path]:
     told = paper.claims({name: paper.Measured.of(NAMES[name], *stored[name]) for name in stored}) if stored else []
     sections = []
     for name, (frame, config) in stored.items():
-        files.append(save_figure(accuracy_figure(frame, config), drawings / f"{name}.png"))
+        files.append(save_figure(paper.accuracy_figure(frame, config), drawings / f"{name}.png"))
         sections.append(_section(name, frame, config))
         if name == "adult" and "boosting" in config.extras:
-            files.append(save_figure(front_figure(frame, config), drawings / "front.png"))
+            files.append(save_figure(paper.front_figure(frame, config), drawings / "front.png"))
     if (results / "variance.parquet").is_file():
         noise = read_table(results / "variance.parquet")
         files.append(save_figure(variance.figure(noise), drawings / "variance.png"))
