@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
 from bagwise.selection.two_function import counts_decide, two_function_statistic
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 _PIECE = 2**17  # numbers of one piece of work: small enough to stay in the processor's cache
 LEVELS = (np.arange(16) + 0.5) / 16
@@ -61,7 +61,7 @@ class Simulation:
     @property
     def regrets(self) -> Floats:
         """(truths, hypotheses) risk above that of the best of the class."""
-        return self.risks - self.risks.min(axis=1, keepdims=True)
+        return self.risks - np.asarray(self.risks.min(axis=1, keepdims=True))
 
 
 def simulations(regret: float) -> dict[str, Simulation]:
@@ -113,18 +113,19 @@ def _family(exponents: tuple[float, ...], *, contrasts: tuple[float, ...], error
         TRUTH.mean() + error + contrast * (LEVELS**b - (LEVELS**b).mean())
         for b, contrast, error in product(exponents, contrasts, errors)
     ]
-    return np.clip(made, 0, 1)
+    return np.array(made).clip(0, 1)
 
 
 def _off(hypotheses: Floats, error: float) -> Floats:
     """The hypotheses whose mean still is at least so far from p after clipping."""
-    return hypotheses[abs(hypotheses.mean(axis=1) - TRUTH.mean()) >= error]
+    off: Booleans = abs(hypotheses.mean(axis=1) - TRUTH.mean()) >= error
+    return hypotheses[off]
 
 
 def _apart(hypotheses: Floats, regret: float) -> Floats:
     """The hypotheses clearly below or above the target: one within a hair of it would decide the count alone."""
     risk = ((hypotheses**2) + TRUTH * (1 - 2 * hypotheses)).mean(axis=1)
-    ratio = (risk - risk.min()) / regret
+    ratio: Floats = (risk - risk.min()) / regret
     return hypotheses[(ratio < 2 / 3) | (ratio > 2)]
 
 
@@ -205,7 +206,7 @@ def centred_risks(sample: Sample) -> Floats:
 def _residual_squares(sample: Sample) -> Floats:
     """Mean over bags of (kα − Σh)² / k."""
     direction = np.insert(-sample.simulation.hypotheses, 0, 1, axis=1).T
-    return ((sample.square @ direction) * direction).sum(axis=1) / sample.bags
+    return np.asarray(((sample.square @ direction) * direction).sum(axis=1)) / sample.bags
 
 
 def _label_linear(sample: Sample) -> tuple[Floats, Floats, Floats]:
@@ -275,7 +276,7 @@ def _minimise(risks: Callable[[Sample], Floats]) -> Callable[[Sample, float], ND
 
 
 def _clipped(sample: Sample, regret: float, estimated: bool = False) -> NDArray[np.intp]:
-    return clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1)
+    return np.asarray(clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1))
 
 
 def _matching_limit(simulation: Simulation, size: int) -> Floats:

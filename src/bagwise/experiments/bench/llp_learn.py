@@ -11,6 +11,7 @@ import sysconfig
 import venv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pooch  # type: ignore[import-untyped]
@@ -48,8 +49,8 @@ def predict(
     python = environment()
     with TemporaryFolder() as folder:
         given, result = folder / "given.npz", folder / "result.npz"
-        rows = {"X": X[bags.order], "bags": np.repeat(np.arange(len(bags)), bags.size), "X_new": X_new}
-        settings = {"model": model, "learning_rate": rate, "epochs": epochs, "seed": seed}
+        rows: dict[str, Any] = {"X": X[bags.order], "bags": np.repeat(np.arange(len(bags)), bags.size), "X_new": X_new}
+        settings: dict[str, Any] = {"model": model, "learning_rate": rate, "epochs": epochs, "seed": seed}
         np.savez(given, proportions=bags.proportion.astype(np.float32), **rows, **settings)
         _call([python, "-P", _SCRIPT, given, result], timeout, "failed")  # -P: modules beside the script stay unseen
         with np.load(result) as found:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from bagwise.experiments.paper.plan import METHODS, NAMES, PAPER, PaperConfig
+from bagwise.experiments.paper.runs import METHODS, NAMES, PAPER, PaperConfig
 from bagwise.experiments.variance import MODELS, lookup
 from bagwise.plotting import BLUE, GREEN, ORANGE, PURPLE, RED, Look, dodge, legend_below, reference_line, size_axis
 from bagwise.utils.text import number_of
