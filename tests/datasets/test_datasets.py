@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from bagwise import datasets
-from bagwise.datasets import files, images, tabular
+from bagwise.datasets import files, published
 from bagwise.datasets.files import FILES, Archive, Official
 
 with_data = pytest.mark.skipif(not os.environ.get("BAGWISE_DATA"), reason="BAGWISE_DATA is not set")
@@ -199,7 +199,7 @@ def test_mnist_format(small_mnist):
 
 @pytest.fixture
 def small_cifar10(put, monkeypatch):
-    monkeypatch.setattr(images, "_BATCH", 20)
+    monkeypatch.setattr(published, "_BATCH", 20)
     rng = np.random.default_rng(0)
     truth = {}
     for name in [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]:
@@ -236,9 +236,9 @@ def test_cifar10_reads_only_the_files_it_needs(small_cifar10):
 @pytest.fixture
 def small_higgs(monkeypatch):
     """Labels and features of 40 rows, of which the first 10 are to test."""
-    monkeypatch.setattr(tabular, "_HIGGS_TEST", 10)
-    monkeypatch.setattr(tabular, "_HIGGS_ROWS", 40)
-    monkeypatch.setattr(tabular, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(published, "_HIGGS_TEST", 10)
+    monkeypatch.setattr(published, "_HIGGS_ROWS", 40)
+    monkeypatch.setattr(published, "_CHUNK_ROWS", 7)
     rng = np.random.default_rng(0)
     return rng.integers(0, 2, 40), rng.normal(size=(40, 28)).astype(np.float32)
 
@@ -322,8 +322,8 @@ def test_a_strange_higgs_sample_is_refused(put, higgs_sample, spoil, message):
 
 @pytest.fixture
 def criteo_table(monkeypatch):
-    monkeypatch.setattr(tabular, "_CRITEO_TEST", 4)
-    monkeypatch.setattr(tabular, "_CRITEO_ROWS", 12)
+    monkeypatch.setattr(published, "_CRITEO_TEST", 4)
+    monkeypatch.setattr(published, "_CRITEO_ROWS", 12)
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"label": np.arange(12) % 2})
     for i in range(1, 14):

@@ -61,7 +61,8 @@ class Simulation:
     @property
     def regrets(self) -> Floats:
         """(truths, hypotheses) risk above that of the best of the class."""
-        return self.risks - np.asarray(self.risks.min(axis=1, keepdims=True))
+        regrets: Floats = self.risks - self.risks.min(axis=1, keepdims=True)
+        return regrets
 
 
 def simulations(regret: float) -> dict[str, Simulation]:

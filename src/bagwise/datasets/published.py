@@ -1,14 +1,23 @@
-"""Tables with individual labels: Adult, Criteo's sample, HIGGS, scikit-learn's digits."""
+"""Published data sets with individual labels, as rows to learn from and rows to measure on.
+
+Tables: Adult, Criteo's sample, HIGGS, scikit-learn's digits. Images, in their official formats: MNIST and CIFAR-10.
+"""
 
 from __future__ import annotations
 
+import gzip
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from bagwise.datasets.files import file, held
-from bagwise.datasets.split import Split, check_rows, encode
+from bagwise.data.features import Encoding, FeatureCodes
+from bagwise.datasets.files import file, held, mirror
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, whole
 from bagwise.utils.typing import Integers
 
 _ADULT = [
@@ -22,6 +31,70 @@ _CATEGORIES = [f"C{number}" for number in range(1, 27)]
 _HIGGS, _HIGGS_SAMPLE = "higgs/HIGGS.csv.gz", "higgs/higgs-84k.parquet"
 _HIGGS_ROWS, _HIGGS_TEST, _HIGGS_FEATURES = 11_000_000, 10_000, 28
 _CHUNK_ROWS = 50_000  # parsed at a time
+_MNIST_ROWS = 60_000
+_BATCHES, _BATCH = 5, 10_000  # files of CIFAR-10's training images, and images in each
+_MACHINES = (0, 1, 8, 9)  # airplane, automobile, ship, truck; the others are animals
+_RECORD = np.dtype([("category", np.uint8), ("image", np.uint8, (3, 32, 32))])
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows to learn from and rows to measure on. Labels are individual: bags are made from them, see `aggregate`.
+
+    Attributes
+    ----------
+    X, X_test : table or array
+        Features.
+    y, y_test : (n,) array
+        Labels 0 and 1.
+    """
+
+    X: Any
+    y: Integers
+    X_test: Any
+    y_test: Integers
+
+
+def check_rows(rows: int | None, most: int) -> int:
+    """How many training rows are wanted: `rows`, or all of them where it is None.
+
+    >>> check_rows(None, 60_000), check_rows(100, 60_000)
+    (60000, 100)
+    """
+    words = f"a whole number from 1 to {most}, the number of training rows"
+    some = Constraint(words, lambda value: whole(1).holds(value) and value <= most)
+    check_parameters({"rows": rows}, {"rows": some | NONE})
+    return most if rows is None else int(rows)
+
+
+def encode(split: Split, *, max_levels: int | None = None) -> Split:
+    """The tables as float32 matrices: numbers scaled to [0, 1], a column per level of a category.
+
+    Parameters
+    ----------
+    split : Split
+        Of tables. Ranges and levels are those of the training rows.
+    max_levels : int, optional
+        Levels of a category that get a column, the most frequent ones; all if not given.
+
+    Returns
+    -------
+    Split
+        Of matrices.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> table = pd.DataFrame({"age": [20.0, 60.0], "job": ["cook", "pilot"]})
+    >>> other = pd.DataFrame({"age": [40.0, np.nan], "job": ["judge", "cook"]})
+    >>> encode(Split(table, np.array([0, 1]), other, np.array([1, 0]))).X_test
+    array([[0.5, 0. , 0. ],
+           [0.5, 1. , 0. ]], dtype=float32)
+    """
+    codes = FeatureCodes.of(split.X)
+    X = codes.matrix(split.X)
+    encoding = Encoding.of(X, categorical=codes.categorical, max_levels=max_levels)
+    return Split(encoding(X), split.y, encoding(codes.matrix(split.X_test)), split.y_test)
 
 
 def adult(*, encoded: bool = False) -> Split:
@@ -206,3 +279,84 @@ def _check_numbers(table: pd.DataFrame, columns: Sequence[str], name: str) -> No
     """Raise unless these columns hold numbers."""
     if others := [column for column in columns if not pd.api.types.is_numeric_dtype(table[column])]:
         raise ValueError(f"column {others[0]!r} of {name} in BAGWISE_DATA must hold numbers.")
+
+
+# -- images --------------------------------------------------------------------------------------------------------
+
+
+def mnist(*, rows: int | None = None, scaled: bool = True) -> Split:
+    """Handwritten digits, label 1 for an odd one: 60,000 to learn from, 10,000 to measure on.
+
+    The images have the shape (n, 1, 28, 28).
+
+    Parameters
+    ----------
+    rows : int, optional
+        The first so many training images; all if not given.
+    scaled : bool
+        To [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+
+    Returns
+    -------
+    Split
+    """
+    check_rows(rows, _MNIST_ROWS)
+    return Split(*_read_mnist("train", rows, scaled), *_read_mnist("t10k", None, scaled))
+
+
+def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
+    """Photographs, label 1 for a machine and 0 for an animal: 50,000 to learn from, 10,000 to measure on.
+
+    The images have the shape (n, 3, 32, 32). They come in five files of 10,000, of which only those are needed that
+    hold the first `rows` images.
+
+    Parameters
+    ----------
+    rows : int, optional
+        The first so many training images; all if not given.
+    scaled : bool
+        To [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+
+    Returns
+    -------
+    Split
+    """
+    n = check_rows(rows, _BATCHES * _BATCH)
+    names = [f"cifar10/data_batch_{number}.bin" for number in range(1, math.ceil(n / _BATCH) + 1)]
+    there = next((number for number, name in enumerate(names) if not held(name)), 0)
+    if mirror() is not None and there > 0:  # before anything is read
+        raise FileNotFoundError(
+            f"BAGWISE_DATA has no file {names[there]}: put it there, or ask for the first images with "
+            f"rows={there * _BATCH} or less."
+        )
+    X_test, y_test = _read_batches(["cifar10/test_batch.bin"], _BATCH, scaled)
+    return Split(*_read_batches(names, n, scaled), X_test, y_test)
+
+
+def _read_mnist(part: str, rows: int | None, scaled: bool) -> tuple[NDArray[np.float32], Integers]:
+    images, digits = (_idx(f"{part}-{name}-ubyte.gz", rows) for name in ("images-idx3", "labels-idx1"))
+    return _numbers(images[:, None], scaled), (digits % 2).astype(int)
+
+
+def _idx(name: str, rows: int | None) -> NDArray[np.uint8]:
+    """The first `rows` items of a file in the IDX format: a header that ends with the shape, then the bytes."""
+    with gzip.open(file(f"mnist/{name}")) as stream:
+        axes = stream.read(4)[3]
+        length, *shape = np.frombuffer(stream.read(4 * axes), ">i4").tolist()
+        n = length if rows is None else rows
+        return np.frombuffer(stream.read(n * math.prod(shape)), np.uint8).reshape(n, *shape)
+
+
+def _read_batches(names: list[str], n: int, scaled: bool) -> tuple[NDArray[np.float32], Integers]:
+    """The first n images in files of CIFAR-10's binary version, and their labels."""
+    X, y = np.empty((n, *_RECORD["image"].shape), np.float32), np.empty(n, int)
+    for number, name in enumerate(names):
+        part = slice(number * _BATCH, (number + 1) * _BATCH)
+        records = np.fromfile(file(name), _RECORD, count=len(y[part]))
+        _numbers(records["image"], scaled, out=X[part])
+        y[part] = np.isin(records["category"], _MACHINES)
+    return X, y
+
+
+def _numbers(pixels: NDArray[np.uint8], scaled: bool, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    return np.divide(pixels, np.float32(255 if scaled else 1), out=out, dtype=np.float32)
