@@ -162,11 +162,13 @@ def run(
         )
         inside = ids[main] >= 0
         bag, y = ids[main][inside], log.y[inside]
-        events = log.events.assign(bag=pd.Series(ids[main], dtype="Int64").where(inside))  # missing in no bag; no label
-        reports = pd.DataFrame({"bag": np.arange(result.bags), "size": np.bincount(bag)})
+        # The events with their bag, missing where they are in none, and no label; and one report per bag.
+        events = log.events.assign(bag=pd.Series(ids[main], dtype="Int64").where(inside))
+        count = np.bincount(bag, weights=y).astype(np.int64)
+        reports = pd.DataFrame({"bag": np.arange(len(count)), "size": np.bincount(bag), "count": count})
         with replacing(*result.files) as (new_events, new_reports, new_picture):
             events.to_parquet(new_events, index=False)
-            reports.assign(count=np.bincount(bag, weights=y).astype(np.int64)).to_parquet(new_reports, index=False)
+            reports.to_parquet(new_reports, index=False)
             figure(result).savefig(new_picture, dpi=160)
     tell(steps, steps, "done")
     return result

@@ -237,8 +237,8 @@ def clipped_risks(sample: Sample, *, regret: float, estimated: bool) -> Floats:
     return risks
 
 
-def two_function_choice(sample: Sample, _: float = 0.0) -> NDArray[np.intp]:
-    """(trials,) choice of Algorithm 1, Δ and β known, so that no target regret is asked for."""
+def two_function_choice(sample: Sample) -> NDArray[np.intp]:
+    """(trials,) choice of Algorithm 1, Δ and β known."""
     simulation = sample.simulation
     gap = simulation.hypotheses[0] - simulation.hypotheses[1]
     totals = counts_decide(delta=gap @ simulation.weight, beta=gap**2 @ simulation.weight, size=sample.size)
@@ -287,7 +287,9 @@ def _matching_limit(simulation: Simulation, size: int) -> Floats:
 
 
 LEARNERS: dict[str, Learner] = {
-    "algorithm_1": Learner("Algorithm 1", Look(BLACK, "s"), two_function_choice, reads_bags=True),
+    "algorithm_1": Learner(
+        "Algorithm 1", Look(BLACK, "s"), lambda sample, _: two_function_choice(sample), reads_bags=True
+    ),
     "ours": Learner("ours, exact means", Look(BLUE, "o"), _clipped, reads_bags=True),
     "ours_estimated": Learner(
         "ours, means from half of the bags", Look(SKY, "h", "--"), partial(_clipped, estimated=True), reads_bags=True

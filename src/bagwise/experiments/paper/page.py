@@ -42,6 +42,7 @@ _REASONS = """## Why results differ
   it is 0 by symmetry, and the variance does not grow.
 """
 
+_FORMS = {"rows": ",", "size": "", "method": "", "learning_rate": "g", "epoch": "", False: ".3f", True: ".3f"}
 _PAPER_ROWS = {"adult": 32_561, "mnist": 60_000, "cifar10": 50_000, "higgs": 10_990_000}
 
 
@@ -156,11 +157,9 @@ def scaling(results: Path) -> list[str]:
             last = wide[wide["epoch"] == wide["epoch"].max()]
             best = last.groupby(["rows", "size", "method"]).max()
             gaps += list(100 * (best[True] - best[False]))
-            rows += [
-                f"{NAMES[name]}|{row['rows']:,}|{row['size']}|{METHODS[row['method']].label}|{row['learning_rate']:g}|"
-                f"{row['epoch']}|{row[False]:.3f}|{row[True]:.3f}".split("|")
-                for row in last.to_dict("records")
-            ]
+            last = last.assign(method=[METHODS[method].label for method in last["method"]])
+            for row in last.to_dict("records"):
+                rows.append([NAMES[name], *(f"{row[column]:{form}}" for column, form in _FORMS.items())])
     if not rows:
         return []
     told = (

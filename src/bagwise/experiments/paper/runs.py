@@ -313,12 +313,10 @@ def _estimator(
 ) -> list[dict[str, Any]]:
     """Ridge or boosting, which choose their settings themselves."""
     (one,) = unit
-    model: BagBoostingClassifier | BagRidgeClassifier
+    model: Any = BagRidgeClassifier(random_state=one.seed(1))
     if one.method == "boosting":
         split = load(one.dataset, one.rows, table=True)
         model = BagBoostingClassifier(n_jobs=threads or 0, random_state=one.seed(1))
-    else:
-        model = BagRidgeClassifier(random_state=one.seed(1))
     h = model.fit(split.X, bags=bags).predict_proba(split.X_test)[:, 1]
     found = {name: [value] for name, value in scores(h, split.y_test).items()}
     return [{"epoch": [0], **found, "risk": [np.nan], "diverged": False}]
