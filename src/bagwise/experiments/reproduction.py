@@ -91,6 +91,6 @@ def _train(name: str, plan: paper.PaperConfig, out: Path, picture: Path, progres
         for rule in RULES
         if len(wide := table(found, epochs, rule))
     }
-    lost = int(frame["diverged"].sum())
-    notes = [f"{len(frame):,} runs, {lost:,} of them diverged; {frame['seconds'].sum() / 3600:.1f} hours of computing."]
+    lost, hours = int(frame["diverged"].sum()), frame["seconds"].sum() / 3600
+    notes = [f"{len(frame):,} runs, {lost:,} of them diverged; {hours:.1f} hours of computing."]
     return Result(tables, notes, [paper.store_of(out, name).path, picture])

@@ -173,8 +173,7 @@ def summary(frame: pd.DataFrame) -> list[str]:
     ]
     k = 256 if 256 in set(frame["k"]) else large
     for means in ("leave_one_out", "corrected", "running"):
-        risk = MODELS["h = x"].risk
-        excess, error = (at(name, "h = x", "ours", means, k) / risk for name in ("excess", "excess_se"))
+        excess, error = (at(name, "h = x", "ours", means, k) / MODELS["h = x"].risk for name in ("excess", "excess_se"))
         ratio = at("variance", "h = x", "ours", means, k) / at("variance", "h = x", "ours", "exact", k)
         notes.append(
             f"Ours, {means.replace('_', '-')} mean, h = x, k = {k}: the estimate differs from that with the exact mean "

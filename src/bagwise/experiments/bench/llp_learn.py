@@ -46,13 +46,13 @@ def predict(
     model: str, bags: Bags, X: Floats, X_new: Floats, *, seed: int, timeout: int, rate: float = np.nan, epochs: int = 0
 ) -> tuple[Floats, float]:
     """h of new rows by a model ("dllp" or "em") learned from bags of the rows X, and the seconds it took."""
-    python = environment()
     with TemporaryFolder() as folder:
         given, result = folder / "given.npz", folder / "result.npz"
         rows: dict[str, Any] = {"X": X[bags.order], "bags": np.repeat(np.arange(len(bags)), bags.size), "X_new": X_new}
         settings: dict[str, Any] = {"model": model, "learning_rate": rate, "epochs": epochs, "seed": seed}
         np.savez(given, proportions=bags.proportion.astype(np.float32), **rows, **settings)
-        _call([python, "-P", _SCRIPT, given, result], timeout, "failed")  # -P: modules beside the script stay unseen
+        # -P: modules beside the script stay unseen.
+        _call([environment(), "-P", _SCRIPT, given, result], timeout, "failed")
         with np.load(result) as found:
             return found["h"], float(found["seconds"])
 

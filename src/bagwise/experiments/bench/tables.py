@@ -26,8 +26,7 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     Each metric has a column and one that ends in _se (NaN for one partition). seconds: of all learning rates tried.
     partitions: how many went into the means.  error: the first there was.
     """
-    records = []
-    metrics = list(METRICS)
+    records, metrics = [], list(METRICS)
     for (dataset, method, size), rows in frame.groupby(["dataset", "method", "size"], sort=False):
         error = next(iter(rows.loc[rows["error"] != "", "error"]), "")
         for rule, chosen in _choices(rows[rows["error"] == ""], rows):
@@ -51,9 +50,8 @@ def _choices(rows: pd.DataFrame, tried: pd.DataFrame) -> Iterator[tuple[str, pd.
 
 def markdown(frame: pd.DataFrame) -> str:
     """The tables of a run, with what was done to get them."""
-    means = summary(frame)
     parts = ["# Benchmark", *_introduction(frame)]
-    for dataset, rows in means.groupby("dataset", sort=False):
+    for dataset, rows in summary(frame).groupby("dataset", sort=False):
         part = frame[frame["dataset"] == dataset]
         parts.append(f"## {DATASETS[str(dataset)][0]}")
         reasons = part["error"].unique()

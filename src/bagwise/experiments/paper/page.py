@@ -102,14 +102,13 @@ def finished(results: Path, name: str) -> tuple[pd.DataFrame, PaperConfig] | Non
 def _section(name: str, frame: pd.DataFrame, config: PaperConfig) -> str:
     found = paper.curves(frame, config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
-    lost = int(frame["diverged"].sum())
     repeated = f"{number_of(config.repetitions, 'repetition')} of the paper's methods"
     if config.extras:
         repeated += f", {config.extra_repetitions} of the others"
     tried = number_of(len(config.learning_rates), "learning rate")
     parts = [
         f"## {NAMES[name]}",
-        f"{len(frame):,} trainings on {rows}: {repeated}, {tried}; {lost:,} diverged.",
+        f"{len(frame):,} trainings on {rows}: {repeated}, {tried}; {int(frame['diverged'].sum()):,} diverged.",
         f"![test accuracy against bag size](figures/{name}.png)",
     ]
     for epochs in config.epochs:
