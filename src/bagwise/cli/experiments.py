@@ -43,10 +43,10 @@ def demo(
     Repeating it is safe; a folder that holds other files is left alone without --force.
     """
     with show_progress() as progress:
-        from bagwise.demo import presentation, run
+        from bagwise.demo import after, run, story, table
 
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
-    show(*presentation.story(result), "", presentation.table(result), "", *presentation.after(out))
+    show(*story(result), "", table(result), "", *after(out))
 
 
 def reproduce(

@@ -13,20 +13,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from bagwise.experiments import samples, store, variance
-from bagwise.experiments.figures import samples_figure, variance_figure
-from bagwise.experiments.paper import figures as drawing
+from bagwise.experiments import samples, variance
+from bagwise.experiments.harness import read_table
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
-from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.paper.runs import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
 from bagwise.pages import page, parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
 # By name: the room, its figure, the column whose values make a figure each, a title.
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
-    "variance": (variance, variance_figure, "model", "Variance of a bag's loss"),
-    "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
+    "variance": (variance, variance.figure, "model", "Variance of a bag's loss"),
+    "samples": (samples, samples.figure, "problem", "Bags that a learner needs"),
 }
 _SHAPE = 5.2, 0.04167  # height and margin of a figure
 
@@ -70,7 +69,7 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
     files = [(name, folder / f"{name}{end}.parquet") for name in _SIMULATIONS for end in ("-quick", "")]
-    simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
+    simulated = {name: read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
     complete = [runs for runs in stored if runs.complete]
@@ -166,7 +165,7 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
     with parts.one_panel(*_SHAPE) as (figure, panel):
-        drawing.draw_accuracies(panel, part=part, title="")
+        paper.draw_accuracies(panel, part=part, title="")
     return parts.picture(figure, name, title, told, f"{title}.")
 
 
@@ -176,7 +175,7 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
     told = f"At the end {METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
     caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
     with parts.one_panel(*_SHAPE) as (figure, panel):
-        drawing.draw_learning(panel, found, size)
+        paper.draw_learning(panel, found, size)
         panel.set(title="", ylim=(limits[0] - 0.02, limits[1] + 0.02))
     return parts.picture(figure, f"{runs.name}-learning", title, told, caption)
 

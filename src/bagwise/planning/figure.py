@@ -55,8 +55,8 @@ def _draw_bounds(panel: Axes, found: pd.DataFrame, looks: dict[str, dict[str, An
     what = "regret" if "regret_expected" in found else "bags"
     for place, (name, look) in enumerate(looks.items()):
         rows = found[found["epsilon"].map(_name) == name].replace([np.inf], np.nan)
+        x = rows["k"] * dodge(place, len(looks))
         for kind, line in _LINES.items():
-            x = rows["k"] * dodge(place, len(looks))
             panel.plot(x, rows[f"{what}_{kind}"], linestyle=line, linewidth=1.5, **look)
     if what == "regret" and regret is not None:
         reference_line(panel, regret, f"wanted: {regret:g}", up=3)

@@ -70,16 +70,15 @@ def pilot(
     check_parameters(given, {"repetitions": whole(2), "held_out": LEVEL, "level": LEVEL})
     frame, y = _labelled(source, label, positive)
     train_rows = len(frame) - int(held_out * len(frame))
-    too_large = [k for k in sizes if 2 * k > train_rows]
-    if too_large:
+    if too_large := [k for k in sizes if 2 * k > train_rows]:
         raise ValueError(f"the pilot has {train_rows:,} rows to learn from: bags of {too_large[0]:,} are too large.")
-    cases, tell = [(epsilon, k) for epsilon in epsilons for k in sizes], progress or (lambda *_: None)
-    lines: list[dict[str, float | None]] = []
+    cases, lines = [(epsilon, k) for epsilon in epsilons for k in sizes], []
     for number, (epsilon, k) in enumerate(cases):
         runs = []
         for repetition in range(repetitions):
-            done, steps = number * repetitions + repetition, len(cases) * repetitions
-            tell(done, steps, f"pilot: bags of {k}, run {repetition + 1} of {repetitions}")
+            if progress is not None:
+                text = f"pilot: bags of {k}, run {repetition + 1} of {repetitions}"
+                progress(number * repetitions + repetition, len(cases) * repetitions, text)
             seed = np.random.SeedSequence(random_state, spawn_key=(repetition, k))
             runs.append(_run(frame, y, k, epsilon, model, train_rows, np.random.default_rng(seed)))
         case = {"epsilon": epsilon, "k": k, "bags": train_rows // k, "runs": repetitions}
@@ -105,8 +104,7 @@ def _run(
     frame: pd.DataFrame, y: Integers, size: int, epsilon: float | None, model: str, train_rows: int, rng: Generator
 ) -> tuple[float, float]:
     """Accuracy and Brier score on held-out rows of one model learned from one partition."""
-    order = rng.permutation(len(frame))
-    train, test = order[:train_rows], order[train_rows:]
+    train, test = np.split(rng.permutation(len(frame)), [train_rows])
     ids = random_bags(train_rows, size, rng)
     train, ids = train[ids >= 0], ids[ids >= 0]
     if epsilon is None:

@@ -49,8 +49,7 @@ class Question:
         if self.rows is None and self.regret is None:
             raise AdviceError("pass ", Parameter("rows"), ", ", Parameter("regret"), ", or both.")
         check_parameters(self, {"rows": whole(2) | NONE, "regret": number(above=0, most=1) | NONE})
-        too_large = [k for k in self.sizes if self.rows is not None and 2 * k > self.rows]
-        if too_large:
+        if too_large := [k for k in self.sizes if self.rows is not None and 2 * k > self.rows]:
             raise ValueError(f"bags of {too_large[0]:,} need at least 2 × {too_large[0]:,} rows, got {self.rows:,}.")
         for epsilon in self.epsilons:
             for k in self.sizes or (1,):
@@ -102,9 +101,6 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     return pd.DataFrame(lines).astype({"epsilon": float})
 
 
-# -- words --------------------------------------------------------------------------------------------------------
-
-
 def sentences(question: Question, found: pd.DataFrame) -> list[str]:
     """The answers for people who do not read proofs."""
     lines = []
@@ -118,17 +114,20 @@ def sentences(question: Question, found: pd.DataFrame) -> list[str]:
 
 
 def _at(question: Question, line: pd.Series, k: int, epsilon: float | None) -> list[str]:
-    noise = _noise(epsilon)
-    lines = []
+    lines, noise = [], f", {_noise(epsilon)}"
     if question.rows is not None:
-        lines += [f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}, {noise}:"]
-        lines += [f"  {words:<17} regret {_regret(line[f'regret_{kind}'])}" for kind, words in KINDS.items()]
-    if question.regret is not None:
-        head = f"A regret of {question.regret:g} from bags of {k:,}"
-        lines += [head + (":" if question.rows is not None else f", {noise}:")]
+        lines.append(f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}{noise}:")
         for kind, words in KINDS.items():
-            with_ = "" if kind == "impossible" else "with "
-            lines += [f"  {words:<17} {with_}{_bags(line[f'bags_{kind}'], k)}"]
+            regret = line[f"regret_{kind}"]
+            found = f"{regret:.2g}" if isfinite(regret) else "– (no regret up to 1 follows from so few bags)"
+            lines.append(f"  {words:<17} regret {found}")
+        noise = ""  # is said once
+    if question.regret is not None:
+        lines.append(f"A regret of {question.regret:g} from bags of {k:,}{noise}:")
+        for kind, words in KINDS.items():
+            bags, with_ = line[f"bags_{kind}"], "" if kind == "impossible" else "with "
+            found = f"{bags:,.0f} bags ({bags * k:,.0f} rows)" if isfinite(bags) else "– (no number of bags)"
+            lines.append(f"  {words:<17} {with_}{found}")
     return lines
 
 
@@ -138,33 +137,24 @@ def _noise(epsilon: float | None) -> str:
     return f"noise of ε = {epsilon:g} (standard deviation {sqrt(laplace_variance(epsilon)):.3g} on each count)"
 
 
-def _regret(value: float) -> str:
-    return f"{value:.2g}" if isfinite(value) else "– (no regret up to 1 follows from so few bags)"
-
-
-def _bags(value: float, k: int) -> str:
-    return f"{value:,.0f} bags ({value * k:,.0f} rows)" if isfinite(value) else "– (no number of bags)"
-
-
 def _which_size(question: Question, epsilon: float | None, rows: int, regret: float) -> str:
     found = largest_size(question.setting(1, epsilon), rows, regret, question.axis)
-    most = max(question.axis)
     parts = []
     for name, words in (("guaranteed", "guaranteed"), ("expected", "expected"), ("impossible", "possible at best")):
         k = found[name]
-        parts.append(f"{words} for {'no bag size' if k is None else f'bags of {k:,}' + ' or more' * (k == most)}")
-    return (
-        f"The largest bags that give a regret of {regret:g} with {rows:,} rows, {_noise(epsilon)}: {', '.join(parts)}."
-    )
+        size = "no bag size" if k is None else f"bags of {k:,}{' or more' if k == max(question.axis) else ''}"
+        parts.append(f"{words} for {size}")
+    which = f"The largest bags that give a regret of {regret:g} with {rows:,} rows, {_noise(epsilon)}"
+    return f"{which}: {', '.join(parts)}."
 
 
 def _meaning(question: Question) -> list[str]:
-    what = (
-        f"a linear model of {question.parameters} parameters fitted by least squares (expected) and of a choice among "
-        f"{question.hypotheses} candidates (guaranteed, impossible)"
-        if question.parameters is not None
-        else f"a choice among {question.hypotheses} candidates, the true one included"
-    )
+    what = f"a choice among {question.hypotheses} candidates"
+    if question.parameters is None:
+        what += ", the true one included"
+    else:
+        model = f"a linear model of {question.parameters} parameters fitted by least squares (expected)"
+        what = f"{model} and of {what} (guaranteed, impossible)"
     return [
         f"Regret is by how much the mean square error (Brier score) exceeds that of the best model, here for {what}, "
         f"reached with probability {1 - question.error:.0%}.",
