@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bagwise import segment
@@ -22,7 +21,7 @@ from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
 from bagwise.risk import bag_losses
 from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 __all__ = ["ClippedERM", "TwoFunctionTest", "clipped_erm", "tournament", "two_function_test"]
 

@@ -13,11 +13,10 @@ from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.utils.typing import Booleans, Floats, NDArray
 
 
 @dataclass(frozen=True, eq=False)

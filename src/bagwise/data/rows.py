@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 if TYPE_CHECKING:
     from bagwise.base import BagEstimator

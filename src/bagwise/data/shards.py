@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
 from bagwise.data.rows import BagRows, checksum, row_starts, subset
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 FORMAT = 1
 INDEX, REPORTS = "shards.json", "bags.parquet"

@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bagwise.data.features import Encoding, FeatureCodes
 from bagwise.datasets.files import file, held, mirror
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, whole
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import Integers, NDArray
 
 _ADULT = [
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship", "race",

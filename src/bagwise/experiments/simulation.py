@@ -14,12 +14,11 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
 from bagwise.selection import counts_decide, two_function_statistic
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _PIECE = 2**17  # numbers of one piece of work: small enough to stay in the processor's cache
 LEVELS = (np.arange(16) + 0.5) / 16

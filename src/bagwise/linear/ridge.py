@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg
 
 from bagwise.bags import Bags
@@ -21,7 +20,7 @@ from bagwise.data.rows import Reads
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])

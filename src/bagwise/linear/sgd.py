@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -24,7 +23,7 @@ from bagwise.linear.ridge import LinearPredictor
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
 _BLOCK = 64
 

@@ -14,14 +14,13 @@ import math
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
-from numpy.typing import NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
 from bagwise.losses.debiased import log_probabilities, sigmoid
 from bagwise.utils.parameters import check_parameters, number
-from bagwise.utils.typing import Array
+from bagwise.utils.typing import Array, NDArray
 
 # A normal density narrower than this would exceed 1, which no probability of a count does.
 _SMALLEST_VARIANCE = 1 / (2 * math.pi)

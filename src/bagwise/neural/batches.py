@@ -13,14 +13,13 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import ArrayLike, Integers, NDArray
 
 
 def cut(size: Integers, rows: int) -> NDArray[np.int64]:

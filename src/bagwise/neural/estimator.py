@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import nn
 
 from bagwise.bags import Bags, as_bags
@@ -25,7 +24,7 @@ from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats
 
 if TYPE_CHECKING:
     from bagwise.neural.distributed import Distributed

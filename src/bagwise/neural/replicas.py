@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bagwise.bags import Bags
@@ -27,7 +26,7 @@ from bagwise.neural.stack import Member, Stack, stacks_of
 from bagwise.neural.training import Alone, Objective, Training, as_rows
 from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

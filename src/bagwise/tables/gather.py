@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
@@ -30,7 +29,7 @@ from bagwise.tables.columns import Features
 from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
 _OURS = "bagwise_sum_"
