@@ -5,8 +5,6 @@ An estimator states how it reads features (`_check_features`, and `reads` for ta
 written here once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self

@@ -4,8 +4,6 @@ The labels of an advertising log are reported per bag only. A model of single im
 without labels, and at last compared with the truth, which only a simulation knows.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,9 +30,9 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from bagwise.bags import aggregate, random_bags
 from bagwise.datasets import synthetic
 from bagwise.diagnostics import diagnose
-from bagwise.estimates import Estimate
 from bagwise.evaluation import evaluate
 from bagwise.linear import BagRidgeClassifier
+from bagwise.metrics import Estimate
 from bagwise.plotting import BLUE, DARK_GREEN, DARK_GREY, LIGHT_GRID, RED
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import NamesParameters, Parameter, ParameterError

@@ -1,7 +1,5 @@
 """Are these bags random, do they drift, what do they leak? Nothing here needs an individual label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """What reports of bags give away about single labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

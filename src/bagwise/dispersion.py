@@ -4,8 +4,6 @@ The statistic of every test is the between-group sum of squares; its exact mean 
 known, and a gamma distribution with those two moments gives the p-value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -14,8 +14,6 @@ Where bags are not random the identity says nothing: its numbers may be off by a
 So `evaluate` withholds them where the spread between bags, or what comes out, tells that bags are not random.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +23,7 @@ import numpy as np
 
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
-from bagwise.estimates import Estimate, Identity, estimated
-from bagwise.metrics import METRICS, Curve, curves, metrics, possible, within_unit
+from bagwise.metrics import METRICS, Curve, Estimate, Identity, curves, estimated, metrics, possible, within_unit
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole

@@ -1,7 +1,5 @@
 """Predictions of models, and other values of rows, checked before anything is measured with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -11,8 +11,6 @@ bags that it was fitted to (`held_out_losses`); where bags are all there is, fro
 Arrays have a bag per line, and a column per class where there are classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ Two orders of rows occur. *Table order* is the order the user's rows came in, ba
 bag starts, and ``order`` says which table row stands at each place.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The paper's Algorithm 1 tells which of two models is the true one, from bags; cl
 finite set of hypotheses is its main theorem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -21,11 +21,11 @@ import bagwise as bw
 from bagwise import evaluation, saving, tables
 from bagwise.cli import app
 from bagwise.dispersion import Finding
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance
 from bagwise.experiments.harness import provenance, write_table
 from bagwise.experiments.paper import PRESETS, plan
+from bagwise.metrics import Estimate
 from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain
 from bagwise.pages.diagnosis import Funnel, expected_histogram

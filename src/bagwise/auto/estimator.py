@@ -1,7 +1,5 @@
 """The candidates of all families, and the estimator that keeps what is best of them on held-out bags."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

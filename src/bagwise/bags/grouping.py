@@ -1,7 +1,5 @@
 """Rows put in bags: at random, with labels replaced by their bags' means; and what `fit` accepts as bags."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bagwise.bags.bags import Bags

@@ -1,7 +1,5 @@
 """What bags are built from, checked: rows, their bag ids, tables of reports. Errors name the bag, row or parameter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

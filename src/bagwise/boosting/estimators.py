@@ -1,7 +1,5 @@
 """Boosted trees from bags, as scikit-learn estimators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

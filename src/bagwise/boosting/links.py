@@ -4,8 +4,6 @@ Fits of both kinds meet on log odds, where each is shifted so that its mean over
 that add up as log odds have a step of Gauss and Newton behind each value, under which the mean wanders off.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import optimize, special
 

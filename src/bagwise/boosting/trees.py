@@ -3,8 +3,6 @@
 LightGBM works outside Python's lock, so threads share a table without copies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context

@@ -7,8 +7,6 @@ chosen for each kind of fit by itself; the last stretch is that of their mean, a
 where it leads to no probability beyond 0 or 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -17,8 +17,6 @@ and loaded, must be equal to the last bit; a class of your own is made known to 
 several classes are to be learned unless ``multi_class`` is not, and a plain signal unless ``poor_score`` is.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

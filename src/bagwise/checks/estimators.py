@@ -3,8 +3,6 @@
 Each is given a `Case`: an estimator with a table to learn from, and the ways to fail.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The command line: arguments in, calls out."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Options that commands on tables share: where events and reports are, and what their columns mean."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import shutil

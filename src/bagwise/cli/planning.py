@@ -56,8 +56,8 @@ def plan(
         raise Misuse(f"--figure {figure} has an unknown ending: name a file {', '.join(_PICTURES)}.")
     check_free(figure, force=True)
     with show_progress() as progress, table_source(pilot or "") as source:
+        from bagwise.planning import sentences
         from bagwise.planning.figure import plan_figure
-        from bagwise.planning.question import sentences
         from bagwise.utils.files import replacing
 
         sizes, epsilons = tuple(sorted(set(parse_whole(bag_size, "--bag-size")))), _parse_epsilons(epsilon)

@@ -3,8 +3,6 @@
 Tables: Adult, Criteo's sample, HIGGS, scikit-learn's digits. Images, in their official formats: MNIST and CIFAR-10.
 """
 
-from __future__ import annotations
-
 import gzip
 import math
 from collections.abc import Sequence
@@ -311,10 +309,8 @@ def cifar10(*, rows: int | None = None, scaled: bool = True) -> Split:
 
     Parameters
     ----------
-    rows : int, optional
-        The first so many training images; all if not given.
-    scaled : bool
-        To [0, 1]; otherwise the numbers 0 to 255 as published (the paper mentions no scaling).
+    rows, scaled
+        As for `mnist`.
 
     Returns
     -------

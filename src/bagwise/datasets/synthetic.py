@@ -4,8 +4,6 @@ The world (how much each campaign, country, hour … matters) is always the same
 from it. Effects bend and interact, so a linear model is decent and not perfect.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every experiment by name: what to compute, what to store, what to show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@ its choice is below β (in the symmetric problem, where the wrong function has r
 The bags a learner needs are those at which 95% of the trials succeed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

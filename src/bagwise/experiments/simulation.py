@@ -6,8 +6,6 @@ without clipping are quadratic in v, so their empirical risks need only :math:`\
 :math:`\sum_j v_j`, however many bags there were. Clipped losses and Algorithm 1 read every bag.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

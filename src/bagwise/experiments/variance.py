@@ -7,8 +7,6 @@ Two models tell the losses apart. For h = x the mean is off by 1/6, where Li's l
 there, but only because E[d] = E[1 − 2h] = 0 by symmetry. For h = x² it is the other way round: E[h] = p and E[d] = 1/3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

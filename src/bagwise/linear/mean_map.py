@@ -4,8 +4,6 @@ Logistic regression meets the labels only in :math:`E[y\,x] = p\,\mu_1`, with :m
 tells nothing about x beyond its proportions, :math:`\bar x_j \approx \sum_c \alpha_{jc}\,\mu_c` gives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 

@@ -6,8 +6,6 @@ centred centroid :math:`c_j = \bar x_j - \mu` and :math:`a_j = \alpha_j - \mu_y`
 iterates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

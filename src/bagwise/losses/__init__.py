@@ -10,8 +10,6 @@ treat them alike.
 array([0.215, 0.061])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

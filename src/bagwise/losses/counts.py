@@ -8,8 +8,6 @@ al., 2019, for two classes). Simple, too, and biased for single rows: what the m
 of a bag get the labels.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

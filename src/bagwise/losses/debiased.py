@@ -7,8 +7,6 @@ Every loss of a binary label is linear in the label: :math:`\ell_0(h) + y\,d(h)`
 `loss` names the pair: ``"log"``, ``"square"``, or a tuple of functions ``(loss0, loss1)`` of the predictions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -5,8 +5,6 @@ more, however large they are, since the mean prediction is estimated on the *oth
 batch come two or three together, and memory is what these need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The network inside an estimator: how it is made, read with, kept and saved."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

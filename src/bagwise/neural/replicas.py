@@ -4,8 +4,6 @@
 convolutions, in several processes. Each network is the one that training alone gives, up to rounding.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass

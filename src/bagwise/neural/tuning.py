@@ -4,8 +4,6 @@ Networks of all learning rates are trained on the training bags of every fold: b
 stacked, and one after the other where not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import tee
 from operator import itemgetter

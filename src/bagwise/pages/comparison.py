@@ -1,17 +1,14 @@
 """The page on several models: which is best on the same bags, as far as these can tell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.evaluation import ENOUGH_BAGS, differences
-from bagwise.metrics import METRICS, possible
+from bagwise.metrics import METRICS, Estimate, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table

@@ -3,8 +3,6 @@
 Matplotlib's figures are SVG inside of it: its colours, its font, ids of their own, and the same bytes every time.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

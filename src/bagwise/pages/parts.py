@@ -3,8 +3,6 @@
 Figures are small, so that they can be read on a phone, and told apart without colour.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +18,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 import bagwise
 from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import LEAST_SHOWN, Finding
-from bagwise.estimates import Estimate
 from bagwise.evaluation import ENOUGH_BAGS, Curve, Evaluation
+from bagwise.metrics import Estimate
 from bagwise.pages.page import GOOD, POOR, STYLE, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
 from bagwise.plotting import BLUE, GREY, RED
 from bagwise.tables import Summary

@@ -1,7 +1,5 @@
 """The page on a reproduction run: the paper's claims, figures and tables, from what `bagwise reproduce` stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

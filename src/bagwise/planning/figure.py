@@ -1,7 +1,5 @@
 """The figure of a plan: regret against the bag size, a curve per ε; beside it what a pilot measured."""
 
-from __future__ import annotations
-
 from itertools import cycle
 from typing import Any
 
@@ -12,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bagwise.planning.question import KINDS
+from bagwise.planning import KINDS
 from bagwise.plotting import COLOURS, GREY, MARKERS, dodge, legend_below, reference_line, size_axis
 
 _LINES: dict[str, Any] = {"guaranteed": "--", "expected": "-", "impossible": ":"}

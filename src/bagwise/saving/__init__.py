@@ -30,8 +30,6 @@ How an object of a known class is taken apart:
 - another estimator: its parameters and all other attributes of the instance.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

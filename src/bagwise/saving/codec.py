@@ -9,8 +9,6 @@ order) lies in it as bytes, with the length of an item as the last axis, and the
 bfloat16, which NumPy does not have, lie in it as int16.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys

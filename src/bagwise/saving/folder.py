@@ -1,7 +1,5 @@
 """The folder of a saved model: written whole or not at all, checked before anything in it is used."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

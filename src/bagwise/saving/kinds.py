@@ -1,7 +1,5 @@
 """The classes that a saved model may name. A name that is not here is never looked for elsewhere."""
 
-from __future__ import annotations
-
 import reprlib
 from dataclasses import is_dataclass
 from importlib import import_module

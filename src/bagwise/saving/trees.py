@@ -6,8 +6,6 @@ empty line: without one it would mix a tree with the next, or look for more beyo
 laid out as LightGBM writes it, to the last line break.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -88,8 +86,8 @@ def _check_header(header: str) -> tuple[int, int]:
     for key, value in pairs.items():
         require(re.fullmatch(_HEADER[key], value, re.ASCII), f"{key} is {value[:30]!r}")
     n_features = int(pairs["max_feature_idx"]) + 1
-    if not len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features:
-        raise ValueError("the number of features differs")
+    same = len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features
+    require(same, "the number of features differs")
     require(pairs["num_class"] == pairs["num_tree_per_iteration"], "the number of classes differs")
     return n_features, int(pairs["num_tree_per_iteration"])
 
@@ -109,13 +107,12 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     children = np.concatenate([node["left_child"], node["right_child"]])
     wanted = np.r_[-leaves : 0 if leaves > 1 else -leaves, 1 : leaves - 1]
     parent = np.tile(np.arange(leaves - 1), 2)
-    if not np.array_equal(np.sort(children), wanted) or (parent[children > 0] >= children[children > 0]).any():
-        raise ValueError("its nodes form no tree")
-    if ((node["split_feature"] < 0) | (node["split_feature"] >= n_features)).any():
-        raise ValueError("it splits on a feature that is not there")
-    if ((node["decision_type"] < 0) | (node["decision_type"] > 15)).any():
-        raise ValueError("it decides in an unknown way")
-    place = node["threshold"][node["decision_type"] % 2 == 1]
+    later = (parent[children > 0] < children[children > 0]).all()
+    require(np.array_equal(np.sort(children), wanted) and later, "its nodes form no tree")
+    feature, decision = node["split_feature"], node["decision_type"]
+    require(((feature >= 0) & (feature < n_features)).all(), "it splits on a feature that is not there")
+    require(((decision >= 0) & (decision <= 15)).all(), "it decides in an unknown way")
+    place = node["threshold"][decision % 2 == 1]
     sound = bool(((place >= 0) & (place < categorical) & (place == np.floor(place))).all())
     if sound and categorical:
         n_words = len(pairs["cat_threshold"].split(" "))
@@ -131,9 +128,8 @@ def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False,
     words = text.split(" ") if text else []
     require(len(words) == size, f"{key} has {len(words)} numbers instead of {size}")
     pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
-    if wrong := [word for word in words if not re.fullmatch(pattern, word, re.ASCII)]:
-        raise ValueError(f"{key} holds {wrong[0][:30]!r}")
+    wrong = next((word for word in words if not re.fullmatch(pattern, word, re.ASCII)), None)
+    require(wrong is None, f"{key} holds {(wrong or '')[:30]!r}")
     numbers = np.array([int(word) if whole else float(word) for word in words])
-    if whole and len(numbers) and np.abs(numbers).max() >= below:
-        raise ValueError(f"{key} holds numbers that are too large")
+    require(not (whole and (np.abs(numbers) >= below).any()), f"{key} holds numbers that are too large")
     return numbers

@@ -5,8 +5,6 @@ the words of expressions that engines differ in. What we leave in an engine (kep
 holds it any more.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import uuid

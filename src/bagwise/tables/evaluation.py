@@ -1,7 +1,5 @@
 """Models of tables judged without labels: on bags they were not fitted to, and by what moves their predictions."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,8 +11,8 @@ from bagwise import diagnostics, dispersion, evaluation, metrics
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
+from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, fetch, row_number

@@ -9,8 +9,6 @@ missing number counts as the mean, and gets a column that says it is missing. Th
 over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations_with_replacement, pairwise

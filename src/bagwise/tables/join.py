@@ -5,8 +5,6 @@ lines of reports it has; `keyed`, `usable`, `used`, and one truth value per kind
 these lines add up to is the summary, or the error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bagwise.data.shards import Shards
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
-from bagwise.metrics import METRICS
+from bagwise.metrics import METRICS, Estimate
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.evaluation import Measurement, sensitivity
 from bagwise.tables.model import TableModel

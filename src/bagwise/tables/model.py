@@ -1,7 +1,5 @@
 """A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted and used."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The data holder's side: a table with labels becomes events without them, and reports of bags."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -11,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bagwise.privacy.mechanism import Budget, budget_for
-from bagwise.privacy.releases import record, report_counts
+from bagwise.privacy import Budget, budget_for, record, report_counts
 from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.engine import Connection, Table

@@ -3,8 +3,6 @@
 Names of columns that would be mistaken for each other, and first lines of files that are no names, are refused.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os

@@ -5,8 +5,6 @@ Noise is discrete Laplace, as it is added to counts, in closed form. A count wit
 moves it by 1. Nothing is drawn here: noise that protects people comes from `bagwise.privacy`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field

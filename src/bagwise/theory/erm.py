@@ -5,8 +5,6 @@ Let h have regret μ ≥ β and :math:`\hat h^\star` be the best of the class. W
 clipping, and it is chosen wrongly only if the mean of such differences over the bags falls below 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import exp, log, sqrt
 

@@ -4,8 +4,6 @@ r"""Before any data: the regret that rows in bags of k with noise ε allow, in t
 variance of the debiased loss. *Impossible below*: the information bound (`information_bound`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,8 +14,13 @@ from scipy import stats
 
 from bagwise.theory.bounds import EPSILON, HYPOTHESES, REGRET, SIZE, laplace_variance, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
-from bagwise.theory.information import SymmetricPair, information_bound, information_regret
-from bagwise.theory.two_function import TwoFunctions, two_function_bound
+from bagwise.theory.two_function import (
+    SymmetricPair,
+    TwoFunctions,
+    information_bound,
+    information_regret,
+    two_function_bound,
+)
 from bagwise.utils.parameters import NONE, check_parameters, number, whole
 
 _CONSTRAINTS = {

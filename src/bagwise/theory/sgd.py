@@ -1,7 +1,5 @@
 r"""Algorithm 2 in numbers: its constants, the excess risk it guarantees, and the bags for a target."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

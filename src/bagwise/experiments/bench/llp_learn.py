@@ -4,8 +4,6 @@ It pins libraries of 2023, among them a torch that would bring gigabytes of GPU 
 its requirements and finds the libraries that this package runs on. Data go in and predictions come out through files.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sysconfig
 import venv

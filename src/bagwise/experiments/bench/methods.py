@@ -4,8 +4,6 @@ A method is a generator of predictions for the test rows: one, or one for each l
 it had on held-out bags. Which of these counts is decided when tables are made, so one training serves both rules.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

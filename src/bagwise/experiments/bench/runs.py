@@ -1,7 +1,5 @@
 """The benchmark's data sets and runs: every method on every partition, each result stored as it comes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The benchmark's rows as tables for readers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The page on the reproduction: claims, tables and figures, from stored results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Runs are stacks of networks, single networks and estimators, in several processes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -5,8 +5,6 @@ A folder of checkpoints holds `run.json`, what was decided before training began
 other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is gone on from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The processes that train one network together, as torchrun starts them; or one alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """A process that `launch` starts by torchrun. Argument: the file that says what to do. The result: checkpoints."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
