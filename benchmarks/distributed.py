@@ -26,8 +26,7 @@ from bagwise.means import prior
 from bagwise.neural import BagNeuralClassifier, mlp
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.distributed import Distributed, joined
-from bagwise.neural.objective import Objective
-from bagwise.neural.training import Training
+from bagwise.neural.training import Objective, Training
 from bagwise.tables import join
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of

@@ -11,8 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 import bagwise as bw
 from bagwise.neural import cnn, mlp
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.objective import Objective
-from bagwise.neural.training import Training
+from bagwise.neural.training import Objective, Training
 
 ROWS, SIZE, RATE = 1024, 64, 1e-3
 

@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_
 
 import bagwise as bw
 from bagwise.dispersion import dispersion_test, dispersions, feature_dispersions
-from bagwise.estimates import Estimate
 from bagwise.evaluation import BagsNotRandomWarning, differences, evaluate, label_linear, measure, risk
+from bagwise.metrics import Estimate
 
 METRICS = ("brier", "accuracy", "log_loss", "auc")
 

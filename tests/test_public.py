@@ -61,6 +61,13 @@ def sections(text):
     return found
 
 
+def in_words(annotation):
+    """A type as it is written, whether the module keeps its annotations as text or not."""
+    return (
+        annotation if isinstance(annotation, str) else re.sub(r"\b[a-z_]+\.", "", inspect.formatannotation(annotation))
+    )
+
+
 def faults(value):
     """What is missing in a docstring, or too much.
 
@@ -79,7 +86,7 @@ def faults(value):
         known = {*listed, *found.get("Attributes", [])}
         return wrong + [f"parameter {name} is not described" for name in taken if name not in known]
     if {"Parameters", "Returns", "Yields"} & set(found):
-        silent = signature.return_annotation in (None, "None", "NoReturn", "Iterator[None]", inspect.Signature.empty)
+        silent = in_words(signature.return_annotation) in ("None", "NoReturn", "Iterator[None]", "_empty")
         if not silent and not {"Returns", "Yields"} & set(found):
             wrong.append("what it returns is not described")
         return wrong + [f"parameter {name} is not described" for name in taken if name not in listed]
@@ -87,7 +94,7 @@ def faults(value):
         return wrong
     records = {one.__name__ for one in public().values() if inspect.isclass(one)}
     named = re.findall(r"`(\w+)`", value.__doc__)
-    given = {name: signature.parameters[name].annotation for name in taken}
+    given = {name: in_words(signature.parameters[name].annotation) for name in taken}
     return wrong + [
         f"parameter {name} is not named" for name in taken if name not in named and given[name] not in records
     ]

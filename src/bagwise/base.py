@@ -5,24 +5,20 @@ An estimator states how it reads features (`_check_features`, and `reads` for ta
 written here once.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory, in_one_piece
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.utils.parameters import Constraint, check_parameters
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 
 class BagEstimator(ABC, BaseEstimator):
@@ -53,22 +49,40 @@ class BagEstimator(ABC, BaseEstimator):
         """X as the numbers the model reads, checked; in `fit`, what is to be remembered of X is remembered."""
 
     @abstractmethod
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
+        """What `fit` was given, as bags; a classifier remembers their classes."""
+
+    @abstractmethod
     def _check_bags(self, bags: Bags) -> None:
         """Raise where the reports of bags are not what the estimator learns from."""
 
-    def fit_rows(self, data: BagRows) -> Self:
-        """Learn from bags of rows, in memory or on disk.
+    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
+        """Learn from bags.
 
         Parameters
         ----------
-        data : BagRows
-            Rows as the estimator reads them (see `reads`), such as `bagwise.data.rows.InMemory` or
-            `bagwise.data.shards.Shards`.
+        X : array or table, shape (n, features)
+            The rows.
+        y : array, shape (n,) or (n, classes), optional
+            Each row's bag proportion, or bag mean of real labels, constant in a bag (see `bagwise.aggregate`). Without
+            `bags`, individual labels: of any kind for a classifier. Not needed where `bags` is a `Bags`.
+        bags : array or Bags, shape (n,), optional
+            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
 
         Returns
         -------
         Self
             The estimator itself.
+        """
+        X = self._check_features(X, fitting=True)
+        self._fit_data(self._checked(InMemory(X, self._given_bags(y, bags, len(X)))))
+        return self
+
+    def fit_rows(self, data: BagRows) -> Self:
+        """Learn from bags of rows, in memory or on disk; returns the estimator itself.
+
+        `data` are rows as the estimator reads them (see `reads`): `bagwise.data.rows.InMemory`, or
+        `bagwise.data.shards.Shards`.
         """
         self._fit_data(self._begin(data))
         return self
@@ -108,9 +122,8 @@ class NumericFeatures:
             check_is_fitted(self)
         _check_numbers(X)
         # NaN and infinity are found, and named, in what is computed from X: no pass over X for that.
-        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        options |= {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
-        return np.asarray(validate_data(self, X, reset=fitting, **options))
+        options = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+        return np.asarray(validate_data(self, X, reset=fitting, ensure_min_samples=2 if fitting else 1, **options))
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):
@@ -118,33 +131,13 @@ class BagClassifier(ClassifierMixin, BagEstimator):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
-        """Learn from bags.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-        y : array, shape (n,) or (n, classes), optional
-            Each row's bag proportion, constant in a bag (see `bagwise.aggregate`). Without `bags`, individual labels of
-            any kind. Not needed where `bags` is a `Bags`.
-        bags : array or Bags, shape (n,), optional
-            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-        """
-        X = self._check_features(X, fitting=True)
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
         if bags is None:
-            indicators, self.classes_ = _encode_classes(y, len(X))
-            given = Bags.singletons(indicators)
-        else:
-            given = as_bags(y, bags, len(X))
-            self.classes_ = classes_of(given.proportion)
-        self._fit_data(self._checked(InMemory(X, given)))
-        return self
+            indicators, self.classes_ = _encode_classes(y, n_rows)
+            return Bags.singletons(indicators)
+        given = as_bags(y, bags, n_rows)
+        self.classes_ = classes_of(given.proportion)
+        return given
 
     def _begin(self, data: BagRows) -> BagRows:
         self.classes_ = classes_of(data.proportion)
@@ -153,7 +146,16 @@ class BagClassifier(ClassifierMixin, BagEstimator):
     def _check_bags(self, bags: Bags) -> None:
         bags.check_proportions()
         check_enough(bags)
-        _check_two_classes(bags)
+        value = bags.proportion.flat[0]
+        if (
+            bags.proportion.ndim == 1
+            and bags.noise_variance is None
+            and value in (0, 1)
+            and np.ptp(bags.proportion) == 0
+        ):
+            raise ValueError(
+                f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
+            )
 
     def predict_proba(self, X: Any) -> Floats:
         """Probabilities of the classes: h kept in [0, 1], rows summing to 1.
@@ -194,29 +196,8 @@ class BagClassifier(ClassifierMixin, BagEstimator):
 class BagRegressor(RegressorMixin, BagEstimator):
     """A regressor that learns from bags of real labels."""
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
-        """Learn from bags.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-        y : array, shape (n,), optional
-            Each row's bag mean, constant in a bag; without `bags`, individual labels. Not needed where `bags` is a
-            `Bags`.
-        bags : array or Bags, shape (n,), optional
-            Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
-
-        Returns
-        -------
-        Self
-            The estimator itself.
-        """
-        X = self._check_features(X, fitting=True)
-        if not isinstance(bags, Bags):
-            y = column_or_1d(_required(y), warn=True)
-        self._fit_data(self._checked(InMemory(X, as_bags(y, bags, len(X)))))
-        return self
+    def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
+        return as_bags(y if isinstance(bags, Bags) else _column(y), bags, n_rows)
 
     def _check_bags(self, bags: Bags) -> None:
         if bags.proportion.ndim != 1:
@@ -224,18 +205,7 @@ class BagRegressor(RegressorMixin, BagEstimator):
         check_enough(bags)
 
     def predict(self, X: Any) -> Floats:
-        """The predictions h.
-
-        Parameters
-        ----------
-        X : array or table, shape (n, features)
-            The rows.
-
-        Returns
-        -------
-        array, shape (n,)
-            One number for each row.
-        """
+        """The predictions h (n,) of the rows `X` (n, features), an array or table."""
         return self._checked_predict(X)
 
 
@@ -281,17 +251,18 @@ def _check_numbers(X: Any) -> None:
         )
 
 
-def _required(y: Any) -> Any:
+def _column(y: Any) -> NDArray[Any]:
+    """One label per row, or proportion."""
     if y is None:
         raise ValueError(
             "fit requires y to be passed, but the target y is None: pass labels, or proportions with bags."
         )
-    return y
+    return np.asarray(column_or_1d(y, warn=True))
 
 
 def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
     """Individual labels of any kind as indicators: (n,) for two classes, (n, classes) for more."""
-    y = column_or_1d(_required(y), warn=True)
+    y = _column(y)
     if len(y) != n:
         raise ValueError(f"X has {n} rows but y has {len(y)}.")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -301,12 +272,3 @@ def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
     if len(classes) <= 2:
         return codes.astype(float), classes
     return (codes[:, None] == np.arange(len(classes))).astype(float), classes
-
-
-def _check_two_classes(bags: Bags) -> None:
-    if bags.proportion.ndim == 1 and bags.noise_variance is None and np.ptp(bags.proportion) == 0:
-        value = bags.proportion[0]
-        if value in (0, 1):
-            raise ValueError(
-                f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
-            )

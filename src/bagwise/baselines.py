@@ -3,8 +3,6 @@
 The class prior, the same p for every row, needs no code of ours: scikit-learn's ``DummyClassifier`` does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.metadata_routing import UNUSED
 
@@ -32,7 +31,7 @@ from bagwise.evaluation import measure, risk, warn_of_doubt
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
@@ -79,8 +78,16 @@ class BagKFold(BaseEstimator):
         The rows are those of `X`, of shape (n, features); `bags` holds their ids (n,), −1 for rows in no bag; `groups`
         are the ids under the name scikit-learn passes on without metadata routing; `y` is not looked at.
         """
-        codes, m = _codes(groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X))
+        ids, n = groups if bags is None else bags, X.shape[0] if hasattr(X, "shape") else len(X)
+        if ids is None:
+            raise ValueError(f"BagKFold got no bags: {_HOW}")
+        if isinstance(ids, Bags):
+            raise ValueError("cross-validation slices rows: pass the column of bag ids, not a Bags.")
+        codes, keys = encode_rows(ids)
+        if len(codes) != n:
+            raise ValueError(f"X has {n} rows but bags has {len(codes)}: give each row one bag id.")
         check_parameters(self, {"n_splits": whole(2)})
+        m = len(keys)
         if self.n_splits > m:
             raise ParameterError("n_splits", f"must be at most the number of bags ({m}), got {self.n_splits}.")
         fold = np.append(self._folds(np.bincount(codes[codes >= 0], minlength=m)), -1)[codes]
@@ -121,8 +128,7 @@ def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
           classes; for real labels too, and the one to use where bags are grouped by features;
         - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
           and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
-          they come, so that their mean over folds is unbiased: of a few large bags, one may lie beyond what is
-          possible.
+          they come, so that their mean over folds is unbiased: of a few large bags, one may be beyond the possible.
 
     Returns
     -------
@@ -175,14 +181,8 @@ class LabelFreeScorer(BaseEstimator):
         ----------
         estimator : classifier or regressor
             The model.
-        X : array or table of shape (n, features)
-            Held-out rows.
-        y : array of shape (n,) or (n, classes)
-            Each row's bag proportion.
-        bags : array of shape (n,)
-            Bag ids.
-        noise_variance : float or array of shape (n,), optional
-            The variance of noise on the reported counts.
+        X, y, bags, noise_variance : array or table
+            Held-out rows, their bags' proportions, their bag ids and the variance of noise: as in `bagwise.evaluate`.
 
         Returns
         -------
@@ -225,15 +225,3 @@ def _risk(h: Floats, bags: Bags) -> float:
         return risk(h, bags).value
     columns = zip(h.T, bags.proportion.T, strict=True)
     return sum(risk(column, replace(bags, proportion=proportion)).value for column, proportion in columns)
-
-
-def _codes(bags: Any, n: int) -> tuple[Integers, int]:
-    """The bag of each row, and how many bags there are."""
-    if bags is None:
-        raise ValueError(f"BagKFold got no bags: {_HOW}")
-    if isinstance(bags, Bags):
-        raise ValueError("cross-validation slices rows: pass the column of bag ids, not a Bags.")
-    codes, keys = encode_rows(bags)
-    if len(codes) != n:
-        raise ValueError(f"X has {n} rows but bags has {len(codes)}: give each row one bag id.")
-    return codes, len(keys)

@@ -1,19 +1,16 @@
 """Are these bags random, do they drift, what do they leak? Nothing here needs an individual label."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.disclosure import Leaks, leaks
 from bagwise.dispersion import Finding, among
 from bagwise.utils.parameters import check_level
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import ArrayLike, Integers
 
 __all__ = ["Diagnosis", "Finding", "Leaks", "diagnose"]
 
@@ -36,10 +33,9 @@ class Diagnosis:
         What says so, the strongest first; nothing for random bags.
     proportions : Finding
         Dispersion of the bags' proportions.
-    features : tuple of Finding
-        Dispersion of the bags' centroids, one per feature.
-    drift : tuple of Finding
-        Differences between stretches of the bag order, of proportions and features.
+    features, drift : tuple of Finding
+        Dispersion of the bags' centroids, one per feature; and differences between stretches of the bag order, of
+        proportions and features.
     untestable : tuple of str
         What could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes : tuple of int

@@ -1,7 +1,5 @@
 """What reports of bags give away about single labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,21 +19,17 @@ class Leaks:
 
     Attributes
     ----------
-    single_row_bags : int
-        Bags of one row.
-    pure_bags : int
-        Larger bags without noise that report all 0 or all 1 (one class only).
+    single_row_bags, pure_bags : int
+        Bags of one row, and larger bags without noise that report all 0 or all 1 (one class only).
     revealed_rows : int
         Rows whose label these reports tell.
     nearly_certain_rows : int
         Rows of other bags whose certainty is at least 0.95.
     certainty : tuple of float, or None
         Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
-    exposed_rows : int
-        Rows of bags without noise. Whoever knows the other labels of such a bag knows the last one, too, which is what
-        differential privacy rules out.
-    noised_rows : int
-        Rows of bags with declared noise.
+    exposed_rows, noised_rows : int
+        Rows of bags without noise, and with declared noise. Whoever knows the other labels of a bag without noise knows
+        the last one, too, which is what differential privacy rules out.
     """
 
     single_row_bags: int
@@ -90,20 +84,16 @@ def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = No
     pure = plain & (sure == 1) & (not real)
     revealed = plain & (pure | single)
     near = plain & ~revealed & (sure >= NEARLY) & (not real)
+    certainty = None
+    if not real and plain.any():
+        quarters = np.quantile(sure[plain], [0, 0.25, 0.5, 0.75, 1], weights=size[plain], method="inverted_cdf")
+        certainty = tuple(quarters.tolist())
     return Leaks(
         single_row_bags=int(single.sum()),
         pure_bags=int((pure & ~single).sum()),
         revealed_rows=int(size[revealed].sum()),
         nearly_certain_rows=int(size[near].sum()),
-        certainty=None if real or not plain.any() else _quantiles(sure[plain], size[plain]),
+        certainty=certainty,
         exposed_rows=int(size[plain].sum()),
         noised_rows=int(size[~plain].sum()),
     )
-
-
-def _quantiles(value: Floats, weight: Integers) -> tuple[float, ...]:
-    """Quantiles (0, ¼, ½, ¾, 1) of values that occur `weight` times."""
-    order = np.argsort(value)
-    below = np.cumsum(weight[order])
-    place = np.searchsorted(below, np.array([0, 0.25, 0.5, 0.75, 1]) * below[-1])
-    return tuple(float(v) for v in value[order][np.minimum(place, len(value) - 1)])

@@ -4,20 +4,17 @@ The statistic of every test is the between-group sum of squares; its exact mean 
 known, and a gamma distribution with those two moments gives the p-value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse, special, stats
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Floats, NDArray
 
 NOT_RANDOM = 1e-3
 """p-value under which bags are not taken for random ones, by whoever looks at them without a level of its own."""
@@ -160,8 +157,7 @@ def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
 def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
     r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
 
-    S_j is the sum over group j of n values with :math:`\sum z = 0`, :math:`\sum z^2` = square, :math:`\sum z^4` =
-    fourth, all n of which are in a group.
+    S_j is the sum over group j of n values, all in a group, with Σz = 0, Σz² = square, Σz⁴ = fourth.
     """
     if n < 4:
         return square * (len(size) - 1) / max(n - 1, 1), 0.0

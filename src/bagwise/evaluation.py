@@ -6,17 +6,13 @@ Everything rests on one identity. For any function g of a row, any model h and r
 
 whose first two terms need no label and whose last is a mean over bags of terms with O(1) variance, smaller the
 better h is. Accuracy, Brier score, log loss, a calibration bin, a point of the ROC curve and the area under it are
-all of the form E[a + y g]. Noise on the counts has mean zero and is independent of g, so nothing here is biased by
-it; the intervals widen.
+all of the form E[a + y g]. Noise on the counts has mean zero and is independent of g: no bias, but wider intervals.
 
 With one row per bag every estimate equals the ordinary one from individual labels.
 
 Where bags are not random the identity says nothing: its numbers may be off by any amount, and beyond what is possible.
-So `evaluate` looks at the spread of proportions, predictions and features between bags, and at what comes out, and
-withholds the numbers where either tells that bags are not random.
+So `evaluate` withholds them where the spread between bags, or what comes out, tells that bags are not random.
 """
-
-from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
@@ -24,27 +20,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM, Finding, dispersions, feature_dispersions
-from bagwise.estimates import Estimate, Identity, estimated
-from bagwise.metrics import METRICS, Curve, curves, metrics, possible, within_unit
+from bagwise.metrics import METRICS, Curve, Estimate, Identity, curves, estimated, metrics, possible, within_unit
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_level, check_parameters, whole
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats
 
-__all__ = [
-    "BagsNotRandomWarning",
-    "Curve",
-    "Estimate",
-    "Evaluation",
-    "differences",
-    "evaluate",
-    "label_linear",
-    "risk",
-]
+__all__ = ["BagsNotRandomWarning", "Curve", "Estimate", "Evaluation", "differences", "evaluate", "label_linear", "risk"]
 
 ENOUGH_BAGS = 30
 """From which on intervals are not rough."""
@@ -62,10 +47,8 @@ class Evaluation:
     ----------
     brier, accuracy, log_loss : Estimate or None
         Of single rows (for several classes, Brier is summed over them); None if withheld.
-    auc : Estimate or None
+    auc, calibration, roc : Estimate, Curve, Curve or None
         For two classes only, otherwise None; None if withheld.
-    calibration, roc : Curve or None
-        As the AUC.
     n_bags, n_rows : int
         What was used.
     level : float
@@ -100,9 +83,8 @@ class Evaluation:
     def doubt(self) -> str | None:
         """Why the numbers say nothing, in a sentence; None where nothing speaks against them."""
         if self.not_random:
-            why = (
-                f"they are not random ({self.not_random[0]}), so that its label-free numbers are biased, maybe grossly"
-            )
+            most = self.not_random[0]
+            why = f"they are not random ({most}), so that its label-free numbers are biased, maybe grossly"
         elif self.impossible:
             named = " and ".join(METRICS[name] for name in self.impossible)
             why = f"its label-free {named} would lie beyond what is possible, as where bags are too few or not random"
@@ -148,15 +130,13 @@ def evaluate(
     X : array or table of shape (n, features), or None
         Held-out rows. Where predictions are given, they serve to see whether bags are random; None for no such look.
     y, bags, noise_variance : array, Bags or None
-        As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and must not have been used
-        to fit the model.
+        As in `fit` and `Bags.from_rows`. The bags must be random (see `bagwise.diagnose`) and new to the model.
     level : float
         Of the confidence intervals.
     n_bins : int
         Bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
     even_if_not_random : bool
-        Give the numbers all the same, as they come: unbiased if the bags are random, neither withheld nor kept in the
-        possible range.
+        Give the numbers as they come: unbiased if the bags are random, neither withheld nor kept in the possible range.
 
     Returns
     -------
@@ -200,8 +180,7 @@ def measure(
 ) -> Evaluation:
     """The same from predictions and bags, without a warning.
 
-    h: (n,) or (n, classes), as `predicted` gives them.  features: how much the bags differ in each feature (see
-    `dispersion.feature_dispersions`).
+    h: (n,) or (n, classes), as `predicted` gives them.  features: what `dispersion.feature_dispersions` found.
     """
     check_parameters({"level": level, "n_bins": n_bins}, {"level": LEVEL, "n_bins": whole(1)})
     identity = Identity(h, fitting_bags(h, bags))
@@ -228,17 +207,14 @@ def measure(
 def differences(h: ArrayLike, other: ArrayLike, bags: Bags, *, level: float = 0.95) -> dict[str, Estimate]:
     """Brier score, accuracy, log loss and, for two classes, AUC of predictions less those of others on the same bags.
 
-    Both meet the same bags, whose luck they share: the interval of a difference is narrower than those of its two parts
-    let one think.
+    Both meet the same bags, whose luck they share: the interval is narrower than those of the two let one think.
 
     Parameters
     ----------
     h, other : array of shape (n,) or (n, classes)
         Predictions as `evaluate` takes them.
-    bags : Bags
-        Random, and held out from both models.
-    level : float
-        Of the confidence intervals.
+    bags, level : Bags, float
+        Random bags, held out from both models, and the level of the confidence intervals.
 
     Returns
     -------
@@ -267,14 +243,10 @@ def label_linear(
 
     Parameters
     ----------
-    h, g : array of shape (n,)
-        Predictions, and values of g, in table order.
-    bags : Bags
-        Random bags of the rows.
-    a : float or array of shape (n,)
-        Values of a.
-    level : float
-        Of the confidence interval.
+    h, g, a : array of shape (n,)
+        Predictions and values of g, in table order; values of a, or one number.
+    bags, level : Bags, float
+        Random bags of the rows, and the level of the confidence interval.
 
     Returns
     -------
@@ -304,10 +276,8 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     ----------
     h : array of shape (n,)
         Predictions in table order.
-    bags : Bags
-        Random bags of the rows, held out from the model.
-    level : float
-        Of the confidence interval.
+    bags, level : Bags, float
+        Random bags of the rows, held out from the model, and the level of the confidence interval.
 
     Returns
     -------

@@ -1,7 +1,5 @@
 """Bags held out in turn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -55,40 +55,18 @@ class Means(Protocol):
     """How E[h] is estimated."""
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
-        """Estimate a mean.
-
-        Parameters
-        ----------
-        values : array of shape (n, …)
-            Row values in bag order.
-        bags : Bags
-            The batch's bags.
-
-        Returns
-        -------
-        Mean
-            One number or one per bag.
-        """
+        """Estimate the mean of row `values` (n, …), in bag order, of a batch of `bags`: one number or one per bag."""
 
 
 class SumMeans(Means, Protocol):
     """A strategy that can also do with the sums of bags, so that derivatives may be written out."""
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
-        """Estimate E[h] from the sums of h over each bag.
+        """Estimate E[h] from the `sums` of h over each bag of a batch, with their `size`, and the `rows` of the batch.
 
-        Parameters
-        ----------
-        sums, size : array of shape (…, m)
-            Sums and sizes of the bags of a batch; leading axes are batches of their own.
-        rows : int
-            Rows of the batch.
-
-        Returns
-        -------
-        mean, rest : array
-            The estimate for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes
-            with slope 1/rest. None where it does not depend on the batch.
+        Sums and sizes are arrays (…, m), whose leading axes are batches of their own. What comes back is the estimate
+        for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes with slope 1/rest.
+        None where it does not depend on the batch.
         """
 
 
@@ -103,17 +81,7 @@ def reads_sums(means: Means | None) -> TypeGuard[SumMeans]:
 
 
 def prior(bags: Bags) -> Array:
-    """The mean label over all rows of the bags, p = Σ kⱼ αⱼ / Σ kⱼ.
-
-    Parameters
-    ----------
-    bags : Bags
-        The bags to learn from.
-
-    Returns
-    -------
-    float or array of shape (classes,)
-        p.
+    """The mean label over all rows of the bags, p = Σ kⱼ αⱼ / Σ kⱼ: a float, or an array of shape (classes,).
 
     Examples
     --------
@@ -147,17 +115,9 @@ class Known:
 
     @classmethod
     def held_out(cls, values: Array) -> Known:
-        """The mean of row values set aside (the paper's appendix), with its variance.
+        """The mean of row `values` (n, …) set aside, with its variance: at least 2 rows that are not trained on.
 
-        Parameters
-        ----------
-        values : array of shape (n, …)
-            Values of rows that are not trained on, 2 or more.
-
-        Returns
-        -------
-        Known
-            The strategy.
+        This is the strategy of the paper's appendix.
 
         Examples
         --------
@@ -198,7 +158,7 @@ class LeaveOneOut:
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """Leave each bag out in turn; a batch of one bag has nothing left and is an error."""
-        others, rest = _Batch(values, bags, self.add_up).others
+        others, rest, _ = _outside(values, bags, self.add_up)
         return Mean(others / rest)
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
@@ -221,9 +181,11 @@ class Corrected:
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """The leave-one-out means and their variances."""
-        batch = _Batch(values, bags, self.add_up)
-        others, rest = batch.others
-        return Mean(others / rest, batch.variance / rest)
+        others, rest, (total, rows) = _outside(values, bags, self.add_up)
+        if self.add_up is None:
+            return Mean(others / rest, _row_variance(values) / rest)
+        squares, _ = self.add_up(((values - total / rows) ** 2).sum(0), values.shape[0])
+        return Mean(others / rest, squares / (rows - 1) / rest)
 
 
 @dataclass
@@ -262,13 +224,12 @@ class Running:
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """Estimate from past and present, then add the present to the past."""
         check_parameters(self, _CONSTRAINTS)
-        batch = _Batch(values, bags, self.add_up)
-        others, rest = batch.others
+        others, rest, (total, rows) = _outside(values, bags, self.add_up)
         current = others / rest
         blended = (self.total + others) / (self.weight + rest)
         value = current + _constant(blended - current)
-        self.total = self.decay * (self.total + _constant(batch.total))
-        self.weight = self.decay * (self.weight + float(batch.rows))
+        self.total = self.decay * (self.total + _constant(total))
+        self.weight = self.decay * (self.weight + float(rows))
         return Mean(value)
 
     def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
@@ -288,35 +249,18 @@ MEANS: dict[str, type[LeaveOneOut] | type[Corrected] | type[Running]] = {
 """Means strategies by name; `Known` needs a number and is built by hand."""
 
 
-class _Batch:
-    """Sums over a batch, of which other processes may hold a part."""
-
-    def __init__(self, values: Array, bags: Bags, add_up: AddUp | None) -> None:
-        if add_up is None and len(bags) < 2:
-            raise ValueError(
-                "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
-                "use larger batches, or means that are known or estimated on held-out rows."
-            )
-        self.values, self.bags, self.add_up = values, bags, add_up
-        self.total, self.rows = self._added_up(values.sum(0))
-
-    @property
-    def others(self) -> tuple[Array, Array]:
-        """Sum and number of the rows outside each bag."""
-        sums = self.bags.sum(self.values)
-        return self.total - sums, self.rows - per_bag(self.bags.like(self.values).size, sums)
-
-    @property
-    def variance(self) -> Array:
-        """Of the values of single rows."""
-        if self.add_up is None:
-            return _row_variance(self.values)
-        squares, rows = self._added_up(((self.values - self.total / self.rows) ** 2).sum(0))
-        return squares / (rows - 1)
-
-    def _added_up(self, total: Array) -> tuple[Array, Array]:
-        rows = self.values.shape[0]
-        return (total, rows) if self.add_up is None else self.add_up(total, rows)
+def _outside(values: Array, bags: Bags, add_up: AddUp | None) -> tuple[Array, Array, tuple[Array, Array]]:
+    """Sum and number of the rows outside each bag, and of all rows of the batch, of which others may hold a part."""
+    if add_up is None and len(bags) < 2:
+        raise ValueError(
+            "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
+            "use larger batches, or means that are known or estimated on held-out rows."
+        )
+    total, rows = values.sum(0), values.shape[0]
+    if add_up is not None:
+        total, rows = add_up(total, rows)
+    sums = bags.sum(values)
+    return total - sums, rows - per_bag(bags.like(values).size, sums), (total, rows)
 
 
 def _row_variance(values: Array) -> Array:

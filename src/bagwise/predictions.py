@@ -1,18 +1,15 @@
 """Predictions of models, and other values of rows, checked before anything is measured with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""

@@ -11,8 +11,6 @@ bags that it was fitted to (`held_out_losses`); where bags are all there is, fro
 Arrays have a bag per line, and a column per class where there are classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,8 +85,8 @@ def training_prior(bags: Bags, fold: Fold) -> Floats:
 def held_out_losses(sums: Floats, mean: Floats, bags: Bags, fold: Fold, *, regret: float | None = None) -> Floats:
     """(m,) losses of the held-out bags; p comes from the training bags, declared noise is subtracted.
 
-    Random bags are hardly ever clipped. Bags grouped by features may be, and a model that explains nothing would gain
-    by it: where many are clipped, none is.
+    Random bags are hardly ever clipped. Bags grouped by features may be, and a model that explains nothing would gain:
+    where many are clipped, none is.
 
     sums: (m, outputs) Σ h over each held-out bag.  mean: (outputs,) E[h] over the training bags.
     regret: β of the clipping threshold; None does not clip.
@@ -104,10 +102,7 @@ def held_out_losses(sums: Floats, mean: Floats, bags: Bags, fold: Fold, *, regre
 
 
 def held_out_risk(h: Floats, bags: Bags, fold: Fold) -> float:
-    """Mean loss of the held-out bags; p and E[h] come from the training bags.
-
-    h: (n_bagged,) or (n_bagged, classes) predictions for all bags, in bag order.
-    """
+    """Mean loss of the held-out bags, p and E[h] from the training bags; h: (n_bagged, …) for all, in bag order."""
     sums = bags.sum(h.astype(float))
     mean = np.atleast_1d(sums[fold.train].sum(axis=0) / bags.size[fold.train].sum())
     return float(held_out_losses(sums.reshape(len(bags), -1)[fold.held_out], mean, bags, fold).mean())
@@ -132,8 +127,7 @@ def clearly_above(losses: Floats, others: Floats, *, errors: float = 1.0) -> Boo
 def least_of(losses: Sequence[Floats], *, preferred: int = 0, errors: float = 1.0) -> int:
     """The number of the preferred candidate, unless others' risks are clearly lower: then of the lowest of these.
 
-    With few bags the least risk is a matter of chance, the more so the more candidates there are; then it counts what
-    is to be expected beforehand.
+    With few bags the least risk is chance, the more so the more candidates there are; then prior expectation counts.
 
     losses: (m,) of each candidate. Where some have fewer bags, the first ones are those that all have.
 

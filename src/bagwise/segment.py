@@ -5,16 +5,13 @@ Two orders of rows occur. *Table order* is the order the user's rows came in, ba
 bag starts, and ``order`` says which table row stands at each place.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_torch_array
-from numpy.typing import NDArray
 from scipy import sparse
 
-from bagwise.utils.typing import Array, Floats, Integers
+from bagwise.utils.typing import Array, Integers, NDArray
 
 _CHUNK = 2**23  # numbers converted to double precision at a time
 
@@ -29,10 +26,8 @@ def group(codes: Integers, n_groups: int) -> tuple[Integers, NDArray[np.int64]]:
     column = codes.astype(_index_type(n))
     column[column < 0] = n_groups
     # One entry per row: turning rows into columns is a counting sort, done by SciPy in C.
-    rows = sparse.csr_array(
-        (np.ones(n, dtype=np.int8), column, np.arange(n + 1, dtype=column.dtype)), shape=(n, n_groups + 1)
-    )
-    columns = rows.tocsc()
+    entries = (np.ones(n, dtype=np.int8), column, np.arange(n + 1, dtype=column.dtype))
+    columns = sparse.csr_array(entries, shape=(n, n_groups + 1)).tocsc()
     offsets = columns.indptr[: n_groups + 1].astype(np.int64)
     return columns.indices[: offsets[-1]], offsets
 
@@ -98,7 +93,7 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
     >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
     array([2., 5.])
     """
-    values = values if isinstance(values, np.ndarray) else np.asarray(values)
+    values = np.asarray(values)
     n = len(values)
     row = codes.astype(_index_type(n), copy=False)
     outside = row < 0
@@ -117,16 +112,6 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         sums = indicator @ part
         total = sums if total is None else total + sums
     return np.asarray(total[:n_groups])
-
-
-def sum_chosen(values: NDArray[Any], order: Integers, offsets: NDArray[np.int64]) -> Floats:
-    """Sum of `values` (n,) or (n, d) per bag, rows in table order, reading only the rows of the bags.
-
-    >>> sum_chosen(np.array([1.0, 2.0, 4.0, 8.0]), np.array([3, 0, 2]), np.array([0, 1, 3]))
-    array([8., 5.])
-    """
-    chosen = np.asarray(values)[order].astype(np.float64, copy=False)
-    return np.add.reduceat(chosen, offsets[:-1], axis=0)
 
 
 def repeat(per_bag: Array, offsets: NDArray[np.int64]) -> Array:

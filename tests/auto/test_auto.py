@@ -9,7 +9,7 @@ import pytest
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
-from bagwise.auto.trials import Validation, choose, score, stack_weights, weighted
+from bagwise.auto.search import Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.boosting.trees import side_by_side
@@ -132,7 +132,8 @@ def test_stack_weights_find_the_mixture(validation):
 def test_the_trial_of_a_mean_is_that_of_mean_predictions(validation):
     rng = np.random.default_rng(1)
     first, second = rng.normal(size=(2, 400))
-    mean = weighted([said(validation, first), said(validation, second)], np.array([0.25, 0.75]), validation)
+    trials = {"first": said(validation, first), "second": said(validation, second)}
+    mean = mean_trial(trials, {"first": 0.25, "second": 0.75}, validation)
     assert mean.risk == pytest.approx(said(validation, 0.25 * first + 0.75 * second).risk)
 
 
@@ -314,7 +315,7 @@ def test_all_fits_side_by_side_know_the_limit():
         seen.append(1)
 
     with deadline.time_limit(0):
-        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000)), Bags.singletons(np.zeros(1000))), 2)
+        side_by_side([call] * 20, InMemory(np.zeros((1000, 1000)), Bags.singletons(np.zeros(1000))), 2, dict)
     assert len(seen) == 20
 
 

@@ -11,8 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.boosting import trees
-from bagwise.boosting.leaves import solve_leaves
-from bagwise.boosting.trees import leaves_of
+from bagwise.boosting.trees import leaves_of, solve_leaves
 from bagwise.boosting.tuning import Path, choose_length, choose_path
 from bagwise.data.features import FeatureCodes
 from bagwise.losses import debiased_square

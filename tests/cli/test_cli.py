@@ -170,7 +170,7 @@ def test_interrupt_exits_with_130(tmp_path, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bagwise.demo.walkthrough.diagnose", interrupted)  # late, when all but writing is done
+    monkeypatch.setattr("bagwise.demo.diagnose", interrupted)  # late, when all but writing is done
     line = one_sentence(call("demo", "--out", tmp_path / "new", "--rows", ROWS), code=130)
     assert line.startswith("Stopped")
     assert not (tmp_path / "new").exists()

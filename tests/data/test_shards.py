@@ -17,13 +17,12 @@ import pytest
 
 import bagwise as bw
 from bagwise.boosting.dataset import Table, TreeOptions
-from bagwise.boosting.trees import boost, varies
+from bagwise.boosting.trees import Job, varies
 from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
-from bagwise.data.reading import fit_codes
-from bagwise.data.rows import InMemory, in_one_piece, prior, row_starts, subset
-from bagwise.data.shard_writer import cuts
-from bagwise.data.shards import NOISE, Shards, digest
+from bagwise.data.rows import InMemory, fit_codes, in_one_piece, prior, row_starts, subset
+from bagwise.data.shards import NOISE, Shards, cuts, digest
+from bagwise.folds import Fold
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
@@ -375,12 +374,12 @@ def test_trees_over_blocks_are_those_in_memory(sampled, kind):
     fits = []
     for rows in (InMemory(X, bags), in_blocks(X, [10, 11, 70], bags)):
         table = Table.of(rows, options, [3], bin_construct_sample_cnt=sampled)
-        whole = boost(table, bags, options, n_trees=15, seed=1)
+        whole = Job(table, options, 15, 1).fit(options.n_jobs)
         before = whole.scores(X, 15)
         whole.release()
         assert np.array_equal(whole.scores(X, 15), before)
-        fold = [np.arange(0, 120, 2), np.arange(1, 120, 2)]
-        part = boost(table, bags.take(fold[0]), options, n_trees=9, seed=2, watch=bags.take(fold[1]), patience=99)
+        fold = Fold(np.arange(0, 120, 2), np.arange(1, 120, 2))
+        part = Job(table, options, 9, 2, fold, patience=99).fit(options.n_jobs)
         fits.append([before, part.scores(X, 9), np.stack(part.deviations)])
     for mine, theirs in zip(*fits, strict=True):
         assert np.ptp(mine) > 0.01
@@ -393,7 +392,7 @@ def test_leaves_that_move_alike_are_told_apart_over_blocks():
     X, y = np.stack([cell // 2, cell % 2], axis=1).astype(np.float32), np.isin(cell, [0, 3]).astype(float)
     bags, fits = bw.Bags.singletons(y), []
     for rows in (InMemory(X, bags), in_blocks(X, [150, 250], bags)):
-        fits.append(boost(Table.of(rows, OPTIONS, []), bags, OPTIONS, n_trees=5, seed=0).scores(X, 5))
+        fits.append(Job(Table.of(rows, OPTIONS, []), OPTIONS, 5, 0).fit(OPTIONS.n_jobs).scores(X, 5))
     assert np.array_equal(*fits)
 
 
@@ -465,15 +464,15 @@ def test_boosting_learns_from_shards(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
-    from bagwise.neural.distributed import Processes
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed import Distributed, Processes
+    from bagwise.neural.distributed.training import BlockLoader
 
     data, features = joined(*made_up([4] * 60))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
     assert len(shards) == 20  # of 8 streams, four have a block more
     rows = [
         sum(len(batch.x) for batch in BlockLoader(
-            shards, torch.from_numpy, rows=40, seed=0, streams=8, processes=Processes(rank, world)
+            shards, torch.from_numpy, Distributed(Processes(rank, world), streams=8), rows=40, seed=0
         ).epoch(0))
         for rank in range(world)
     ]  # fmt: skip
@@ -484,17 +483,17 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 @pytest.mark.parametrize("classes", [0, 3])
 @pytest.mark.parametrize("world", [1, 3])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
-    from bagwise.neural.distributed import Processes, loader
-    from bagwise.neural.distributed.loader import BlockLoader
+    from bagwise.neural.distributed import Distributed, Processes, training
+    from bagwise.neural.distributed.training import BlockLoader
 
-    monkeypatch.setattr(loader, "_NUMBERS", 50)
+    monkeypatch.setattr(training, "_NUMBERS", 50)
     data, features = joined(*made_up(sizes, classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
 
     def streams(rank: int, world: int) -> BlockLoader:
         read = lambda rows: torch.from_numpy(np.nan_to_num(rows, nan=-9)).double()  # noqa: E731
-        return BlockLoader(shards, read, rows=30, seed=5, streams=4, processes=Processes(rank, world))
+        return BlockLoader(shards, read, Distributed(Processes(rank, world), streams=4), rows=30, seed=5)
 
     if world > min(4, len(shards)):
         with pytest.raises(ValueError, match="there are 3 processes for"):
@@ -620,7 +619,7 @@ from bagwise.tables import connect, join
 from bagwise.tables.columns import Features
 from bagwise.tables.gather import write_shards
 from bagwise.data import rows as data_rows
-from bagwise.data.reading import fit_codes
+from bagwise.data.rows import fit_codes
 
 data_rows.SAMPLE_ROWS = 20_000
 torch.set_num_threads(1)

@@ -12,9 +12,9 @@ import pytest
 import bagwise as bw
 from bagwise import datasets
 from bagwise.experiments import bench
-from bagwise.experiments.bench import BenchConfig, Method, Prediction, Task, llp_learn, methods, plan, store_of, tables
-from bagwise.experiments.config import load
-from bagwise.experiments.store import read_table
+from bagwise.experiments.bench import BenchConfig, llp_learn, methods, plan, store_of, tables
+from bagwise.experiments.bench.methods import Method, Prediction, Task
+from bagwise.experiments.harness import load, read_table
 
 TINY = BenchConfig(
     datasets=("digits",),
@@ -166,7 +166,7 @@ def test_other_versions_are_other_runs(tmp_path, monkeypatch):
     out = tmp_path / "bench.parquet"
     bench.run(tiny(), out)
     assert store_of(out).finished() == {unit.key for unit in plan(tiny())}
-    monkeypatch.setattr("bagwise.experiments.config._version", lambda name: "999")
+    monkeypatch.setattr("bagwise.experiments.harness._version", lambda name: "999")
     assert not store_of(out).finished()
     bench.run(tiny(), out)
     assert len(read_table(out)) == 8  # the others stay

@@ -16,13 +16,20 @@ import pytest
 
 from bagwise.datasets import Split
 from bagwise.experiments import harness, variance
-from bagwise.experiments.config import load as load_config
-from bagwise.experiments.harness import grouped
-from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of, training
-from bagwise.experiments.paper.figures import accuracy_figure
-from bagwise.experiments.paper.plan import PAPER
-from bagwise.experiments.paper.results import BY_TEST, LABEL_FREE, Measured, claims, curves, learning_curves
-from bagwise.experiments.store import write_table
+from bagwise.experiments.harness import grouped, write_table
+from bagwise.experiments.harness import load as load_config
+from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of
+from bagwise.experiments.paper import runs as paper_runs
+from bagwise.experiments.paper.results import (
+    BY_TEST,
+    LABEL_FREE,
+    Measured,
+    accuracy_figure,
+    claims,
+    curves,
+    learning_curves,
+)
+from bagwise.experiments.paper.runs import PAPER
 
 SMALL = PaperConfig(
     rows=800,
@@ -46,7 +53,7 @@ def rows(monkeypatch, one_thread):
     X = rng.normal(size=(1200, 4)).astype(np.float32)
     y = (X[:, 0] + 0.3 * rng.normal(size=1200) > 0).astype(int)
     split = Split(X[:800], y[:800], X[800:], y[800:])
-    monkeypatch.setattr(training, "load", lambda dataset, rows, scaled=True, *, table=False: split)
+    monkeypatch.setattr(paper_runs, "load", lambda dataset, rows, scaled=True, *, table=False: split)
     return split
 
 
@@ -83,7 +90,7 @@ def test_images_as_published_are_other_runs():
 
 @pytest.mark.skipif(not os.environ.get("BAGWISE_DATA"), reason="BAGWISE_DATA, with MNIST, is not set")
 def test_images_are_loaded_as_the_config_says():
-    scaled, published = (training.load("mnist", 50, scaled) for scaled in (True, False))
+    scaled, published = (paper_runs.load("mnist", 50, scaled) for scaled in (True, False))
     assert (scaled.X.max(), published.X.max()) == (1, 255)
     np.testing.assert_allclose(published.X, scaled.X * 255, rtol=1e-6)
 
@@ -178,9 +185,9 @@ def test_runs_are_stored_and_not_repeated(tmp_path, rows):
 
 def test_one_run_alone_equals_the_same_run_in_a_stack(rows):
     unit = [one for one in plan(SMALL) if one.size == 8 and one.repetition == 0 and not one.held_out][:4]
-    together = training.compute(unit)
+    together = paper_runs.compute(unit)
     for place, one in enumerate(unit):
-        (alone,) = training.compute([one])
+        (alone,) = paper_runs.compute([one])
         np.testing.assert_allclose(alone["accuracy"], together[place]["accuracy"], atol=2 / 400)
         np.testing.assert_allclose(alone["brier"], together[place]["brier"], rtol=1e-3)
 
@@ -391,10 +398,10 @@ def test_a_second_process_begins_with_what_the_first_left(tmp_path, rows, monkey
     """Groups that are claimed come last; what another process has stored by then is not computed again."""
     computed, folder = [], store_of(tmp_path, "adult")
     claimed = units(plan(SMALL))[:2]
-    finished_elsewhere = training.compute(claimed[0])
+    finished_elsewhere = paper_runs.compute(claimed[0])
     for unit in claimed:
         assert folder.claim(keys(unit))
-    whole = training.compute
+    whole = paper_runs.compute
 
     def compute(unit, threads=None):
         computed.append(unit)
@@ -403,7 +410,7 @@ def test_a_second_process_begins_with_what_the_first_left(tmp_path, rows, monkey
             folder.release(keys(claimed[0]))
         return whole(unit, threads)
 
-    monkeypatch.setattr(training, "compute", compute)
+    monkeypatch.setattr(paper_runs, "compute", compute)
     frame = run(SMALL, tmp_path)
     assert list(frame["key"]) == [one.key for one in plan(SMALL)]
     assert computed == [*units(plan(SMALL))[2:], claimed[1]]

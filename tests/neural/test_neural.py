@@ -26,8 +26,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 
 from bagwise.neural import BagBatchSampler, BagNeuralClassifier, cnn, mlp  # noqa: E402
 from bagwise.neural.batches import BagTensors, cut  # noqa: E402
-from bagwise.neural.objective import Objective  # noqa: E402
-from bagwise.neural.training import Training  # noqa: E402
+from bagwise.neural.training import Objective, Training  # noqa: E402
 from bagwise.neural.tuning import choose  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")

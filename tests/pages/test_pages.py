@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +21,11 @@ import bagwise as bw
 from bagwise import evaluation, saving, tables
 from bagwise.cli import app
 from bagwise.dispersion import Finding
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance
-from bagwise.experiments.config import provenance
+from bagwise.experiments.harness import provenance, write_table
 from bagwise.experiments.paper import PRESETS, plan
-from bagwise.experiments.store import write_table
+from bagwise.metrics import Estimate
 from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain
 from bagwise.pages.diagnosis import Funnel, expected_histogram
@@ -142,7 +141,7 @@ def _results(place, config):
         stages = list(run.measured) or [0]
         level = 0.85 - 0.01 * np.log2(run.size) * (1.0 if run.method == "ours" else 1.4)
         records.append(
-            {"key": run.key, **run.fields, "measured": list(run.measured), "seconds": 1.0, "epoch": stages}
+            {"key": run.key, **asdict(run), "measured": list(run.measured), "seconds": 1.0, "epoch": stages}
             | {"accuracy": [level - 0.05 / (epoch + 1) + 0.001 * rng.normal() for epoch in stages]}
             | {"brier": [0.1] * len(stages), "risk": [rng.random() if run.held_out else None] * len(stages)}
             | {"diverged": False, **provenance(run)}

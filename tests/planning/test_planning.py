@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bagwise.cli import app
-from bagwise.planning import Question, curves, pilot
+from bagwise.planning import Question, curves, pilot, sentences
 from bagwise.planning.figure import plan_figure
-from bagwise.planning.question import sentences
 from bagwise.theory import bags_needed, regrets
 
 
@@ -99,7 +98,7 @@ def test_pilot_is_repeated_by_its_seed_where_no_noise_is_drawn():
 
 
 def test_interval_of_the_pilot_is_that_of_the_next_run():
-    from bagwise.planning.pilot import _summary
+    from bagwise.planning import _summary
 
     rng = np.random.default_rng(0)
     inside = 0

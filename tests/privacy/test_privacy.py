@@ -19,7 +19,6 @@ import bagwise as bw
 from bagwise import evaluation, privacy, tables
 from bagwise.cli import app
 from bagwise.losses import debiased_square
-from bagwise.privacy import mechanism
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of
@@ -171,9 +170,9 @@ def test_opendp_vouches_for_the_scale():
         budget = privacy.release(y, [0, 0, 0], **given).budget
         moved = budget.sensitivity if budget.delta else int(budget.sensitivity)
         wanted = given["epsilon"] if budget.delta is None else (given["epsilon"], given["delta"])
-        with mechanism._opendp() as dp:
-            assert mechanism._measurement(dp, budget.scale, budget.delta).check(moved, wanted)
-            assert not mechanism._measurement(dp, 0.999 * budget.scale, budget.delta).check(moved, wanted)
+        with privacy._opendp() as dp:
+            assert privacy._measurement(dp, budget.scale, budget.delta).check(moved, wanted)
+            assert not privacy._measurement(dp, 0.999 * budget.scale, budget.delta).check(moved, wanted)
 
 
 def test_opendp_is_left_as_it_was():

@@ -11,8 +11,7 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.linear.moments import Moments
-from bagwise.linear.ridge import _ALPHAS, _SCALINGS, solve_ridge
+from bagwise.linear.ridge import _ALPHAS, _SCALINGS, Moments, solve_ridge
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import WIDEST
@@ -71,14 +70,12 @@ def test_the_engine_solves_what_memory_solves(classes):
     counts = [f"count_{c}" for c in range(classes)] if classes else None
     data = tables.join(events, reports, count=counts)
     model = tables.fit(data, "ridge")
-    solution, origin = from_rows(data, model)
-    assert (model.estimator.alpha_, model.estimator.scaling_) == (solution.alpha, solution.scaling)
-    scale = np.abs(solution.coef).max()
-    np.testing.assert_allclose(np.atleast_2d(model.estimator.coef_), solution.coef.T, atol=1e-8 * scale)
-    np.testing.assert_allclose(
-        model.estimator.intercept_, (solution.intercept - origin @ solution.coef).squeeze(), rtol=1e-7
-    )
-    np.testing.assert_allclose(model.estimator.risks_, solution.risks, rtol=1e-9)
+    (coef, intercept, alpha, scaling, risks), origin = from_rows(data, model)
+    assert (model.estimator.alpha_, model.estimator.scaling_) == (alpha, scaling)
+    scale = np.abs(coef).max()
+    np.testing.assert_allclose(np.atleast_2d(model.estimator.coef_), coef.T, atol=1e-8 * scale)
+    np.testing.assert_allclose(model.estimator.intercept_, (intercept - origin @ coef).squeeze(), rtol=1e-7)
+    np.testing.assert_allclose(model.estimator.risks_, risks, rtol=1e-9)
 
 
 def test_the_model_learns():

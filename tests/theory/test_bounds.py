@@ -6,7 +6,7 @@ from scipy import stats
 
 from bagwise.experiments.simulation import Simulation, draw, symmetric_pair
 from bagwise.losses import clip_threshold, debiased_square_of_sums
-from bagwise.selection.two_function import two_function_statistic
+from bagwise.selection import two_function_statistic
 from bagwise.theory import (
     HypothesisClass,
     LinearProblem,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bagwise.estimates import Estimate
+from bagwise.metrics import Estimate
 from bagwise.utils.records import as_data, from_data
 from bagwise.utils.typing import Floats
 

@@ -1,6 +1,5 @@
 """Candidates of all families, chosen without labels."""
 
-from bagwise.auto.candidates import default_candidates
-from bagwise.auto.estimator import BagAutoClassifier
+from bagwise.auto.estimator import BagAutoClassifier, default_candidates
 
 __all__ = ["BagAutoClassifier", "default_candidates"]

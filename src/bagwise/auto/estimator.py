@@ -1,28 +1,49 @@
-"""The estimator that tries all families and keeps what is best on held-out bags."""
-
-from __future__ import annotations
+"""The candidates of all families, and the estimator that keeps what is best of them on held-out bags."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bagwise.auto.candidates import PREFERRED, Readings, default_candidates, probabilities
-from bagwise.auto.search import SPENT, Budget, Search
-from bagwise.auto.trials import Trial, Validation, choose, stack_weights, weighted
+from bagwise.auto.search import SPENT, Readings, Search, Trial, Validation, probabilities
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
-from bagwise.data.reading import Reads
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, Reads
+from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
+from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
+PREFERRED = "boosting"
+"""The default candidate that is best on most tables: kept unless another is clearly better."""
 
+
+def default_candidates() -> dict[str, BagClassifier]:
+    """Candidates by name, one of each family first, the cheap ones before the others.
+
+    Ridge, the mean map, boosting, where torch is installed a network; then others of these families, with few and many
+    leaves, and with more layers.
+
+    >>> list(default_candidates())[:3]
+    ['ridge', 'mean map', 'boosting']
+    """
+    candidates: dict[str, BagClassifier] = {"ridge": make("ridge"), "mean map": BagMeanMapClassifier()}
+    candidates[PREFERRED] = make("boosting")
+    others = {f"boosting, {leaves} leaves": make("boosting", num_leaves=leaves) for leaves in (3, 31)}
+    if find_spec("torch") is not None:
+        candidates["network, 32"] = make("network")
+        others["network, 128-64"] = make("network", hidden=(128, 64))
+    return candidates | others
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class BagAutoClassifier(TableFeatures, BagClassifier):
     """Candidates of all families, chosen without labels by the clipped empirical risk on held-out bags, then refitted.
 
@@ -49,10 +70,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         Most columns for the levels of a category, where a candidate needs numbers.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
-    regret : float
-        β of the clipping threshold.
-    level : float
-        Of the intervals.
+    regret, level : float
+        β of the clipping threshold; level of the intervals.
     callback : callable, optional
         Called with each line of `trials_` as it is made.
     random_state : int, Generator or None
@@ -64,16 +83,12 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     trials_ : list of dict
         One per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where it was not
         tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
-    best_name_ : str
-        The line of `trials_` that was chosen.
-    best_risk_ : float
-        Its risk, NaN where there was no time for a trial.
+    best_name_, best_risk_ : str, float
+        The line of `trials_` that was chosen, and its risk, NaN where there was no time for a trial.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
-    features_ : FeatureCodes
-        The columns of the table it was fitted to, and the levels of their categories.
-    encoding_ : Encoding
-        How these become numbers for models that read nothing else.
+    features_, encoding_ : FeatureCodes, Encoding
+        The columns of the table with the levels of categories; how these become numbers for models that read no others.
 
     Examples
     --------
@@ -106,32 +121,17 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         "level": LEVEL,
     }
 
-    def __init__(
-        self,
-        *,
-        candidates: Mapping[str, BagClassifier] | None = None,
-        stack: bool = False,
-        time_budget: float | None = None,
-        cv: int = 5,
-        held_out_bags: int = ENOUGH,
-        max_levels: int = 64,
-        categorical_features: Sequence[int] | None = None,
-        regret: float = 0.01,
-        level: float = 0.95,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        random_state: RandomState = None,
-    ) -> None:
-        self.candidates = candidates
-        self.stack = stack
-        self.time_budget = time_budget
-        self.cv = cv
-        self.held_out_bags = held_out_bags
-        self.max_levels = max_levels
-        self.categorical_features = categorical_features
-        self.regret = regret
-        self.level = level
-        self.callback = callback
-        self.random_state = random_state
+    candidates: Mapping[str, BagClassifier] | None = None
+    stack: bool = False
+    time_budget: float | None = None
+    cv: int = 5
+    held_out_bags: int = ENOUGH
+    max_levels: int = 64
+    categorical_features: Sequence[int] | None = None
+    regret: float = 0.01
+    level: float = 0.95
+    callback: Callable[[dict[str, Any]], object] | None = None
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = time.monotonic()
@@ -149,36 +149,39 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             last = int(self.random_state)
 
         self.trials_: list[dict[str, Any]] = []
-        search = Search(table, validation, seeds, Budget(self.time_budget, start), self.stack, self._preferred)
+        preferred = PREFERRED if self.candidates is None else None
+        search = Search(table, validation, seeds, start, self.time_budget, self.stack, preferred)
         for name, candidate in candidates.items():
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
             self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
-        tried, fitted = search.tried, dict[str, BagClassifier]()
-        untried = search.untried(candidates, last) if not tried and search.budget.left <= 0 else None
+        no_time = not search.tried and search.left() <= 0
+        untried = search.untried(candidates, last) if no_time else None
         if untried is not None:
-            self.best_name_, fitted[untried[0]] = untried
-            self.best_risk_, weight_of = np.nan, {self.best_name_: 1.0}
+            self.best_name_, self.best_risk_ = untried[0], np.nan
+            fitted, weight_of = dict([untried]), {self.best_name_: 1.0}
         else:
-            weight_of = self._refit(search, candidates, fitted, last)
-        if tried and self.best_name_ not in tried:
-            self._record(self.best_name_, trial=self._mean_trial(weight_of, tried, validation))
+            fitted, weight_of = self._refit(search, candidates, last)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [fitted[name] for name in weight_of]
 
     def _refit(
-        self, search: Search, candidates: Mapping[str, BagClassifier], fitted: dict[str, BagClassifier], seed: int
-    ) -> dict[str, float]:
-        """Fit what was chosen to all bags, into `fitted`; the weights of the candidates in the final model."""
+        self, search: Search, candidates: Mapping[str, BagClassifier], seed: int
+    ) -> tuple[dict[str, BagClassifier], dict[str, float]]:
+        """Fit what was chosen to all bags: the models, and the weights of the candidates in the final one."""
+        fitted: dict[str, BagClassifier] = {}
         while True:
             if not search.tried:
                 raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
-            weight_of = self._choose(search.tried, search.validation)
+            self.best_name_, best, weight_of = search.best()
+            self.best_risk_ = best.risk
             missing = next((name for name in weight_of if name not in fitted), None)
             if missing is None:
-                return weight_of
+                if self.best_name_ not in search.tried:
+                    self._record(self.best_name_, trial=best)
+                return fitted, weight_of
             try:
                 fitted[missing], whole = search.refit(missing, candidates[missing], seed)
                 if not whole:
@@ -187,35 +190,12 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 del search.tried[missing]
                 self._note(missing, f"failed: {error}")
 
-    def _choose(self, tried: Mapping[str, Trial], validation: Validation) -> dict[str, float]:
-        """Weights of the candidates in the final model; sets the name and the risk of what was chosen."""
-        self.best_name_ = choose(tried, self._preferred)
-        self.best_risk_ = tried[self.best_name_].risk
-        if not self.stack:
-            return {self.best_name_: 1.0}
-        weights = stack_weights(list(tried.values()), validation)
-        mixed = {name: float(weight) for name, weight in zip(tried, weights, strict=True) if weight > 0}
-        if len(mixed) > 1:
-            self.best_name_ = f"mean of {'; '.join(mixed)}"
-            self.best_risk_ = self._mean_trial(mixed, tried, validation).risk
-        return mixed
-
-    def _mean_trial(self, weight_of: Mapping[str, float], tried: Mapping[str, Trial], validation: Validation) -> Trial:
-        return weighted([tried[name] for name in weight_of], np.array(list(weight_of.values())), validation)
-
-    @property
-    def _preferred(self) -> str | None:
-        """The candidate to keep unless another is clearly better; None for the first."""
-        return PREFERRED if self.candidates is None else None
-
     def _note(self, name: str, note: str) -> None:
         next(line for line in self.trials_ if line["candidate"] == name)["note"] = note
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
-        line: dict[str, Any] = {"candidate": name, "risk": None, "low": None, "high": None}
-        if trial is not None:
-            line |= {"risk": trial.risk, "low": float(trial.low), "high": float(trial.high)}
-        line |= {"seconds": seconds, "weight": 0.0, "note": note}
+        measured = {key: getattr(trial, key, None) for key in ("risk", "low", "high")}
+        line = {"candidate": name, **measured, "seconds": seconds, "weight": 0.0, "note": note}
         self.trials_.append(line)
         if self.callback is not None:
             self.callback(dict(line))

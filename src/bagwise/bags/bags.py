@@ -9,14 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import is_torch_array
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise import segment
-from bagwise.bags.keys import keep, name
-from bagwise.bags.reading import Reports, as_labels, check_finite, check_sizes, constant_in_bag, encode_rows
-from bagwise.segment import per_bag
+from bagwise.bags import reading
+from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
-from bagwise.utils.typing import Array, Floats, Integers
+from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
@@ -32,10 +30,8 @@ class Bags:
     ----------
     keys : ndarray of shape (m,)
         The bags' ids, sorted.
-    order : ndarray of int
-        The table's row numbers in bag order; rows in no bag are left out.
-    offsets : ndarray of shape (m + 1,)
-        Bag j holds the rows ``order[offsets[j]:offsets[j + 1]]``.
+    order, offsets : ndarray of int
+        The table's row numbers in bag order, those in no bag left out: bag j is ``order[offsets[j]:offsets[j + 1]]``.
     size : ndarray of shape (m,)
         Number of rows kⱼ.
     proportion : ndarray of shape (m,) or (m, classes)
@@ -43,10 +39,8 @@ class Bags:
     noise_variance : ndarray of shape (m,) or None
         Variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count if there are classes),
         or None where no noise was declared.
-    n_rows : int
-        Rows of the table, those in no bag included.
-    equal_size : int or None
-        The size of all bags where it is one.
+    n_rows, equal_size : int
+        Rows of the table, those in no bag included; and the size of all bags where it is one, else None.
 
     Examples
     --------
@@ -89,7 +83,7 @@ class Bags:
         y = as_labels(y)
         codes, keys = encode_rows(ids, len(y))
         order, offsets = segment.group(codes, len(keys))
-        proportion = constant_in_bag(y, "proportions", keys, order, offsets)
+        proportion = reading.constant_in_bag(y, "proportions", keys, order, offsets)
         noise = None
         if noise_variance is not None:
             try:
@@ -97,7 +91,7 @@ class Bags:
             except (TypeError, ValueError) as error:
                 wanted = f"must be one number or one per row ({len(y)} rows)."
                 raise ParameterError("noise_variance", wanted) from error
-            noise = constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
+            noise = reading.constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
         return cls.build(keys, order, offsets, proportion, noise, len(y), codes)
 
     @classmethod
@@ -123,14 +117,11 @@ class Bags:
             One line per bag; the other arguments name its columns.
         key : str
             The bags' ids.
-        proportion : str or list of str
-            Proportions; a list of columns, one per class, makes proportions (m, classes).
-        count : str or list of str, optional
-            Counts in their place: proportions are counts over the number of rows.
-        size : str, optional
-            Reported sizes, which must equal the number of rows.
-        noise_variance : str, optional
-            Variances of the noise on counts.
+        proportion, count : str or list of str
+            Proportions, or counts in their place: proportions are counts over the number of rows. A list of columns,
+            one per class, makes proportions (m, classes).
+        size, noise_variance : str, optional
+            Reported sizes, which must equal the number of rows; variances of the noise on counts.
         on_mismatch : {"error", "drop"}
             "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
 
@@ -148,31 +139,21 @@ class Bags:
         table = Reports(reports, key)
         codes, keys = encode_rows(ids)
         line, kept = table.match(keys, drop=on_mismatch == "drop")
-        codes, keys = keep(codes, keys, kept)
+        codes, keys = reading.keep(codes, keys, kept)
         order, offsets = segment.group(codes, len(keys))
         rows = np.diff(offsets)
         if size is not None:
-            check_sizes(table.column(size)[line], rows, keys)
+            reading.check_sizes(table.column(size)[line], rows, keys)
         value = table.columns(proportion if count is None else count)[line]
         if count is not None:
-            value = value / per_bag(rows, value)
+            value = value / segment.per_bag(rows, value)
         check_finite(value, keys, "proportion")
         noise = None if noise_variance is None else table.column(noise_variance)[line]
         return cls.build(keys, order, offsets, value, noise, len(codes), codes)
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
-        """Every row its own bag.
-
-        Parameters
-        ----------
-        y : array-like of shape (n,) or (n, classes)
-            Individual labels.
-
-        Returns
-        -------
-        Bags
-            In the order of the rows.
+        """Every row its own bag, in the order of the rows; `y` holds individual labels (n,) or (n, classes).
 
         Examples
         --------
@@ -212,13 +193,11 @@ class Bags:
         Bags
             These bags; the arrays given may no longer be written to.
         """
-        if noise_variance is not None:
-            wrong = ~(np.isfinite(noise_variance) & (noise_variance >= 0))
-            if wrong.any():
-                j = int(np.argmax(wrong))
-                raise ValueError(
-                    f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
-                )
+        if noise_variance is not None and not (good := np.isfinite(noise_variance) & (noise_variance >= 0)).all():
+            j = int(np.argmin(good))
+            raise ValueError(
+                f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
+            )
         if codes is not None:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
         size = np.diff(offsets)
@@ -266,46 +245,16 @@ class Bags:
         return int(self.offsets[-1])
 
     def sum(self, values: Array) -> Array:
-        """Sum per bag.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (n_bagged, …)
-            One value per row of the bags, in bag order.
-
-        Returns
-        -------
-        array or tensor of shape (m, …)
-        """
+        """Sum per bag (m, …) of `values` (n_bagged, …), one per row of the bags in bag order: an array or a tensor."""
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def mean(self, values: Array) -> Array:
-        """Mean per bag.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (n_bagged, …)
-            One value per row of the bags, in bag order.
-
-        Returns
-        -------
-        array or tensor of shape (m, …)
-        """
+        """Mean per bag (m, …) of `values` (n_bagged, …), as `sum` takes them."""
         total = self.sum(values)
-        return total / per_bag(self.like(values).size, total)
+        return total / segment.per_bag(self.like(values).size, total)
 
     def sum_table(self, values: NDArray[Any]) -> Floats:
-        """Sum per bag of values in table order, without sorting them first.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_rows,) or (n_rows, d)
-            One value per row of the table, those in no bag included.
-
-        Returns
-        -------
-        ndarray of shape (m,) or (m, d)
-        """
+        """Sum per bag (m, …) of `values` (n_rows, …) in table order, rows in no bag included, without sorting them."""
         if len(values) != self.n_rows:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
         if self.equal_size == 1 and self.n_bagged == self.n_rows:
@@ -313,38 +262,21 @@ class Bags:
             return values if self._in_order else values[self.order]
         if "code" in self.__dict__:  # the whole table: one pass from front to back
             return segment.sum_table(values, self.code, len(self))
-        return segment.sum_chosen(values, self.order, self.offsets)
+        chosen = np.asarray(values)[self.order].astype(np.float64, copy=False)
+        return np.asarray(segment.sum_sorted(chosen, self.offsets))
 
     @cached_property
     def _in_order(self) -> bool:
         return bool((self.order == np.arange(self.n_bagged)).all())
 
     def repeat(self, values: Array) -> Array:
-        """Each row's copy of its bag's value, in bag order.
-
-        Parameters
-        ----------
-        values : array or tensor of shape (m, …)
-            One value per bag.
-
-        Returns
-        -------
-        array or tensor of shape (n_bagged, …)
-        """
+        """Each row's copy (n_bagged, …) of its bag's value, in bag order; `values` (m, …): an array or a tensor."""
         return segment.repeat(values, self.offsets)
 
     def take(self, index: ArrayLike | slice) -> Bags:
-        """The chosen bags alone, in the order given, in O(rows chosen).
+        """The chosen bags alone, in the order given, in O(rows chosen); their `order` still points into the table.
 
-        Parameters
-        ----------
-        index : array-like of int or bool, or slice
-            Which ones.
-
-        Returns
-        -------
-        Bags
-            Their `order` still points into the whole table.
+        `index` holds whole numbers or booleans, or is a slice.
 
         Examples
         --------
@@ -361,17 +293,7 @@ class Bags:
         return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
 
     def like(self, values: Array) -> Bags:
-        """The same bags with sizes and proportions as arrays of another kind.
-
-        Parameters
-        ----------
-        values : array or tensor
-            Whose library, type and device they take.
-
-        Returns
-        -------
-        Bags
-        """
+        """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
         given = (self.size, self.proportion, self.noise_variance)
@@ -379,13 +301,7 @@ class Bags:
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
 
     def check_predictions(self, h: Array) -> None:
-        """Raise unless there is one prediction per row of the bags, and as many classes as proportions have.
-
-        Parameters
-        ----------
-        h : array or tensor of shape (n_bagged,) or (n_bagged, classes)
-            Predictions in bag order.
-        """
+        """Raise unless `h`, in bag order, has one prediction per row of the bags, and the classes of proportions."""
         if h.shape[0] != self.n_bagged:
             raise ValueError(
                 f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "

@@ -1,16 +1,13 @@
 """Rows put in bags: at random, with labels replaced by their bags' means; and what `fit` accepts as bags."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from bagwise.bags.bags import Bags
 from bagwise.bags.reading import as_labels, encode_rows, sum_labels
 from bagwise.segment import per_bag
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
 
 def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[np.int64]:
@@ -18,9 +15,8 @@ def random_bags(n: int, size: int, random_state: RandomState = None) -> NDArray[
 
     Parameters
     ----------
-    n : int
-    size : int
-        Rows of a bag.
+    n, size : int
+        Rows, and rows of a bag.
     random_state : int, Generator, RandomState or None
         Seed of the shuffle.
 
@@ -79,14 +75,12 @@ def as_bags(
 
     Parameters
     ----------
-    y : array-like of shape (n,) or (n, classes), or None
-        Row-aligned proportions; None where bags is a `Bags`.
+    y, noise_variance : array-like of shape (n,) or (n, classes), or None
+        As in `Bags.from_rows`; None where bags is a `Bags`.
     bags : Bags, array-like of shape (n,), or None
         The bag of each row; None where every row is its own.
     n_rows : int
         Rows that there must be.
-    noise_variance : float or array-like of shape (n,), optional
-        As in `Bags.from_rows`.
 
     Returns
     -------

@@ -8,8 +8,9 @@ megabytes per column; rows are read twice, and fits come one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import lightgbm as lgb
@@ -82,14 +83,14 @@ class Table:
 
         Over blocks they are those of the same rows in memory: LightGBM draws the same rows to find them.
         """
-        parameters = options.for_lightgbm(0, rows.shape[1], lean=comes_alone(rows)) | others
-        X: Any
-        if comes_alone(rows):
-            reader = _Reader(rows)
-            X = [_Part(reader, number) for number in range(len(rows))]
-            parameters["data_random_seed"] = _data_seed(parameters["seed"])
-        else:
-            X = rows.block(0)
+        parameters = options.for_lightgbm(0, rows.shape[1], lean=not in_one_piece(rows)) | others
+        X: Any = rows.block(0) if in_one_piece(rows) else None
+        if X is None:
+            read = lru_cache(maxsize=1)(rows.block)
+            X = [_Part(partial(read, number), n) for number, n in enumerate(np.diff(row_starts(rows)).tolist())]
+            # What LightGBM draws from its seed to choose rows by; reading rows in parts, it would forget to.
+            drawn = (214013 * parameters["seed"] + 2531011) % 2**32 // 2**16
+            parameters["data_random_seed"] = drawn % 2**15 % (2**15 - 1)
         label = np.zeros(rows.shape[0], dtype=np.float32)  # never looked at: the gradients are ours
         binned = lgb.Dataset(X, label=label, categorical_feature=list(categorical), params=parameters)
         return cls(rows, binned.construct(), rows.bags)
@@ -100,51 +101,28 @@ class Table:
 
     def take(self, numbers: Integers) -> Floats:
         """The chosen rows, in memory; a block is read once."""
-        if not comes_alone(self.rows):
+        if in_one_piece(self.rows):
             return self.rows.block(0)[numbers]
-        reader = _Reader(self.rows)
-        owner = np.searchsorted(reader.starts, numbers, side="right") - 1
-        taken = np.empty((len(numbers), self.rows.shape[1]), dtype=reader.block(0).dtype)
-        for number in np.unique(owner):
-            mine = owner == number
-            taken[mine] = reader.block(int(number))[numbers[mine] - reader.starts[number]]
+        starts = row_starts(self.rows)
+        owner = np.searchsorted(starts, numbers, side="right") - 1
+        taken = np.empty(0)
+        for number in np.unique(owner).tolist():
+            block, mine = self.rows.block(number), owner == number
+            if not taken.size:
+                taken = np.empty((len(numbers), self.rows.shape[1]), dtype=block.dtype)
+            taken[mine] = block[numbers[mine] - starts[number]]
         return taken
-
-
-def comes_alone(rows: BagRows) -> bool:
-    """Whether rows are so many that fits to them come one after the other, and keep nothing of them."""
-    return not in_one_piece(rows)
-
-
-class _Reader:
-    """Blocks; the last one, asked for again, is not read again."""
-
-    def __init__(self, rows: BagRows) -> None:
-        self.rows, self.starts = rows, row_starts(rows)
-        self._read: tuple[int, Floats] = (0, rows.block(0))
-
-    def block(self, number: int) -> Floats:
-        """One block."""
-        if self._read[0] != number:
-            self._read = (number, self.rows.block(number))
-        return self._read[1]
 
 
 class _Part(lgb.Sequence):
     """A block as LightGBM asks for it: single rows, in double precision, to find bins; then all of it."""
 
-    def __init__(self, reader: _Reader, number: int) -> None:
-        self.reader, self.number = reader, number
-        self.batch_size = len(self)
+    def __init__(self, read: Callable[[], Floats], n_rows: int) -> None:
+        self.read, self.batch_size = read, n_rows
 
     def __len__(self) -> int:
-        return int(self.reader.starts[self.number + 1] - self.reader.starts[self.number])
+        return self.batch_size
 
     def __getitem__(self, place: Any) -> Floats:
-        found: Floats = self.reader.block(self.number)[place]
+        found: Floats = self.read()[place]
         return found if isinstance(place, slice) else found.astype(np.float64)
-
-
-def _data_seed(seed: int) -> int:
-    """What LightGBM draws from `seed` to choose rows by; reading rows in parts, it would forget to."""
-    return (214013 * seed + 2531011) % 2**32 // 2**16 % 2**15 % (2**15 - 1)

@@ -1,9 +1,8 @@
 """Boosted trees from bags, as scikit-learn estimators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +11,10 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.trees import Job, Result, side_by_side
-from bagwise.boosting.tuning import Choice, choose, join, mean_path
+from bagwise.boosting.trees import Job, side_by_side
+from bagwise.boosting.tuning import Choice, choose, join
 from bagwise.data.features import TableFeatures
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory, in_one_piece
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import folds_of
 from bagwise.utils.parameters import Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator
@@ -26,65 +24,41 @@ KINDS = ("greedy", "random")
 _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _BoostingFit(TableFeatures):
     """The fit and the prediction of both estimators."""
 
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "n_estimators": whole(1),
-        "learning_rate": number(above=0, most=1),
-        "num_leaves": whole(2),
-        "min_child_samples": whole(1),
-        "colsample_bytree": number(above=0, most=1),
+        **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
+        "early_stopping_rounds": whole(1),
+        **dict.fromkeys(("num_leaves", "cv"), whole(2)),
+        **dict.fromkeys(("learning_rate", "colsample_bytree"), number(above=0, most=1)),
         "reg_lambda": several(number(least=0), "a finite number of at least 0, or several"),
-        "max_cat_to_onehot": whole(1),
         "cat_smooth": number(least=0),
         "kinds": Constraint(
             f"one or both of {KINDS}",
             lambda kinds: isinstance(kinds, Sequence) and {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds) > 0,
         ),
-        "n_fits": whole(1),
-        "cv": whole(2),
-        "early_stopping_rounds": whole(1),
         "n_jobs": whole(-1),
     }
 
-    def __init__(
-        self,
-        *,
-        n_estimators: int = 160,
-        learning_rate: float = 0.1,
-        num_leaves: int = 8,
-        min_child_samples: int = 20,
-        colsample_bytree: float = 0.4,
-        reg_lambda: float | Sequence[float] = (10.0, 100.0),
-        max_cat_to_onehot: int = 64,
-        cat_smooth: float = 10.0,
-        kinds: Sequence[str] = KINDS,
-        n_fits: int = 2,
-        cv: int = 5,
-        early_stopping_rounds: int = 100,
-        categorical_features: Sequence[int] | None = None,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        n_jobs: int = 0,
-        random_state: RandomState = None,
-    ) -> None:
-        self.n_estimators = n_estimators
-        self.learning_rate = learning_rate
-        self.num_leaves = num_leaves
-        self.min_child_samples = min_child_samples
-        self.colsample_bytree = colsample_bytree
-        self.reg_lambda = reg_lambda
-        self.max_cat_to_onehot = max_cat_to_onehot
-        self.cat_smooth = cat_smooth
-        self.kinds = kinds
-        self.n_fits = n_fits
-        self.cv = cv
-        self.early_stopping_rounds = early_stopping_rounds
-        self.categorical_features = categorical_features
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.random_state = random_state
+    n_estimators: int = 160
+    learning_rate: float = 0.1
+    num_leaves: int = 8
+    min_child_samples: int = 20
+    colsample_bytree: float = 0.4
+    reg_lambda: float | Sequence[float] = (10.0, 100.0)
+    max_cat_to_onehot: int = 64
+    cat_smooth: float = 10.0
+    kinds: Sequence[str] = KINDS
+    n_fits: int = 2
+    cv: int = 5
+    early_stopping_rounds: int = 100
+    categorical_features: Sequence[int] | None = None
+    callback: Callable[[dict[str, Any]], object] | None = None
+    n_jobs: int = 0
+    random_state: RandomState = None
 
     def _fit_data(self, data: BagRows) -> None:
         """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.
@@ -122,7 +96,7 @@ class _BoostingFit(TableFeatures):
             for kind, choice in chosen.items()
             for _ in range(self.n_fits)
         ]
-        fits = iter(self._side_by_side([job.fit for job in jobs], table.rows, stage="final"))
+        fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "final")))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
         self._classes = table.bags.proportion.ndim == 2
         self._centre()
@@ -144,23 +118,19 @@ class _BoostingFit(TableFeatures):
             for penalty in penalties
             for fold, one in zip(folds, seeds, strict=True)
         ]
-        paths = iter(self._side_by_side([job.path for job in jobs], table.rows, stage="choice"))
+        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         chosen: dict[str, Choice] = {}
         for kind in kinds:
             joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
             chosen[kind] = choose(joined)
-        mean = mean_path(list(chosen.values()), joined[penalties[0]])
+        deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
+        mean = replace(joined[penalties[0]], deviations=deviations[:, :, None])  # a path one step long
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
         return chosen
 
-    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], rows: BagRows, *, stage: str) -> list[Result]:
-        tell = self.callback
-
-        def told(done: int) -> None:
-            if tell is not None:
-                tell({"stage": stage, "fit": done, "fits": len(calls)})
-
-        return side_by_side(calls, rows, self.n_jobs, told)
+    def _tell(self, stage: str, progress: dict[str, Any]) -> None:
+        if self.callback is not None:
+            self.callback({"stage": stage, **progress})
 
     def _kinds(self, rows: BagRows) -> dict[str, TreeOptions]:
         options = self._options(rows)
@@ -195,22 +165,16 @@ class _BoostingFit(TableFeatures):
         return h if self._classes else h[:, 0]
 
     def _options(self, rows: BagRows) -> TreeOptions:
-        return TreeOptions(
-            learning_rate=self.learning_rate,
-            num_leaves=self.num_leaves,
-            min_child_samples=self.min_child_samples,
-            colsample_bytree=self.colsample_bytree,
-            reg_lambda=0.0,  # to be chosen
-            max_cat_to_onehot=self.max_cat_to_onehot,
-            cat_smooth=self.cat_smooth * int(rows.size.sum()) / len(rows.size),
-            n_jobs=self.n_jobs,
-        )
+        own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
+        smooth = self.cat_smooth * int(rows.size.sum()) / len(rows.size)
+        # The penalty is to be chosen.
+        return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
     """Boosted trees from bags: LightGBM grows them, their leaf values are solved exactly at the level of bags.
 
-    The solve makes training stable for random, unequal and feature-grouped bags alike (see `boosting.leaves`). Several
+    The solve makes training stable for random, unequal and feature-grouped bags alike (see `boosting.trees`). Several
     classes by the square form, one tree per class and round. Tables of pandas, polars or Arrow may hold categories and
     missing values as they are.
 
@@ -219,13 +183,11 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators : int
         Most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk (see
         `boosting.tuning`).
-    learning_rate, num_leaves, min_child_samples, colsample_bytree : float, int, int, float
+    learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
         As in LightGBM.
     reg_lambda : float or sequence of float
         Penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows another
         to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
-    max_cat_to_onehot : int
-        As in LightGBM.
     cat_smooth : float
         As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
         whose variance grows with k.
@@ -235,15 +197,12 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         both up as they are). They err in different ways, which helps most where bags are few.
     n_fits : int
         Fits of each kind, with different draws of features, whose predictions are averaged.
-    cv : int
-        Folds of bags, held out in turn until 512 bags have been, or all.
-    early_stopping_rounds : int
-        Trees without improvement after which a fold stops.
+    cv, early_stopping_rounds : int
+        Folds of bags, held out in turn until 512 bags have been, or all; trees without gain after which a fold stops.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     callback : callable, optional
-        Called after each fit with a dict of stage ("choice", then "final"), fit and fits, its number and how many there
-        are.
+        Called after each fit with a dict: stage ("choice", then "final"), fit (its number), fits (how many there are).
     n_jobs : int
         Threads, 0 or −1 for all (one where the table is small).
     random_state : int, Generator or None
@@ -253,10 +212,9 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     ----------
     n_estimators_, reg_lambda_ : dict
         What was chosen, by kind.
-    risks_ : dict
-        By kind, (trees,) the cross-validated label-free risk by number of trees.
-    risk_ : float
-        That of the kinds' mean; NaN where there are fewer than 4 bags.
+    risks_, risk_ : dict, float
+        By kind, (trees,) the cross-validated label-free risk by number of trees; that of the kinds' mean, NaN where
+        there are fewer than 4 bags.
     stretch_ : float
         By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
     offset_ : array

@@ -4,8 +4,6 @@ Fits of both kinds meet on log odds, where each is shifted so that its mean over
 that add up as log odds have a step of Gauss and Newton behind each value, under which the mean wanders off.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import optimize, special
 
@@ -13,7 +11,7 @@ from bagwise.utils.typing import Floats
 
 IDENTITY, LOGIT = "identity", "logit"
 
-_MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
+MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
 _CLOSE, _ROUNDS = 1e-9, 100  # of means to what they should be; rounds of bringing them there
 _LEAST = 0.05  # of p: trees that add up as probabilities go below 0, and say nothing of how far below p a row is
 
@@ -24,7 +22,7 @@ def score_of(h: Floats, link: str) -> Floats:
     >>> score_of(np.array([0.5]), LOGIT)
     array([0.])
     """
-    return h if link == IDENTITY else special.logit(np.clip(h, _MARGIN, 1 - _MARGIN))
+    return h if link == IDENTITY else special.logit(np.clip(h, MARGIN, 1 - MARGIN))
 
 
 def prediction_of(score: Floats, link: str) -> Floats:
@@ -36,24 +34,6 @@ def prediction_of(score: Floats, link: str) -> Floats:
     return score if link == IDENTITY else special.expit(score)
 
 
-def is_reachable(p: float) -> bool:
-    """Whether log odds lead to a mean prediction of p: not where noise has put it beyond 0 or 1.
-
-    >>> is_reachable(0.2), is_reachable(-0.01)
-    (True, False)
-    """
-    return bool(_MARGIN < p < 1 - _MARGIN)
-
-
-def slope_of(h: Floats, link: str) -> Floats | None:
-    """dh/dscore where predictions are h; None where it is 1 everywhere.
-
-    >>> slope_of(np.array([0.5]), LOGIT)
-    array([0.25])
-    """
-    return None if link == IDENTITY else h * (1 - h)
-
-
 def log_odds_of(h: Floats, prior: Floats) -> Floats:
     """Log odds of predictions (n, outputs) that may lie outside of [0, 1]: kept above p/20, and below 1 − (1 − p)/20.
 
@@ -61,7 +41,7 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
     array([[ 0. ],
            [-4.6]])
     """
-    p = np.clip(prior, _MARGIN, 1 - _MARGIN)
+    p = np.clip(prior, MARGIN, 1 - MARGIN)
     return np.asarray(special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p))))
 
 
@@ -71,7 +51,7 @@ def centring(score: Floats, prior: Floats) -> Floats:
     >>> centring(np.array([[-1.0], [1.0]]), np.array([0.5]))
     array([0.])
     """
-    wanted = np.clip(prior, _MARGIN, 1 - _MARGIN)
+    wanted = np.clip(prior, MARGIN, 1 - MARGIN)
 
     def of(column: Floats, p: float) -> float:
         low, high = float(special.logit(p) - column.max()), float(special.logit(p) - column.min())
@@ -93,7 +73,7 @@ def centring_of_classes(score: Floats, prior: Floats) -> Floats:
     >>> (h / h.sum(axis=1, keepdims=True)).mean(axis=0).round(6)
     array([0.5, 0.3, 0.2])
     """
-    wanted = np.clip(prior, _MARGIN, 1 - _MARGIN)
+    wanted = np.clip(prior, MARGIN, 1 - MARGIN)
     wanted = wanted / wanted.sum()
     offset = centring(score, wanted)
     for _ in range(_ROUNDS):

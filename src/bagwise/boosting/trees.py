@@ -3,34 +3,23 @@
 LightGBM works outside Python's lock, so threads share a table without copies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import joblib
 import lightgbm as lgb
 import numpy as np
+from scipy import linalg, sparse
 
 from bagwise import means
 from bagwise.bags import Bags
-from bagwise.boosting.dataset import Table, TreeOptions, comes_alone
-from bagwise.boosting.leaves import solve_leaves
-from bagwise.boosting.links import (
-    IDENTITY,
-    LOGIT,
-    centring,
-    is_reachable,
-    log_odds_of,
-    prediction_of,
-    score_of,
-    slope_of,
-)
+from bagwise.boosting import links
+from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.tuning import Path
-from bagwise.data.rows import BagRows
+from bagwise.data.rows import BagRows, in_one_piece
 from bagwise.folds import Fold
 from bagwise.losses import residual
 from bagwise.utils.deadline import check_time
@@ -68,7 +57,7 @@ class Boosted:
 
     def scores(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Floats:
         """(n, outputs) sums of the first `n_trees` trees, by `n_jobs` threads, on the scale of the trees."""
-        start = score_of(self.prior, self.link)
+        start = links.score_of(self.prior, self.link)
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(start, (len(X), 1))
         threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
@@ -79,12 +68,12 @@ class Boosted:
 
     def log_odds(self, scores: Floats) -> Floats:
         """Scores as log odds, centred."""
-        return (scores if self.link == LOGIT else log_odds_of(scores, self.prior)) + self.offset
+        return (scores if self.link == links.LOGIT else links.log_odds_of(scores, self.prior)) + self.offset
 
     def centre(self) -> Floats:
         """Shift the log odds so that the mean prediction of the rows it was fitted to is p; the log odds of those."""
         assert self.trained is not None
-        self.offset = centring(self.log_odds(self.trained), self.prior)
+        self.offset = links.centring(self.log_odds(self.trained), self.prior)
         trained, self.trained = self.log_odds(self.trained), None
         return trained
 
@@ -93,64 +82,17 @@ class Boosted:
         self.boosters = [lgb.Booster(model_str=booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
 
 
-def boost(
-    table: Table,
-    bags: Bags,
-    options: TreeOptions,
-    *,
-    n_trees: int,
-    seed: int,
-    watch: Bags | None = None,
-    patience: int = 0,
-) -> Boosted:
-    """Fit at most `n_trees` trees per output to `bags`, some of the table's bags.
-
-    watch: other bags of the table. Their deviations are recorded after every tree, E[h] coming from `bags` alone;
-        growth stops when they have not come closer to √k(α − p) for `patience` trees.
-    """
-    prior = np.atleast_1d(means.prior(bags))
-    model = Boosted(prior, [], options.link)
-    if not varies(table.blocks()):
-        model.trained = score_of(prior, options.link)[None]  # as every row has it
-        return model
-    growth = _Growth(table, bags, watch, prior, options, seed)
-    model.boosters = growth.boosters
-    best, best_gap, barren = 0, np.inf, 0
-    target = np.empty(0) if watch is None else targets(watch, prior)
-    for tree in range(n_trees):
-        check_time()
-        grown = [growth.add_tree(output) for output in range(len(prior))]
-        barren = 0 if any(grown) else barren + 1
-        if barren == _BARREN:
-            break
-        if watch is None:
-            continue
-        model.deviations.append(growth.deviations(watch))
-        gap = float(np.square(target - model.deviations[-1]).sum())
-        if gap < best_gap:
-            best, best_gap = tree, gap
-        if tree - best >= patience:
-            break
-    every = -(-len(growth.scores) // _ENOUGH_ROWS)
-    model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
-    return model
-
-
 def varies(blocks: Iterable[Floats]) -> bool:
     """Whether any column of a table in blocks has two values; being missing is one."""
     first: Floats | None = None
     for block in blocks:
         seen = block if first is None else np.concatenate([first, block])
-        if _varies(seen):
+        gap = np.isnan(seen)
+        spread = np.nanmax(seen, axis=0, initial=-np.inf) > np.nanmin(seen, axis=0, initial=np.inf)
+        if (spread | (gap.any(axis=0) & ~gap.all(axis=0))).any():
             return True
         first = seen[:1]
     return False
-
-
-def _varies(X: Floats) -> bool:
-    gap = np.isnan(X)
-    spread = np.nanmax(X, axis=0, initial=-np.inf) > np.nanmin(X, axis=0, initial=np.inf)
-    return bool((spread | (gap.any(axis=0) & ~gap.all(axis=0))).any())
 
 
 class _Growth:
@@ -161,17 +103,11 @@ class _Growth:
     """
 
     def __init__(
-        self,
-        table: Table,
-        bags: Bags,
-        watch: Bags | None,
-        prior: Floats,
-        options: TreeOptions,
-        seed: int,
+        self, table: Table, bags: Bags, watch: Bags | None, prior: Floats, options: TreeOptions, seed: int
     ) -> None:
         self.bags, self.prior, self.options = bags, prior, options
         n_rows, n_columns = table.rows.shape
-        parameters = options.for_lightgbm(seed, n_columns, lean=comes_alone(table.rows))
+        parameters = options.for_lightgbm(seed, n_columns, lean=not in_one_piece(table.rows))
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
         self.order: Integers | slice
@@ -189,9 +125,10 @@ class _Growth:
             self.order = place[bags.order]
         self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
-        unreachable = [] if options.link == IDENTITY else [not is_reachable(p) for p in prior]
-        self.stuck = set(np.flatnonzero(unreachable).tolist())  # outputs that take no tree, or no more
-        start = score_of(prior, options.link)
+        # Outputs that take no tree, or no more: no log odds lead to a mean that noise has put beyond 0 or 1.
+        beyond = (prior <= links.MARGIN) | (prior >= 1 - links.MARGIN)
+        self.stuck = set(np.flatnonzero(beyond).tolist()) if options.link == links.LOGIT else set()
+        start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
 
@@ -216,18 +153,12 @@ class _Growth:
             return False
         if booster.num_trees() == tree:
             return False
-        leaf = leaves_of(booster, tree, step)
-        if leaf is None:
+        if (leaf := leaves_of(booster, tree, step)) is None:
             leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
-        value = options.learning_rate * solve_leaves(
-            leaf[self.order],
-            int(leaf.max()) + 1,
-            bags,
-            r,
-            bias,
-            reg_lambda=options.reg_lambda,
-            slope=None if slope is None else slope[self.order],
-        )
+        ordered = None if slope is None else slope[self.order]
+        leaves = leaf[self.order], int(leaf.max()) + 1
+        value = solve_leaves(*leaves, bags, r, bias, reg_lambda=options.reg_lambda, slope=ordered)
+        value *= options.learning_rate
         if slope is not None:  # noise alone asks for longer ones, where labels are rare
             value = np.clip(value, -_LONGEST, _LONGEST)
         for number, leaf_value in enumerate(value):
@@ -238,12 +169,12 @@ class _Growth:
         return True
 
     def _residuals(self, output: int) -> tuple[Floats, float, Floats | None]:
-        """R of the bags, E[h] − p, and the slopes of the predictions, None where all are 1."""
+        """R of the bags, E[h] − p, and the slopes dh/dscore of the predictions, None where all are 1."""
         bags, p = self.bags, self.prior[output]
-        h = prediction_of(self.scores[:, output], self.options.link)
+        h = links.prediction_of(self.scores[:, output], self.options.link)
         mean = h.mean()
         r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-        return r, float(mean - p), slope_of(h, self.options.link)
+        return r, float(mean - p), None if self.options.link == links.IDENTITY else h * (1 - h)
 
     def _gradient(self, pull: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
         """Gradient and curvature of the rows, from −R_j + (E[h] − p) of the bags; LightGBM reads single precision."""
@@ -254,9 +185,9 @@ class _Growth:
 
     def deviations(self, watch: Bags) -> Floats:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
-        mean = prediction_of(self.scores, self.options.link).mean(axis=0)
-        size = watch.size[:, None]
-        return np.asarray((watch.sum(prediction_of(self.watched, self.options.link)) - size * mean) / np.sqrt(size))
+        size, link = watch.size[:, None], self.options.link
+        mean = links.prediction_of(self.scores, link).mean(axis=0)
+        return np.asarray((watch.sum(links.prediction_of(self.watched, link)) - size * mean) / np.sqrt(size))
 
 
 def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
@@ -297,11 +228,56 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
 
 
 def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
-    def leaves(X: Floats) -> Integers:
-        found: Integers = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1, num_threads=n_jobs)
-        return found.ravel().astype(np.int32)
+    how = {"pred_leaf": True, "start_iteration": tree, "num_iteration": 1, "num_threads": n_jobs}
+    return np.concatenate([np.ravel(booster.predict(block, **how)).astype(np.int32) for block in blocks])
 
-    return np.concatenate([leaves(block) for block in blocks])
+
+def solve_leaves(
+    leaf: Integers, n_leaves: int, bags: Bags, r: Floats, bias: float, *, reg_lambda: float, slope: Floats | None = None
+) -> Floats:
+    r"""The leaf values v that minimise the penalised debiased loss.
+
+    A tree adds :math:`v_{l(i)}` to the prediction of row i. With A the bags × leaves matrix of row counts, f the shares
+    of rows in leaves and :math:`\tilde A = A - k f^T`, the debiased loss after the tree is quadratic in v:
+
+    .. math:: \tfrac{1}{m} \sum_j (R_j - \tilde A_j v)^2 / k_j + (\bar h - p + f \cdot v)^2 + \tfrac{\lambda}{m} |v|^2
+
+    Where trees add up on another scale than that of predictions, a row counts by the slope of its prediction instead of
+    by 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.
+    The cost is that of one pass over the rows, plus leaves² per bag (or fewer where bags are small), plus leaves³.
+
+    leaf: (n,) leaf of each row, in bag order.  r: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
+    reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag order; None: all 1.
+    Returns (n_leaves,).
+
+    >>> bags = Bags.singletons([1.0, 0.0, 0.5])
+    >>> solve_leaves(np.array([0, 1, 1]), 2, bags, np.array([0.5, -0.5, 0.0]), 0.0, reg_lambda=0.0).round(3)
+    array([ 0.5 , -0.25])
+    """
+    m, n = len(bags), len(leaf)
+    share = np.bincount(leaf, weights=slope, minlength=n_leaves) / n
+    gram, right = _products(leaf, n_leaves, bags, r / bags.size, slope)
+    unit = 1.0 if slope is None else float(slope.mean()) ** 2
+    # ÃᵀK⁻¹Ã = AᵀK⁻¹A − n f fᵀ, since the rows of A add up to n f.
+    matrix = (gram - n * np.outer(share, share)) / m + np.outer(share, share)
+    matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
+    return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
+
+
+def _products(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
+    """AᵀK⁻¹A and Aᵀ weight. Where bags have fewer rows than there are leaves, A is not written out."""
+    m = len(bags)
+    if m * n_leaves <= 4 * len(leaf):
+        cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
+        cell += leaf
+        counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
+        scaled = counts / np.sqrt(bags.size)[:, None]
+        return scaled.T @ scaled, counts.T @ weight
+    each, right = bags.repeat(1 / np.sqrt(bags.size)), bags.repeat(weight)
+    if slope is not None:
+        each, right = each * slope, right * slope
+    rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
+    return (rows.T @ rows).toarray(), np.bincount(leaf, weights=right, minlength=n_leaves).astype(float, copy=False)
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:
@@ -311,7 +287,11 @@ def targets(bags: Bags, prior: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One fit.  fold: what to fit to and what to watch, and after how many trees without gain to stop; None: all."""
+    """One fit of at most `n_trees` trees per output.
+
+    fold: bags to fit to and bags to watch; None: fit to all.  patience: growth stops when the deviations of those that
+    are watched have not come closer to √k(α − p) for so many trees.
+    """
 
     table: Table
     options: TreeOptions
@@ -321,18 +301,35 @@ class Job:
     patience: int = 0
 
     def fit(self, n_jobs: int) -> Boosted:
-        """The fit, by `n_jobs` threads."""
+        """The fit, by `n_jobs` threads; what is watched is recorded after every tree."""
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
-        model = boost(
-            table,
-            table.bags if fold is None else table.bags.take(fold.train),
-            options,
-            n_trees=self.n_trees,
-            seed=self.seed,
-            watch=None if fold is None else table.bags.take(fold.held_out),
-            patience=self.patience,
-        )
-        if comes_alone(table.rows):
+        bags = table.bags if fold is None else table.bags.take(fold.train)
+        watch = None if fold is None else table.bags.take(fold.held_out)
+        prior = np.atleast_1d(means.prior(bags))
+        model = Boosted(prior, [], options.link)
+        if not varies(table.blocks()):
+            model.trained = links.score_of(prior, options.link)[None]  # as every row has it
+            return model
+        growth = _Growth(table, bags, watch, prior, options, self.seed)
+        model.boosters = growth.boosters
+        best, best_gap, barren = 0, np.inf, 0
+        for tree in range(self.n_trees):
+            check_time()
+            grown = [growth.add_tree(output) for output in range(len(prior))]
+            barren = 0 if any(grown) else barren + 1
+            if barren == _BARREN:
+                break
+            if watch is None:
+                continue
+            model.deviations.append(growth.deviations(watch))
+            gap = float(np.square(targets(watch, prior) - model.deviations[-1]).sum())
+            if gap < best_gap:
+                best, best_gap = tree, gap
+            if tree - best >= self.patience:
+                break
+        every = -(-len(growth.scores) // _ENOUGH_ROWS)
+        model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
+        if not in_one_piece(table.rows):
             model.release()
         return model
 
@@ -346,20 +343,19 @@ class Job:
 
 
 def side_by_side(
-    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, told: Callable[[int], None] | None = None
+    calls: Sequence[Callable[[int], Result]], rows: BagRows, n_jobs: int, tell: Callable[[dict[str, Any]], object]
 ) -> list[Result]:
     """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
 
-    told: called with how many are finished, in the order of `calls`, each time one more is.
+    tell: called with how many are finished, in the order of `calls`, each time one more is.
     """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
-    at_once = 1 if comes_alone(rows) else min(threads, len(calls))
+    at_once = min(threads, len(calls)) if in_one_piece(rows) else 1
     run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
     # Each in a copy of this thread's context, where the limit of time is known: made now, as joblib's own threads ask.
     tasks = [joblib.delayed(copy_context().run)(call, threads // at_once) for call in calls]
     results = []
     for result in run(tasks):
         results.append(result)
-        if told is not None:
-            told(len(results))
+        tell({"fit": len(results), "fits": len(calls)})
     return results

@@ -7,9 +7,7 @@ chosen for each kind of fit by itself; the last stretch is that of their mean, a
 where it leads to no probability beyond 0 or 1.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,25 +72,15 @@ def choose(paths: Mapping[float, Path]) -> Choice:
     return Choice(penalty, n_trees, losses[penalty].mean(axis=0), at_end)
 
 
-def mean_path(choices: Sequence[Choice], like: Path) -> Path:
-    """The path, one step long, of the mean of several kinds; `like` is a path of one of them."""
-    mean = np.mean([choice.deviations for choice in choices], axis=0)
-    return Path(mean[:, :, None], like.targets, like.noise)
-
-
 def join(parts: list[Path]) -> Path:
     """The paths of several folds as one; a fold that stopped early keeps its last deviations."""
-    longest = max(part.deviations.shape[2] for part in parts)
-
-    def even(deviations: Floats) -> Floats:
-        missing = longest - deviations.shape[2]
-        return np.pad(deviations, ((0, 0), (0, 0), (0, missing)), mode="edge" if deviations.shape[2] else "constant")
-
-    return Path(
-        np.concatenate([even(part.deviations) for part in parts]),
-        np.concatenate([part.targets for part in parts]),
-        np.concatenate([part.noise for part in parts]),
-    )
+    trees = [part.deviations.shape[2] for part in parts]
+    even = [
+        np.pad(part.deviations, ((0, 0), (0, 0), (0, max(trees) - n)), mode="edge" if n else "constant")
+        for part, n in zip(parts, trees, strict=True)
+    ]
+    targets, noise = [part.targets for part in parts], [part.noise for part in parts]
+    return Path(np.concatenate(even), np.concatenate(targets), np.concatenate(noise))
 
 
 def choose_length(losses: Floats) -> int:

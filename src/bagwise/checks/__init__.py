@@ -17,8 +17,6 @@ and loaded, must be equal to the last bit; a class of your own is made known to 
 several classes are to be learned unless ``multi_class`` is not, and a plain signal unless ``poor_score`` is.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -27,17 +25,16 @@ from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 
 from bagwise.checks import estimators
-from bagwise.checks.case import Case
 
 __all__ = ["CHECKS", "CLASSIFIER_CHECKS", "REGRESSOR_CHECKS", "check_bag_estimator", "checks_for"]
 
 Check = Callable[[Any], None]
 
 
-def _of_estimator(check: Callable[[Case], None]) -> Check:
+def _of_estimator(check: Callable[[estimators.Case], None]) -> Check:
     @functools.wraps(check)
     def run(estimator: Any) -> None:
-        check(Case(estimator))
+        check(estimators.Case(estimator))
 
     return run
 

@@ -1,17 +1,17 @@
 """The command line: arguments in, calls out."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
+from typer import Option
 
 import bagwise
 from bagwise.cli import distributed, experiments, planning, tables
-from bagwise.cli.common import Commands, show_stopped
+from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
+from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
 from bagwise.utils.signals import Stopped, stopped_by_signals
 
@@ -30,7 +30,7 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
+Version = Annotated[bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")]
 
 
 @app.callback()
@@ -48,7 +48,7 @@ _PANELS = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
 
 
 def run() -> NoReturn:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
@@ -76,10 +77,7 @@ def _usage_message(error: Any) -> str:
 
 
 def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Say what went wrong in one sentence on stderr; exit with 1, or 130 after Ctrl-C. Warnings are sentences, too.
-
-    The command gets an option --debug that lets errors through.
-    """
+    """Say errors and warnings in one sentence on stderr, unless --debug is given; exit with 1, or 130 after Ctrl-C."""
 
     @functools.wraps(command)
     def run(*, debug: bool, **options: Any) -> None:
@@ -106,8 +104,8 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
     def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
         typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
 
-    shown = typer.Option("--debug", help="Show the traceback of an error.")
-    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, shown])
+    shown = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
     return with_parameters(run, [*inspect.signature(command, eval_str=True).parameters.values(), debug])
 
 
@@ -229,14 +227,10 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
 
 def describe_model(about: About) -> list[str]:
     """A model in words, line by line.  about: what is stored with it."""
-    used = [column for column in about.columns if column.role != "ignored"]
-    ignored = [column for column in about.columns if column.role == "ignored"]
-    roles = ", ".join(f"{column.name} ({column.role})" for column in used)
-    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {roles}."]
-    if ignored:
-        lines.append(
-            "Ignored: " + ", ".join(f"{column.name} ({column.note or 'asked for'})" for column in ignored) + "."
-        )
+    used = [f"{one.name} ({one.role})" for one in about.columns if one.role != "ignored"]
+    ignored = [f"{one.name} ({one.note or 'asked for'})" for one in about.columns if one.role == "ignored"]
+    lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {', '.join(used)}."]
+    lines += [f"Ignored: {', '.join(ignored)}."] if ignored else []
     if about.trials:
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
         for trial in about.trials:
@@ -253,10 +247,8 @@ def describe_model(about: About) -> list[str]:
 
 def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
     """An evaluation in words, line by line."""
-    lines = [
-        f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels, {found.level:.0%} "
-        "intervals:"
-    ]
+    measured = f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels"
+    lines = [f"{measured}, {found.level:.0%} intervals:"]
     for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
         value = getattr(found, name)
         if value is not None or found.withheld:

@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+import bagwise
 from bagwise.cli import common, options
-from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
+from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.utils.files import TemporaryFolder, new_folder
-
-if TYPE_CHECKING:
-    from bagwise.tables import BagTable, TableModel
 
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
 
 
-@one_sentence_errors
-@options.with_tables()
 def gather(
     joined: options.Joined,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the shards.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the shards.")],
     hold_out: options.HoldOut = 0.2,
     group_rows: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given."),
+        int | None, Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given.")
     ] = None,
     roles: options.Roles = None,
     max_levels: options.MaxLevels = 64,
@@ -37,43 +33,39 @@ def gather(
     """Sort the rows of bags into shards on disk, from which bagwise train learns in one process or many."""
     check_free(out)
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import saving, tables
         from bagwise.tables.gather import write_shards
         from bagwise.tables.model import Recipe, features_of
 
         progress(0, None, "reading columns")
         features = features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
-        train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
+        train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
             shards = write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
                 write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
             recipe = Recipe(features, data.keys, data.classes, train.summary, data.summary)
-            saving.save(recipe, new / _RECIPE)
+            bagwise.saving.save(recipe, new / _RECIPE)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
     told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks{left}. Written: {out}"
     show_result(as_json, facts, str(data.summary), told)
 
 
-@one_sentence_errors
 def train(
-    shards: Annotated[Path, typer.Argument(help="Folder that bagwise gather wrote.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
-    hidden: Annotated[str, typer.Option(help="Widths of the hidden layers, as 300,300.")] = "32",
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Learning rate; chosen on held-out bags if not given.")
-    ] = None,
+    shards: Annotated[Path, Argument(help="Folder that bagwise gather wrote.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    hidden: Annotated[str, Option(help="Widths of the hidden layers, as 300,300.")] = "32",
+    learning_rate: Annotated[float | None, Option(help="Learning rate; chosen on held-out bags if not given.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
+        int | None, Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
     ] = None,
-    batch_rows: Annotated[int, typer.Option(min=1, help="Rows of a batch, over all processes.")] = 1024,
-    streams: Annotated[int, typer.Option(min=1, help="Streams that bags are read in, at least one per process.")] = 8,
+    batch_rows: Annotated[int, Option(min=1, help="Rows of a batch, over all processes.")] = 1024,
+    streams: Annotated[int, Option(min=1, help="Streams that bags are read in, at least one per process.")] = 8,
     checkpoints: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
+        Path | None, Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
+    every: Annotated[int, Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
@@ -88,47 +80,38 @@ def train(
         check_free(out, force=force)
         if place.resolve().is_relative_to(out.resolve()):
             raise Misuse(f"--checkpoints lies in {out}, which the model takes: name another folder.")
-        from bagwise import saving, tables
         from bagwise.data.shards import Shards
-        from bagwise.neural import BagNeuralClassifier
         from bagwise.neural.distributed import Checkpoints, Distributed, joined
         from bagwise.neural.distributed.torchrun import step_text
         from bagwise.tables import metadata
         from bagwise.tables.model import Recipe
         from bagwise.utils.records import as_data
 
-        saving.check_free(out, force=force)
+        bagwise.saving.check_free(out, force=force)
         if not (shards / _RECIPE).is_dir():
-            raise FileNotFoundError(
-                f"{shards} is no folder that bagwise gather wrote: gather events and reports first."
-            )
-        recipe = saving.load(shards / _RECIPE)
+            said = "is no folder that bagwise gather wrote: gather events and reports first."
+            raise FileNotFoundError(f"{shards} {said}")
+        recipe = bagwise.saving.load(shards / _RECIPE)
         if not isinstance(recipe, Recipe):
             raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
         bags = Shards.open(shards / _TRAIN)
         encoding = bags.encoding()
-        estimator = BagNeuralClassifier(
-            hidden=options.parse_whole(hidden, "--hidden"),
-            learning_rate="auto" if learning_rate is None else learning_rate,
-            max_epochs=100 if epochs is None else epochs,
-            early_stopping=epochs is None,
-            batch_rows=batch_rows,
-            random_state=seed,
-        )
+        settings: dict[str, Any] = {"learning_rate": "auto" if learning_rate is None else learning_rate}
+        settings |= {"hidden": options.parse_whole(hidden, "--hidden"), "batch_rows": batch_rows, "random_state": seed}
+        settings |= {"max_epochs": epochs or 100, "early_stopping": epochs is None}
+        estimator = bagwise.BagNeuralClassifier(**settings)
         with joined() as processes:
-            kept = Checkpoints(place, every)
+            kept, about, measured = Checkpoints(place, every), None, None
             tell = (lambda step, steps: progress(step, steps, step_text(step, steps))) if processes.leads else None
             estimator.fit_rows(bags.encoded(encoding), distributed=Distributed(processes, streams, kept, tell))
-            about = None
             if processes.leads:
                 model = recipe.model(estimator, encoding, "network")
-                measured = None
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
                     held_out = Shards.open(shards / _HELD_OUT)
-                    measured = tables.measure(model, held_out, even_if_not_random=even_if_not_random)
+                    measured = bagwise.tables.measure(model, held_out, even_if_not_random=even_if_not_random)
                 about = metadata.about(model, bags, measured, seen=recipe.seen)
-                saving.save(model, out, about=as_data(about), force=force)
+                bagwise.saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting
     if about is not None:
@@ -136,20 +119,19 @@ def train(
 
 
 def fit_in_processes(
-    data: BagTable, processes: int, progress: common.Progress, *, seed: int, **columns: Any
-) -> TableModel:
+    data: bagwise.tables.BagTable, processes: int, *, random_state: int, progress: common.Progress, **columns: Any
+) -> bagwise.tables.TableModel:
     """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
     from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
     from bagwise.neural.distributed import launch
     from bagwise.tables.gather import write_shards
     from bagwise.tables.model import Recipe, features_of
 
-    features = features_of(data, **columns)
+    features, estimator = features_of(data, **columns), BagNeuralClassifier(random_state=random_state)
     recipe = Recipe(features, data.keys, data.classes, data.summary, data.summary)
     with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
         shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
-        estimator = BagNeuralClassifier(random_state=seed)
         launch(estimator, shards, processes=processes, progress=progress)
         return recipe.model(estimator, shards.encoding(), "network")
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from bagwise.cli.common import Misuse, Progress, one_sentence_errors, show, show_progress
+import bagwise
+from bagwise.cli.common import Misuse, Progress, show, show_progress
 from bagwise.cli.options import Seed
 
 if TYPE_CHECKING:
@@ -21,20 +23,19 @@ Scale = StrEnum("Scale", "quick machine paper")
 BenchScale = StrEnum("BenchScale", "quick full")
 
 _RESULTS = Path("bagwise-results")
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True, dir_okay=False, help="TOML file with settings to change; a wrong key is answered with all keys."
-    ),
-]
+_CONFIG = "TOML file with settings to change; a wrong key is answered with all keys."
+Config = Annotated[Path | None, Option(exists=True, dir_okay=False, help=_CONFIG)]
+_EXPERIMENTS = (
+    "adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss scatters.  "
+    "samples: how many bags a learner needs.  all: one after the other."
+)
 
 
-@one_sentence_errors
 def demo(
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
-    rows: Annotated[int, typer.Option(help="Impressions in the log, at least 10,240.")] = 200_000,
+    out: Annotated[Path, Option(file_okay=False, help="Folder for tables and figure.")] = Path("bagwise-demo"),
+    rows: Annotated[int, Option(help="Impressions in the log, at least 10,240.")] = 200_000,
     seed: Seed = 0,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    force: Annotated[bool, Option("--force", help="Write into a folder that holds other files.")] = False,
 ) -> None:
     """Learn from bags, measure without labels, compare with the truth.
 
@@ -42,27 +43,20 @@ def demo(
     Repeating it is safe; a folder that holds other files is left alone without --force.
     """
     with show_progress() as progress:
-        from bagwise.demo import presentation, run
+        from bagwise.demo import after, run, story, table
 
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
-    show(*presentation.story(result), "", presentation.table(result), "", *presentation.after(out))
+    show(*story(result), "", table(result), "", *after(out))
 
 
-@one_sentence_errors
 def reproduce(
-    experiment: Annotated[
-        Experiment,
-        typer.Argument(
-            help="adult, mnist, cifar10, higgs: accuracy of networks by bag size.  variance: how much a bag's loss "
-            "scatters.  samples: how many bags a learner needs.  all: one after the other."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for tables and figures.")] = _RESULTS,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
+    experiment: Annotated[Experiment, Argument(help=_EXPERIMENTS)],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for tables and figures.")] = _RESULTS,
+    seed: Annotated[int | None, Option(min=0, help="Seed of every random draw; 0 if nothing sets it.")] = None,
     scale: Annotated[
-        Scale, typer.Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything.")
+        Scale, Option(help="quick: minutes, rougher numbers.  machine: hours on two cores.  paper: everything.")
     ] = Scale.machine,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
+    jobs: Annotated[int | None, Option(min=1, help="Processes; 2 if nothing sets them.")] = None,
     config: Config = None,
 ) -> None:
     """Regenerate the paper's figures and numbers.
@@ -84,11 +78,10 @@ def reproduce(
         _show_result(result)
 
 
-@one_sentence_errors
 def reproduction(
-    results: Annotated[Path, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = _RESULTS,
+    results: Annotated[Path, Option(file_okay=False, help="Folder that bagwise reproduce wrote.")] = _RESULTS,
     page: Annotated[
-        Path, typer.Option(dir_okay=False, help="Markdown file, replaced if there; figures go beside it.")
+        Path, Option(dir_okay=False, help="Markdown file, replaced if there; figures go beside it.")
     ] = _RESULTS / "reproduction.md",
 ) -> None:
     """Write the page on the reproduction, from stored results alone: each claim of the paper and what was measured."""
@@ -97,17 +90,14 @@ def reproduction(
     show(f"Written: {', '.join(str(path) for path in write_page(results, page))}")
 
 
-@one_sentence_errors
 def bench(
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the rows of all runs.")] = _RESULTS,
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the rows of all runs.")] = _RESULTS,
     report: Annotated[
         Path | None,
-        typer.Option(
-            dir_okay=False, help="Markdown file for the tables, replaced if there; beside the rows if not given."
-        ),
+        Option(dir_okay=False, help="Markdown file for the tables, replaced if there; beside the rows if not given."),
     ] = None,
     scale: Annotated[
-        BenchScale, typer.Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
+        BenchScale, Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
     ] = BenchScale.full,
     config: Config = None,
 ) -> None:
@@ -138,11 +128,8 @@ def _show_result(result: Result) -> None:
 def _runs() -> Iterator[Progress]:
     """Progress of runs, each of which is stored when it is finished, and of downloads for them."""
     try:
-        with show_progress() as progress:
-            from bagwise.datasets import show_downloads
-
-            with show_downloads():
-                yield progress
+        with show_progress() as progress, bagwise.datasets.show_downloads():
+            yield progress
     except KeyboardInterrupt:
         typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
         raise

@@ -1,7 +1,5 @@
 """Options that commands on tables share: where events and reports are, and what their columns mean."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import shutil
@@ -9,62 +7,46 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, TypeAlias, get_args
 
-import typer
+from typer import Argument, Option
 
+import bagwise
 from bagwise.cli.common import Misuse, Progress, with_parameters
 from bagwise.utils.files import TemporaryFolder
 
-_LAST = ("force", "as_json")  # in every command
+Text: TypeAlias = str | None  # of an option that may be left out
+
+_PLACES = {"folder": 0, "events": 1, "reports": 1, "force": 4, "as_json": 4}  # others: 2, and 3 for what tables mean
 
 Joined = Callable[[Progress], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
 
-Seed = Annotated[int, typer.Option(min=0, help="Seed of every random draw.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-EvenIfNotRandom = Annotated[
-    bool, typer.Option("--even-if-not-random", help="Show numbers all the same where bags are not random: biased ones.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Seed = Annotated[int, Option(min=0, help="Seed of every random draw.")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
+_NOT_RANDOM = "Show numbers all the same where bags are not random: biased ones."
+EvenIfNotRandom = Annotated[bool, Option("--even-if-not-random", help=_NOT_RANDOM)]
+Force = Annotated[bool, Option("--force", help="Replace what is there.")]
 
-Mismatch = StrEnum("Mismatch", "error drop")
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
-Events = Annotated[str, typer.Argument(help=f"Rows with features and bag keys. {SOURCE}")]
-OptionalEvents = Annotated[
-    str | None, typer.Argument(help="Rows with features and bag keys; for a model, of other bags.")
-]
-Reports = Annotated[
-    str | None,
-    typer.Argument(
-        help="One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have "
-        "--proportion."
-    ),
-]
-Keys = Annotated[str | None, typer.Option(help="Key columns, as a,b; those that both tables have if not given.")]
+Events = Annotated[str, Argument(help=f"Rows with features and bag keys. {SOURCE}")]
+OptionalEvents = Annotated[Text, Argument(help="Rows with features and bag keys; for a model, of other bags.")]
+_REPORTS = (
+    "One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have --proportion."
+)
+Mismatch = StrEnum("Mismatch", "error drop")
+_ON_COUNTS = "on counts: a number or a column"
+_ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
+Roles = Annotated[Text, Option(help=_ROLES)]
+HoldOut = Annotated[float, Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
+MaxLevels = Annotated[int, Option(min=2, help="Text columns with more values are hashed.")]
+Memory = Annotated[Text, Option(help="Most memory for the tables, such as 2GB.")]
 
 
 def _column(meaning: str, name: str, *option: str) -> Any:
     """An option that names a column, which is found by itself if it has the usual name."""
-    return typer.Option(*option, help=f"{meaning}; {name} if there is one.")
-
-
-Count = Annotated[str | None, _column("Reports' column of positive counts, or one per class, as a,b,c", "count")]
-Proportion = Annotated[str | None, _column("Reports' column of proportions, or one per class", "proportion")]
-SizeColumn = Annotated[str | None, _column("Reports' column of sizes, to be checked", "size", "--size")]
-NoiseVariance = Annotated[str | None, _column("Variance of noise on counts: a number or a column", "noise_variance")]
-NoiseScale = Annotated[str | None, _column("Scale of Laplace noise on counts: a number or a column", "noise_scale")]
-Epsilon = Annotated[str | None, _column("Epsilon of Laplace noise on counts: a number or a column", "epsilon")]
-Suppressed = Annotated[str | None, _column("Reports' column that marks withheld reports", "suppressed")]
-Ignore = Annotated[str | None, typer.Option(help="Columns of the events that are no features, as a,b.")]
-OnMismatch = Annotated[Mismatch, typer.Option(help="Bags that do not fit: an error, or left out.")]
-Roles = Annotated[
-    str | None,
-    typer.Option(help="Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."),
-]
-HoldOut = Annotated[float, typer.Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
-MaxLevels = Annotated[int, typer.Option(min=2, help="Text columns with more values are hashed.")]
-Memory = Annotated[str | None, typer.Option(help="Most memory for the tables, such as 2GB.")]
+    return Option(*option, help=f"{meaning}; {name} if there is one.")
 
 
 @contextmanager
@@ -88,74 +70,56 @@ def table_source(path: str) -> Iterator[str]:
 def _join(
     progress: Progress,
     events: Events,
-    reports: Reports = None,
+    reports: Annotated[Text, Argument(help=_REPORTS)] = None,
     *,
-    keys: Keys = None,
-    count: Count = None,
-    proportion: Proportion = None,
-    size: SizeColumn = None,
-    noise_variance: NoiseVariance = None,
-    noise_scale: NoiseScale = None,
-    epsilon: Epsilon = None,
-    suppressed: Suppressed = None,
-    ignore: Ignore = None,
-    on_mismatch: OnMismatch = Mismatch.error,
+    keys: Annotated[Text, Option(help="Key columns, as a,b; those that both tables have if not given.")] = None,
+    count: Annotated[Text, _column("Reports' column of positive counts, or one per class, as a,b,c", "count")] = None,
+    proportion: Annotated[Text, _column("Reports' column of proportions, or one per class", "proportion")] = None,
+    size: Annotated[Text, _column("Reports' column of sizes, to be checked", "size", "--size")] = None,
+    noise_variance: Annotated[Text, _column(f"Variance of noise {_ON_COUNTS}", "noise_variance")] = None,
+    noise_scale: Annotated[Text, _column(f"Scale of Laplace noise {_ON_COUNTS}", "noise_scale")] = None,
+    epsilon: Annotated[Text, _column(f"Epsilon of Laplace noise {_ON_COUNTS}", "epsilon")] = None,
+    suppressed: Annotated[Text, _column("Reports' column that marks withheld reports", "suppressed")] = None,
+    ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
+    on_mismatch: Annotated[Mismatch, Option(help="Bags that do not fit: an error, or left out.")] = Mismatch.error,
     memory: Memory = None,
 ) -> Iterator[Any]:
     """Events and reports as the options of a command name them: a `BagTable`."""
     if reports == "-":
         raise Misuse("only the events can come from standard input: name a file of reports.")
+    labels = {"count": count, "proportion": proportion}
+    noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
+    columns: dict[str, Any] = {"size": size, "suppressed": suppressed, "on_mismatch": on_mismatch.value}
+    columns |= {name: _one_or_more(text) for name, text in labels.items()}
+    columns |= {name: _number(text) for name, text in noise.items()}
     with table_source(events) as source:
-        from bagwise import tables
-
         progress(0, None, "joining events and reports")
-        yield tables.join(
-            source,
-            reports,
-            keys=parse_names(keys),
-            count=_one_or_more(count),
-            proportion=_one_or_more(proportion),
-            size=size,
-            noise_variance=_number(noise_variance),
-            noise_scale=_number(noise_scale),
-            epsilon=_number(epsilon),
-            suppressed=suppressed,
-            ignore=parse_names(ignore) or (),
-            on_mismatch="drop" if on_mismatch is Mismatch.drop else "error",
-            connection=tables.connect(memory=memory),
-        )
+        named, ignored, own = parse_names(keys), parse_names(ignore) or (), bagwise.tables.connect(memory=memory)
+        yield bagwise.tables.join(source, reports, keys=named, ignore=ignored, **columns, connection=own)
 
 
-def with_tables(*, first: str = "", required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `_join`; it takes `joined` in their place, None where no events are named.
-
-    first: an argument of the command that comes before the tables.  required: whether events must be named.
-    """
-    shared = dict(inspect.signature(_join, eval_str=True).parameters)
-    del shared["progress"]
-    if not required:
+def with_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `joined` the options of `_join` instead; `joined` is None where no events are named."""
+    own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _join))
+    if "joined" not in own:
+        return command
+    if NoneType in get_args(own.pop("joined").annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
+    del shared["progress"]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
-        del own["joined"]
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        tables = {name: options.pop(name) for name in shared}
+        given = [name for name in shared if tables[name] not in (None, shared[name].default)]
+        if given and tables["events"] is None:
+            option = f"--{given[0].replace('_', '-')}"
+            raise Misuse(f"{option} says something about tables: pass events and reports, too.")
+        joined = None if tables["events"] is None else functools.partial(_join, **tables)
+        command(joined=joined, **options)
 
-        @functools.wraps(command)
-        def run(**options: Any) -> None:
-            tables = {name: options.pop(name) for name in shared}
-            given = [name for name in shared if tables[name] not in (None, shared[name].default)]
-            if given and tables["events"] is None:
-                option = f"--{given[0].replace('_', '-')}"
-                raise Misuse(f"{option} says something about tables: pass events and reports, too.")
-            joined = None if tables["events"] is None else functools.partial(_join, **tables)
-            command(joined=joined, **options)
-
-        place = {first: 0, "events": 1, "reports": 1, **dict.fromkeys(_LAST, 4)}
-        both = {**own, **shared}
-        names = sorted(both, key=lambda name: place.get(name, 2 if name in own else 3))
-        return with_parameters(run, [both[name] for name in names])
-
-    return decorate
+    both = {**own, **shared}
+    names = sorted(both, key=lambda name: _PLACES.get(name, 2 if name in own else 3))
+    return with_parameters(run, [both[name] for name in names])
 
 
 def parse_names(text: str | None) -> list[str] | None:
@@ -174,8 +138,7 @@ def parse_whole(text: str | None, option: str) -> tuple[int, ...]:
 def parse_roles(text: str | None) -> dict[str, str]:
     """Roles by column, from a=category,b=ignored."""
     pairs = [pair.split("=", 1) for pair in parse_names(text) or ()]
-    wrong = [pair for pair in pairs if len(pair) != 2]
-    if wrong:
+    if wrong := [pair for pair in pairs if len(pair) != 2]:
         raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
     return {name.strip(): role.strip() for name, role in pairs}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
+import bagwise
+from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.options import SOURCE, Json, Seed, parse_names, parse_whole, table_source
 from bagwise.cli.tables import Model
 from bagwise.utils.parameters import ParameterError
@@ -18,24 +19,23 @@ if TYPE_CHECKING:
 _PICTURES, _FIGURE = (".png", ".svg", ".pdf"), Path("bagwise-plan.png")
 
 
-@one_sentence_errors
 def plan(
-    rows: Annotated[int | None, typer.Option(min=2, help="Rows that can be published.")] = None,
-    bag_size: Annotated[str | None, typer.Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
-    epsilon: Annotated[str, typer.Option(help="Noise on counts, as 1 or 0.5,1,none.")] = "none",
-    regret: Annotated[float | None, typer.Option(help="Wanted: square error above that of the best model.")] = None,
-    hypotheses: Annotated[int, typer.Option(min=2, help="Candidates to choose from.")] = 100,
+    rows: Annotated[int | None, Option(min=2, help="Rows that can be published.")] = None,
+    bag_size: Annotated[str | None, Option(help="Rows per bag, as 64 or 16,64,256; if not given, many.")] = None,
+    epsilon: Annotated[str, Option(help="Noise on counts, as 1 or 0.5,1,none.")] = "none",
+    regret: Annotated[float | None, Option(help="Wanted: square error above that of the best model.")] = None,
+    hypotheses: Annotated[int, Option(min=2, help="Candidates to choose from.")] = 100,
     parameters: Annotated[
-        int | None, typer.Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
+        int | None, Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
     ] = None,
-    prior: Annotated[float, typer.Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
-    error: Annotated[float, typer.Option(help="Allowed probability of missing the regret.")] = 0.05,
-    pilot: Annotated[str | None, typer.Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of labels of the pilot.")] = None,
-    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
-    model: Annotated[Model, typer.Option(help="What the pilot fits.")] = Model.ridge,
-    repetitions: Annotated[int, typer.Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
-    figure: Annotated[Path, typer.Option(dir_okay=False, help="Picture to write, replaced if there.")] = _FIGURE,
+    prior: Annotated[float, Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
+    error: Annotated[float, Option(help="Allowed probability of missing the regret.")] = 0.05,
+    pilot: Annotated[str | None, Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
+    label: Annotated[str | None, Option(help="Column of labels of the pilot.")] = None,
+    positive: Annotated[str | None, Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    model: Annotated[Model, Option(help="What the pilot fits.")] = Model.ridge,
+    repetitions: Annotated[int, Option(min=2, help="Runs of the pilot at each size and epsilon.")] = 5,
+    figure: Annotated[Path, Option(dir_okay=False, help="Picture to write, replaced if there.")] = _FIGURE,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -56,36 +56,21 @@ def plan(
         raise Misuse(f"--figure {figure} has an unknown ending: name a file {', '.join(_PICTURES)}.")
     check_free(figure, force=True)
     with show_progress() as progress, table_source(pilot or "") as source:
-        from bagwise import planning
+        from bagwise.planning import sentences
         from bagwise.planning.figure import plan_figure
-        from bagwise.planning.question import sentences
         from bagwise.utils.files import replacing
 
-        question = planning.Question(
-            rows=rows,
-            sizes=tuple(sorted(set(parse_whole(bag_size, "--bag-size")))),
-            epsilons=_parse_epsilons(epsilon),
-            regret=regret,
-            hypotheses=hypotheses,
-            error=error,
-            risk=prior * (1 - prior),
-            parameters=parameters,
-        )
-        found = planning.curves(question, progress=progress)
+        sizes, epsilons = tuple(sorted(set(parse_whole(bag_size, "--bag-size")))), _parse_epsilons(epsilon)
+        asked: dict[str, Any] = {"rows": rows, "sizes": sizes, "epsilons": epsilons, "regret": regret, "error": error}
+        learned: dict[str, Any] = {"hypotheses": hypotheses, "parameters": parameters}
+        question = bagwise.planning.Question(**asked, **learned, risk=prior * (1 - prior))
+        found = bagwise.planning.curves(question, progress=progress)
         measured = None
         if pilot is not None:
             assert label is not None
-            measured = planning.pilot(
-                source,
-                label=label,
-                sizes=question.sizes or (16, 64, 256),
-                epsilons=question.epsilons,
-                positive=positive,
-                model=model.value,
-                repetitions=repetitions,
-                random_state=seed,
-                progress=progress,
-            )
+            tried: dict[str, Any] = {"sizes": sizes or (16, 64, 256), "epsilons": epsilons, "repetitions": repetitions}
+            made: dict[str, Any] = {"model": model.value, "random_state": seed, "progress": progress}
+            measured = bagwise.planning.pilot(source, label=label, positive=positive, **tried, **made)
         with replacing(figure) as (temporary,):
             plan_figure(found, regret=regret, measured=measured).savefig(temporary, dpi=150)
     lines = [*sentences(question, found), "", *([] if question.sizes else [_table(found), ""])]

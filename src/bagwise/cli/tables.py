@@ -6,50 +6,43 @@ import shlex
 import sys
 import warnings
 from contextlib import nullcontext
-from enum import Enum, StrEnum
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
+import bagwise
 from bagwise.cli import common, options
-from bagwise.cli.common import Misuse, check_free, one_sentence_errors, show_progress, show_result
-
-if TYPE_CHECKING:
-    from bagwise.tables import TableModel
-
+from bagwise.cli.common import Misuse, check_free, show_progress, show_result
+from bagwise.cli.distributed import fit_in_processes
 
 Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum("Model", "auto boosting network ridge sgd")
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that auto may take
-ModelFolder = Annotated[Path, typer.Argument(help="Folder that bagwise fit wrote.")]
+ModelFolder = Annotated[Path, Argument(help="Folder that bagwise fit wrote.")]
 
 
-@one_sentence_errors
 def bag(
-    table: Annotated[str, typer.Argument(help=f"Rows with individual labels. {options.SOURCE}")],
-    label: Annotated[str, typer.Option(help="Column of labels; it never reaches the events.")],
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
-    size: Annotated[int | None, typer.Option(min=1, help="Rows per bag, dealt at random.")] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Columns to group by, as a,b; with --size, bags within groups.")
-    ] = None,
-    min_size: Annotated[int, typer.Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
-    positive: Annotated[str | None, typer.Option(help="The label to count, where labels are not 0 and 1.")] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Labels that may occur, as a,b,c; those that do if not given.")
-    ] = None,
+    table: Annotated[str, Argument(help=f"Rows with individual labels. {options.SOURCE}")],
+    label: Annotated[str, Option(help="Column of labels; it never reaches the events.")],
+    out: Annotated[Path, Option(file_okay=False, help="Folder for events.parquet and reports.parquet.")],
+    size: Annotated[int | None, Option(min=1, help="Rows per bag, dealt at random.")] = None,
+    by: Annotated[str | None, Option(help="Columns to group by, as a,b; with --size, bags within groups.")] = None,
+    min_size: Annotated[int, Option(min=1, help="Reports of smaller bags are withheld.")] = 2,
+    positive: Annotated[str | None, Option(help="The label to count, where labels are not 0 and 1.")] = None,
+    classes: Annotated[str | None, Option(help="Labels that may occur, as a,b,c; those that do if not given.")] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Label differential privacy: counts get noise that no seed repeats.")
+        float | None, Option(help="Label differential privacy: counts get noise that no seed repeats.")
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="With it noise is Gaussian; without, Laplace.")] = None,
+    delta: Annotated[float | None, Option(help="With it noise is Gaussian; without, Laplace.")] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="Withhold reports whose noised count is below this, which biases what is learned."),
+        float | None, Option(help="Withhold reports whose noised count is below this, which biases what is learned.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
+        int | None, Option(min=0, help="To deal the same bags again, without --epsilon; secret if not given.")
     ] = None,
     memory: options.Memory = None,
     force: options.Force = False,
@@ -59,83 +52,54 @@ def bag(
     if size is None and by is None:
         raise Misuse("say how bags are made: pass --size, --by, or both.")
     if seed is not None and epsilon is not None:
-        raise Misuse(
-            "--seed does not go with --epsilon: whoever tries seeds finds it, and with it the order of the rows, which "
-            "may tell the labels that noise is to protect; leave it out."
-        )
+        why = "whoever tries seeds finds it, and with it the order of the rows, which may tell the labels that noise"
+        raise Misuse(f"--seed does not go with --epsilon: {why} is to protect; leave it out.")
     with show_progress() as progress, options.table_source(table) as source:
-        from bagwise import tables
-        from bagwise.tables.publish import EVENTS, REPORTS
-
-        for name in (EVENTS, REPORTS):
+        for name in (bagwise.tables.publish.EVENTS, bagwise.tables.publish.REPORTS):
             check_free(out / name, force=force)
         progress(0, None, "putting rows in bags")
-        held = tables.put_in_bags(
-            source,
-            out,
-            label=label,
-            size=size,
-            by=options.parse_names(by) or (),
-            min_size=min_size,
-            positive=positive,
-            classes=options.parse_names(classes),
-            epsilon=epsilon,
-            delta=delta,
-            threshold=threshold,
-            random_state=seed,
-            connection=tables.connect(memory=memory, ordered=True),
-        )
+        labels: dict[str, Any] = {"label": label, "positive": positive, "classes": options.parse_names(classes)}
+        sizes: dict[str, Any] = {"size": size, "by": options.parse_names(by) or (), "min_size": min_size}
+        noise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
+        own = bagwise.tables.connect(memory=memory, ordered=True)
+        held = bagwise.tables.put_in_bags(source, out, **labels, **sizes, **noise, random_state=seed, connection=own)
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
-@one_sentence_errors
-@options.with_tables()
 def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
     """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import tables
-
         progress(1, 2, "looking at the bags")
-        found = tables.diagnose(data)
+        found = bagwise.tables.diagnose(data)
     facts = {"tables": data.summary, "verdict": found.verdict, "advice": found.advice, "leaks": found.leaks}
     show_result(as_json, facts, str(data.summary), "", str(found))
 
 
-@one_sentence_errors
-@options.with_tables()
 def fit(
     joined: options.Joined,
-    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the model.")] = Path("model"),
+    out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model,
-        typer.Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide."),
+        Model, Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide.")
     ] = Model.auto,
     hold_out: options.HoldOut = 0.2,
     refit: Annotated[
-        bool, typer.Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
+        bool, Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
     roles: options.Roles = None,
     max_levels: options.MaxLevels = 64,
-    engine: Annotated[Engine, typer.Option(help="Where a network is trained; torchrun: in several processes.")] = (
+    engine: Annotated[Engine, Option(help="Where a network is trained; torchrun: in several processes.")] = (
         Engine.here
     ),
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes of --engine torchrun; 2 if not given.")
-    ] = None,
-    time_budget: Annotated[
-        float | None, typer.Option(min=1, help="Seconds that auto may take; 300 if not given.")
-    ] = None,
+    processes: Annotated[int | None, Option(min=1, help="Processes of --engine torchrun; 2 if not given.")] = None,
+    time_budget: Annotated[float | None, Option(min=1, help="Seconds that auto may take; 300 if not given.")] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
-    from bagwise import saving
-    from bagwise.utils.records import as_data
-
     check_free(out, force=force)
-    saving.check_free(out, force=True)
+    bagwise.saving.check_free(out, force=True)
     if engine is Engine.torchrun and model is not Model.network:
         raise Misuse("--engine torchrun trains networks: pass --model network, too.")
     if processes is not None and engine is not Engine.torchrun:
@@ -145,49 +109,43 @@ def fit(
     if refit and not hold_out:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
-        from bagwise import tables
         from bagwise.tables import metadata
+        from bagwise.utils.records import as_data
 
-        columns: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
         seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
+        told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
+        told |= {"random_state": seed, "progress": progress}
 
         def learn(bags: Any) -> Any:
             if engine is Engine.torchrun:
-                from bagwise.cli.distributed import fit_in_processes
+                return fit_in_processes(bags, processes or 2, **told)
+            return bagwise.tables.fit(bags, model.value, time_budget=seconds, **told)
 
-                return fit_in_processes(bags, processes or 2, progress, seed=seed, **columns)
-            return tables.fit(bags, model.value, time_budget=seconds, random_state=seed, progress=progress, **columns)
-
-        train, held_out = tables.split(data, hold_out) if hold_out else (data, None)
-        fitted = learn(train)
-        measured = None
+        train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
+        fitted, measured = learn(train), None
         if held_out is not None:
             progress(1, 1, "measuring")
-            measured = tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
-        if refit and held_out is not None:
+            measured = bagwise.tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
+        if refit:
             fitted = learn(data)
-        fitted_to = data if refit or held_out is None else train
-        about = metadata.about(fitted, fitted_to, measured, seen=data.summary, refitted=refit)
-        saving.save(fitted, out, about=as_data(about), force=force)
+        about = metadata.about(fitted, data if refit else train, measured, seen=data.summary, refitted=refit)
+        bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
 
-@one_sentence_errors
-@options.with_tables(first="folder", required=False)
 def evaluate(
     folder: ModelFolder,
     joined: options.Joined | None,
     level: Annotated[
-        float | None, typer.Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
+        float | None, Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
-    from bagwise import saving, tables
     from bagwise.tables.metadata import read_about
 
-    about = read_about(saving.inspect(folder).about)
+    about = read_about(bagwise.saving.inspect(folder).about)
     if joined is None:
         if about is None or about.evaluation is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
@@ -195,31 +153,27 @@ def evaluate(
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
         if even_if_not_random and stored.withheld:
-            raise Misuse(
-                "the numbers were withheld when the model was fitted: pass events and reports to measure it again, or "
-                "fit it with --even-if-not-random."
-            )
+            way = "pass events and reports to measure it again, or fit it with --even-if-not-random"
+            raise Misuse(f"the numbers were withheld when the model was fitted: {way}.")
         shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
         show_result(as_json, shown, *common.describe_evaluation(shown, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         if about is not None and about.has_seen(data.summary):
-            warnings.warn(
-                "these look like the tables that the model was fitted to, which flatter it: pass tables of other bags, "
-                "or none to see how it did on the bags held out.",
-                stacklevel=1,
-            )
+            way = "pass tables of other bags, or none to see how it did on the bags held out"
+            said = f"these look like the tables that the model was fitted to, which flatter it: {way}."
+            warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
-        measured = tables.measure(_load(folder), data, level=level or 0.95, even_if_not_random=even_if_not_random)
-    show_result(as_json, measured.evaluation, *common.describe_evaluation(measured.evaluation))
+        fitted, level = _load(folder), level or 0.95
+        found = bagwise.tables.measure(fitted, data, level=level, even_if_not_random=even_if_not_random).evaluation
+    show_result(as_json, found, *common.describe_evaluation(found))
 
 
-@one_sentence_errors
 def predict(
     folder: ModelFolder,
-    table: Annotated[str, typer.Argument(help=f"Rows to score. {options.SOURCE}")],
-    out: Annotated[str, typer.Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
-    keep: Annotated[str | None, typer.Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
+    out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
+    keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -230,29 +184,19 @@ def predict(
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
     with show_progress() as progress, options.table_source(table) as source:
-        from bagwise import tables
-
         fitted = _load(folder)
         target: Any = sys.stdout.buffer if out == "-" else out
-        rows = tables.write_scores(
-            fitted,
-            source,
-            target,
-            keep=options.parse_names(keep),
-            connection=tables.connect(memory=memory, ordered=True),
-            progress=progress,
-        )
+        kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
+        rows = bagwise.tables.write_scores(fitted, source, target, keep=kept, connection=own, progress=progress)
     if out != "-":
         show_result(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
 
 
-@one_sentence_errors
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
-    from bagwise import saving
     from bagwise.tables.metadata import read_about
 
-    found = saving.inspect(folder)
+    found = bagwise.saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
     lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about.shown())
@@ -260,20 +204,17 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     show_result(as_json, facts, *lines, f"Made with {made}.")
 
 
-@one_sentence_errors
-@options.with_tables(required=False)
 def page(
     context: typer.Context,
     joined: options.Joined | None,
     model: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them."),
+        list[Path] | None, Option(metavar="<dir>", help="Folder that bagwise fit wrote; several, to compare them.")
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
+        Path | None, Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
     ] = None,
     even_if_not_random: options.EvenIfNotRandom = False,
-    out: Annotated[Path, typer.Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
+    out: Annotated[Path, Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
@@ -289,28 +230,20 @@ def page(
     if results is None and not folders and joined is None:
         raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
     command = _command(context)
-    tables: options.Joined = joined or (lambda _: nullcontext())
-    with show_progress() as progress, tables(progress) as data:
-        from bagwise import pages
-
+    tables_of: options.Joined = joined or (lambda _: nullcontext())
+    with show_progress() as progress, tables_of(progress) as data:
         progress(1, 2, "looking at the bags")
         if results is not None:
-            made = pages.reproduction_page(results, command=command)
+            made = bagwise.pages.reproduction_page(results, command=command)
         elif not folders:
-            made = pages.diagnosis_page(data, command=command)
+            made = bagwise.pages.diagnosis_page(data, command=command)
         elif len(folders) == 1:
-            made = pages.model_page(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+            made = bagwise.pages.model_page(folders[0], data, command=command, even_if_not_random=even_if_not_random)
         else:
-            made = pages.comparison_page(folders, data, command=command, even_if_not_random=even_if_not_random)
-        pages.write(made, out, force=force)
-    facts = {
-        "title": made.title,
-        "standing": made.standing,
-        "verdict": made.headline,
-        "remarks": list(made.remarks),
-        "file": str(out),
-        "bytes": out.stat().st_size,
-    }
+            made = bagwise.pages.comparison_page(folders, data, command=command, even_if_not_random=even_if_not_random)
+        bagwise.pages.write(made, out, force=force)
+    said = {"title": made.title, "standing": made.standing, "verdict": made.headline, "remarks": list(made.remarks)}
+    facts = {**said, "file": str(out), "bytes": out.stat().st_size}
     show_result(as_json, facts, made.headline, *(f"  {remark}" for remark in made.remarks), f"Written: {out}")
 
 
@@ -325,15 +258,12 @@ def _command(context: typer.Context) -> str:
         value = context.params[name]
         for one in value if isinstance(value, (list, tuple)) else [value]:
             option = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
-            words += option if one is True else [*option, str(one.value if isinstance(one, Enum) else one)]
+            words += option if one is True else [*option, str(one)]
     return shlex.join(words)
 
 
-def _load(folder: Path) -> TableModel:
-    from bagwise import saving
-    from bagwise.tables import TableModel
-
-    model = saving.load(folder)
-    if not isinstance(model, TableModel):
+def _load(folder: Path) -> bagwise.tables.TableModel:
+    model = bagwise.saving.load(folder)
+    if not isinstance(model, bagwise.tables.TableModel):
         raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")
     return model

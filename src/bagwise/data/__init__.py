@@ -4,7 +4,6 @@ An estimator says what it `Reads` and learns from `BagRows`; tables, searches an
 Shards are written from tables and opened by `bagwise.tables.Shards`.
 """
 
-from bagwise.data.reading import Reads
-from bagwise.data.rows import BagRows, InMemory
+from bagwise.data.rows import BagRows, InMemory, Reads
 
 __all__ = ["BagRows", "InMemory", "Reads"]

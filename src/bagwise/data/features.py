@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.utils.typing import Booleans, Floats, NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,8 +39,7 @@ class FeatureCodes:
     @classmethod
     def of(cls, table: Any) -> FeatureCodes:
         """Learn the categories of a pandas, polars or Arrow table."""
-        frame = as_frame(table)
-        return cls(tuple(_categories(frame.iloc[:, i]) for i in range(frame.shape[1])))
+        return cls(tuple(_categories(column) for _, column in as_frame(table).items()))
 
     @property
     def categorical(self) -> list[int]:
@@ -56,22 +54,18 @@ class FeatureCodes:
         matrix = np.empty(frame.shape)
         for i, values in enumerate(self.categories):
             column = frame.iloc[:, i]
-            if values is None:
-                try:
-                    matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
-                except (TypeError, ValueError):
-                    raise ValueError(
-                        f"column {column.name!r} of X held numbers in training and does not now: convert it first."
-                    ) from None
-                infinite = np.isinf(matrix[:, i])
-                if infinite.any():
-                    raise ValueError(
-                        f"column {column.name!r} of X contains infinity (first in row {int(np.argmax(infinite))}): "
-                        "replace such values first."
-                    )
-            else:
+            if values is not None:
                 codes = pd.Index(values).get_indexer(column.astype(object))
                 matrix[:, i] = np.where(codes < 0, np.nan, codes)
+                continue
+            name = f"column {column.name!r} of X"
+            try:
+                matrix[:, i] = column.to_numpy(dtype=float, na_value=np.nan)
+            except (TypeError, ValueError):
+                raise ValueError(f"{name} held numbers in training and does not now: convert it first.") from None
+            infinite = np.flatnonzero(np.isinf(matrix[:, i]))
+            if len(infinite):
+                raise ValueError(f"{name} contains infinity (first in row {infinite[0]}): replace such values first.")
         return matrix
 
 
@@ -90,27 +84,23 @@ class TableFeatures:
         given = [] if self.categorical_features is None else list(self.categorical_features)
         for column in given:
             if not (isinstance(column, Integral) and 0 <= int(column) < n):
-                raise ParameterError(
-                    "categorical_features", f"must be numbers of columns from 0 to {n - 1}, got {column!r}."
-                )
+                asked = f"must be numbers of columns from 0 to {n - 1}, got {column!r}."
+                raise ParameterError("categorical_features", asked)
         return sorted({*self.features_.categorical, *(int(column) for column in given)})
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         if not fitting:
             check_is_fitted(self)
+        options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 2 if fitting else 1}
         if is_table(X):
             validate_data(self, X, skip_check_array=True, reset=fitting)
             if fitting:
                 self.features_ = FeatureCodes.of(X)
             codes = self.features_.matrix(X)  # whose columns have been checked
-            least = 2 if fitting else 1
-            return np.asarray(check_array(codes, ensure_all_finite="allow-nan", ensure_min_samples=least))
+            return np.asarray(check_array(codes, **options))
         if not fitting and self.features_.categorical:
             raise ValueError("the model was fitted on a table with categories: pass a table with the same columns.")
-        options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-        matrix: Floats = validate_data(
-            self, X, dtype=(np.float64, np.float32), reset=fitting, ensure_all_finite="allow-nan", **options
-        )
+        matrix: Floats = validate_data(self, X, dtype=(np.float64, np.float32), reset=fitting, **options)
         if fitting:
             self.features_ = FeatureCodes((None,) * matrix.shape[1])
         return matrix
@@ -154,10 +144,15 @@ class Encoding:
         low = np.min(X, axis=0, initial=np.inf, where=known).astype(float)
         high = np.max(X, axis=0, initial=-np.inf, where=known).astype(float)
         low = np.where(known.any(axis=0), low, 0.0)
+        mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
+        return cls.scaled(low, high, mean, np.asarray(~known.all(axis=0)), levels)
+
+    @classmethod
+    def scaled(cls, low: Floats, high: Floats, mean: Floats, gaps: Booleans, levels: tuple[Floats | None, ...]) -> Self:
+        """From least, greatest and mean training value of columns, where some are missing, and levels: (d,) each."""
         span = np.where(high > low, high - low, 1.0)
         numbers = np.array([values is None for values in levels], dtype=bool)
-        mean = np.sum(X, axis=0, where=known, dtype=float) / np.maximum(known.sum(axis=0), 1)
-        return cls(low, span, (mean - low) / span, ~known.all(axis=0) & numbers, levels)
+        return cls(low, span, (mean - low) / span, gaps & numbers, levels)
 
     @property
     def width(self) -> int:
@@ -205,9 +200,8 @@ def _categories(column: Any) -> NDArray[Any] | None:
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
         return None
     if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
-        raise ValueError(
-            f"column {column.name!r} of X holds dates: turn it into numbers first, for example hours or days."
-        )
+        advice = "turn it into numbers first, for example hours or days."
+        raise ValueError(f"column {column.name!r} of X holds dates: {advice}")
     present = column.dropna().astype(object)
     return np.array(sorted(present.unique(), key=lambda value: (str(type(value)), value)), dtype=object)
 

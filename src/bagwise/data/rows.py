@@ -1,7 +1,7 @@
 """Bags of rows as estimators learn from them: whole bags in blocks, however many rows there are.
 
-`BagRows` is what an estimator may ask of its data. Held in memory (`InMemory`), the rows are one matrix and seldom more
-than one block; in shards on disk (`data.shards`) a block is read when it is asked for.
+`Reads` is what an estimator says it reads, `BagRows` what it may ask of its data. Held in memory (`InMemory`), the rows
+are one matrix and seldom more than one block; in shards on disk (`data.shards`) a block is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -9,17 +9,40 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
+
+if TYPE_CHECKING:
+    from bagwise.base import BagEstimator
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
 """Size of the sample that settings are chosen on: so many rows, or so many numbers if that is less."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What an estimator reads, declared as its class attribute `reads`; by default finite numbers in memory.
+
+    Parameters
+    ----------
+    codes : bool
+        Numbers, NaN where one is missing, and codes of categories in the columns that its parameter
+        `categorical_features` names. Without it, a table of codes is encoded as finite numbers first.
+    blocks : bool
+        Data in several blocks, of which it need not hold all in memory (see `bagwise.data.rows`).
+    moments : bool
+        Moments of folds of bags instead of rows: it has `fit_moments` and `n_folds`.
+    """
+
+    codes: bool = False
+    blocks: bool = False
+    moments: bool = False
 
 
 class BagRows(ABC):
@@ -171,6 +194,26 @@ class InMemory(BagRows):
         if len(self) > 1:
             return InMemory(self.X, self.bags, (), self.starts, encoding)
         return InMemory(encoding(self.X), self.bags)
+
+
+def fit_codes(estimator: BagEstimator, codes: BagRows, numbers: BagRows | None = None) -> Encoding | None:
+    """Fit an estimator to a table of numbers, codes of categories and NaN, as it reads them.
+
+    Where it reads codes, its `categorical_features` come to name those of the table, too.  numbers: the same table
+    encoded; by default as the data themselves say.
+    Returns how codes became the numbers that it reads; None where it reads codes, or was given numbers.
+    """
+    if estimator.reads.codes:
+        given = estimator.get_params(deep=False)["categorical_features"] or ()
+        estimator.set_params(categorical_features=sorted({*codes.categorical, *given}))
+        estimator.fit_rows(codes)
+        return None
+    encoding = None
+    if numbers is None:
+        encoding = codes.encoding()
+        numbers = codes.encoded(encoding)
+    estimator.fit_rows(numbers)
+    return encoding
 
 
 def in_one_piece(data: BagRows) -> TypeGuard[InMemory]:

@@ -4,32 +4,37 @@ A folder of shards holds `shard-00000.parquet`, …, with the made columns `f0`,
 in bag order, numbers as they are and categories as codes, −1 for what is missing; `bags.parquet`, what each bag
 reported; and `shards.json`, which says what is where. A row group of a file is a *block*: some whole bags. Bags stand
 in the order of their numbers, which is as good as random, so any few blocks are a random sample of the bags.
+Rows of a bag are put in an order that their numbers alone determine, so the same rows give the same shards, in whatever
+order they come.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
 from bagwise.data.rows import BagRows, checksum, row_starts, subset
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 FORMAT = 1
 INDEX, REPORTS = "shards.json", "bags.parquet"
 
 SIZE, PROPORTION, NOISE = "bag_size", "bag_proportion", "bag_noise_variance"
 """Columns of bags; with classes, the proportions are `bag_proportion_0`, …"""
+
+_DIGITS = 2**10  # by how many times its range a column may be away from 0 to be kept in single precision
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Stored:
     low: float
     high: float
     mean: float
-    levels: tuple[int, ...] | None
+    levels: Sequence[int] | None
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,10 @@ class File:
 
     name: str
     bytes: int
-    bags: tuple[int, ...]
+    bags: Sequence[int]
 
 
+@dataclass(eq=False, repr=False)
 class Shards(BagRows):
     """Bags on disk. `Shards.open` opens a folder of them, `write_shards` makes one.
 
@@ -87,23 +93,20 @@ class Shards(BagRows):
     array([0. , 0.5])
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        columns: tuple[Stored, ...],
-        files: tuple[File, ...],
-        size: Integers,
-        proportion: Floats,
-        noise_variance: Floats | None,
-        codes_to_numbers: Encoding | None = None,
-    ) -> None:
-        self.folder, self.columns, self.files, self.codes_to_numbers = folder, columns, files, codes_to_numbers
-        self.size, self.proportion, self.noise_variance = size, proportion, noise_variance
-        self.starts = np.concatenate([[0], np.cumsum([n for file in files for n in file.bags])]).astype(np.int64)
-        self.n_rows, self.n_columns = int(size.sum()), len(columns)
-        codes = [number for number, column in enumerate(columns) if column.levels is not None]
-        self.categorical = codes if codes_to_numbers is None else []
-        self._places = [(file.name, group) for file in files for group in range(len(file.bags))]
+    folder: Path
+    columns: tuple[Stored, ...]
+    files: tuple[File, ...]
+    size: Integers
+    proportion: Floats
+    noise_variance: Floats | None
+    codes_to_numbers: Encoding | None = None
+
+    def __post_init__(self) -> None:
+        self.starts = np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
+        self.n_rows, self.n_columns = int(self.size.sum()), len(self.columns)
+        codes = [number for number, column in enumerate(self.columns) if column.levels is not None]
+        self.categorical = codes if self.codes_to_numbers is None else []
+        self._places = [(file.name, group) for file in self.files for group in range(len(file.bags))]
         self._rows = np.diff(row_starts(self))
 
     @classmethod
@@ -111,14 +114,17 @@ class Shards(BagRows):
         """The shards in a folder; rows are not read yet."""
         place = Path(folder)
         index = _read_index(place)
-        columns = tuple(Stored(**{**each, "levels": _tuple(each["levels"])}) for each in index["columns"])
-        files = tuple(File(each["name"], each["bytes"], tuple(each["bags"])) for each in index["files"])
-        classes, noised, n_bags, n_rows = (index[name] for name in ("classes", "noised", "bags", "rows"))
-        for name, bytes_ in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
-            _check_file(place / name, bytes_)
-        reports = _damaged(place / REPORTS, lambda: pq.read_table(place / REPORTS, page_checksum_verification=True))
-        size, proportion, noise = read_reports(reports, classes=classes, noised=noised)
-        if not len(size) == n_bags == sum(sum(file.bags) for file in files) or size.sum() != n_rows:
+        columns = tuple(Stored(**each) for each in index["columns"])
+        files = tuple(File(**each) for each in index["files"])
+        for name, expected in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
+            with _reading(place / name):
+                found = (place / name).stat().st_size
+            if found != expected:
+                raise ValueError(f"{place / name} is damaged ({found} bytes, not {expected}): gather the bags again.")
+        with _reading(place / REPORTS):
+            reports = pq.read_table(place / REPORTS, page_checksum_verification=True)
+        size, proportion, noise = read_reports(reports, classes=index["classes"], noised=index["noised"])
+        if not len(size) == index["bags"] == sum(sum(file.bags) for file in files) or size.sum() != index["rows"]:
             raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
         return cls(place, columns, files, size, proportion, noise)
 
@@ -131,7 +137,8 @@ class Shards(BagRows):
         """(rows, columns) numbers and codes of one block, bag after bag; NaN for what is missing."""
         file, group = self._places[number]
         path = self.folder / file
-        table = _damaged(path, lambda: _read_group(path, group))
+        with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
+            table = opened.read_row_group(group, use_threads=False)
         if table.num_rows != self._rows[number] or table.num_columns != len(self.columns):
             raise ValueError(f"{path} does not fit the other shards: gather the bags again.")
         return matrix_of([column.to_numpy() for column in table.columns])
@@ -143,20 +150,14 @@ class Shards(BagRows):
 
     def encoding(self) -> Encoding:
         """The encoding of the columns: that of all rows (see `features.Encoding`)."""
-        rows, numbers = self.n_rows, [column.levels is None for column in self.columns]
-        low, high, mean = (np.array([getattr(column, name) for column in self.columns]) for name in _STATISTICS)
-        span = np.where(high > low, high - low, 1.0)
-        missing = np.array([column.known < rows for column in self.columns]) & numbers
-        levels = tuple(None if each.levels is None else np.array(each.levels, dtype=float) for each in self.columns)
-        return Encoding(low, span, (mean - low) / span, missing, levels)
+        low, high, mean = np.array([(one.low, one.high, one.mean) for one in self.columns]).reshape(-1, 3).T
+        gaps = np.array([one.known < self.n_rows for one in self.columns], dtype=bool)
+        levels = tuple(None if one.levels is None else np.array(one.levels, dtype=float) for one in self.columns)
+        return Encoding.scaled(low, high, mean, gaps, levels)
 
     def encoded(self, encoding: Encoding) -> Shards:
         """The same bags for a model that reads numbers; rows are encoded as they are read."""
-        parts = (self.folder, self.columns, self.files, self.size, self.proportion, self.noise_variance)
-        return Shards(*parts, encoding)
-
-
-_STATISTICS = ("low", "high", "mean")
+        return replace(self, codes_to_numbers=encoding)
 
 
 def matrix_of(columns: Sequence[NDArray[Any]], into: Floats | None = None) -> Floats:
@@ -205,22 +206,11 @@ def digest(index: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(index, sort_keys=True).encode()).hexdigest()
 
 
-def _check_file(path: Path, bytes_: int) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: gather the bags again.")
-    if path.stat().st_size != bytes_:
-        raise ValueError(f"{path} is damaged ({path.stat().st_size} bytes, not {bytes_}): gather the bags again.")
-
-
-def _read_group(path: Path, group: int) -> pa.Table:
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read_row_group(group, use_threads=False)
-
-
-def _damaged(path: Path, read: Any) -> pa.Table:
-    """What is read, or one sentence about the file."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Read a file, or say in one sentence what is wrong with it."""
     try:
-        return read()
+        yield
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is missing: gather the bags again.") from None
     except (OSError, IndexError, pa.ArrowException) as error:
@@ -228,10 +218,139 @@ def _damaged(path: Path, read: Any) -> pa.Table:
         raise ValueError(f"{path} is damaged ({line}): gather the bags again.") from error
 
 
-def _tuple(values: Any) -> Any:
-    return None if values is None else tuple(values)
-
-
 def proportion_columns(classes: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the columns of proportions."""
     return (PROPORTION,) if classes is None else tuple(f"{PROPORTION}_{number}" for number in range(len(classes)))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How a column is kept.  type: of its numbers.  levels: how many codes a category has; None for a number."""
+
+    name: str
+    type: str
+    levels: int | None
+
+    @classmethod
+    def code(cls, name: str, levels: int) -> Kept:
+        """A category, in small whole numbers."""
+        return cls(name, str(np.min_scalar_type(-levels)), levels)
+
+    @classmethod
+    def number(cls, name: str, low: float, high: float) -> Kept:
+        """A number between these, in single precision where its digits suffice."""
+        largest = max(abs(low), abs(high))
+        single = largest <= _DIGITS * (high - low) or np.float32(low) == low == high
+        return cls(name, "float32" if single and largest <= float(np.finfo(np.float32).max) else "float64", None)
+
+
+def as_kept(matrix: Floats, bag: Integers, kept: Sequence[Kept]) -> list[NDArray[Any]]:
+    """The columns of numbers, codes and NaN as they are kept, in the order of bags and inside a bag of their numbers.
+
+    bag: (n,) of each row.
+    """
+    columns = []
+    for values, how in zip(matrix.T, kept, strict=True):  # missing codes are −1; there is one kind of NaN and of 0
+        columns.append(np.where(np.isnan(values), np.nan if how.levels is None else -1, values + 0.0).astype(how.type))
+    order = np.lexsort((_fingerprint(columns), bag))
+    return [column[order] for column in columns]
+
+
+def cuts(size: Integers, rows: int) -> NDArray[np.int64]:
+    """Where to cut bags into even parts of about `rows` rows: part i holds bags cuts[i] to cuts[i + 1], at least one.
+
+    No part has `rows` rows more than its last bag has.
+
+    >>> cuts(np.array([2, 2, 2, 2, 9, 2]), 4)
+    array([0, 2, 4, 5, 6])
+    """
+    ends = np.cumsum(size)
+    parts = -(-int(ends[-1]) // rows)
+    wanted = np.searchsorted(ends, np.arange(1, parts) * (int(ends[-1]) / parts)) + 1
+    return np.unique(np.concatenate([[0], wanted, [len(size)]])).astype(np.int64)
+
+
+def write_blocks(
+    folder: Path,
+    blocks: Iterator[Sequence[NDArray[Any]]],
+    starts: Integers,
+    *,
+    kept: Mapping[str, Kept],
+    reports: pa.Table,
+    shard_rows: int,
+    classes: int | None,
+    noised: bool,
+) -> None:
+    """Write shards into an empty folder.
+
+    blocks: their columns, as `as_kept` makes them.  starts: the bag that each begins with, and the number of bags.
+    kept: by the names of columns in files.  reports: what each bag reported, by columns (see `data.shards`).
+    shard_rows: about how many a file holds.
+    """
+    size = reports.column(SIZE).to_numpy()
+    schema = pa.schema([(name, pa.type_for_alias(how.type)) for name, how in kept.items()])
+    codes = [name for name, how in kept.items() if how.levels is not None]
+    options = {"use_dictionary": codes, "compression": "lz4", "write_statistics": False, "write_page_checksum": True}
+    statistics = [_Statistics(how) for how in kept.values()]
+    files: list[File] = []
+    pq.write_table(reports, folder / REPORTS, write_page_checksum=True)
+    for first, last in pairwise(cuts(np.add.reduceat(size, starts[:-1]), shard_rows).tolist()):
+        path = folder / f"shard-{len(files):05d}.parquet"
+        with pq.ParquetWriter(path, schema, **options) as writer:
+            for columns in islice(blocks, last - first):
+                for one, column in zip(statistics, columns, strict=True):
+                    one.add(column)
+                writer.write_table(pa.table(list(columns), schema=schema), row_group_size=len(columns[0]))
+        files.append(File(path.name, path.stat().st_size, tuple(np.diff(starts[first : last + 1]).tolist())))
+    index: dict[str, Any] = {
+        "format": FORMAT,
+        "rows": int(size.sum()),
+        "bags": len(size),
+        "classes": classes,
+        "noised": noised,
+        "columns": [asdict(one.stored()) for one in statistics],
+        "files": [asdict(file) for file in files],
+        "reports_bytes": (folder / REPORTS).stat().st_size,
+    }
+    index["sha256"] = digest(index)
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+class _Statistics:
+    """What all rows of a column are like."""
+
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+        self.known, self.total, self.low, self.high = 0, 0.0, np.inf, -np.inf
+        self.occurs = np.zeros(kept.levels or 0, dtype=bool)
+
+    def add(self, column: NDArray[Any]) -> None:
+        """Some more rows."""
+        if self.kept.levels is not None:
+            known = column[column >= 0]
+            self.occurs[known] = True
+        else:
+            known = column[~np.isnan(column)]
+            self.total += float(known.sum(dtype=float))
+        self.known += len(known)
+        if len(known):
+            self.low, self.high = min(self.low, float(known.min())), max(self.high, float(known.max()))
+
+    def stored(self) -> Stored:
+        """The description of the column."""
+        low, high = (self.low, self.high) if self.known else (0.0, 0.0)
+        levels = None if self.kept.levels is None else tuple(np.flatnonzero(self.occurs).tolist())
+        return Stored(self.kept.name, self.kept.type, self.known, low, high, self.total / max(self.known, 1), levels)
+
+
+def _fingerprint(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    """(n,) a number for each row that only equal rows share, but for chance."""
+    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        mixed ^= column.view(f"u{column.itemsize}").astype(np.uint64)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)  # odd: no two numbers become one
+        mixed ^= mixed >> np.uint64(29)
+    return mixed

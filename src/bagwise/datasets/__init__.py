@@ -6,21 +6,9 @@ from their official source once and kept in a cache (see `bagwise.datasets.files
 """
 
 from bagwise.datasets.files import show_downloads
-from bagwise.datasets.images import cifar10, mnist
-from bagwise.datasets.split import Split, encode
+from bagwise.datasets.published import Split, adult, cifar10, criteo, digits, encode, higgs, mnist
 from bagwise.datasets.synthetic import AdLog, synthetic
-from bagwise.datasets.tabular import adult, criteo, digits, higgs
 
 __all__ = [
-    "AdLog",
-    "Split",
-    "adult",
-    "cifar10",
-    "criteo",
-    "digits",
-    "encode",
-    "higgs",
-    "mnist",
-    "show_downloads",
-    "synthetic",
-]
+    "AdLog", "Split", "adult", "cifar10", "criteo", "digits", "encode", "higgs", "mnist", "show_downloads", "synthetic",
+]  # fmt: skip

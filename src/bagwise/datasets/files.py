@@ -19,12 +19,11 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from bagwise.utils.files import replacing
 
@@ -41,21 +40,19 @@ _CONSOLE: ContextVar[Console | None] = ContextVar("bagwise_downloads", default=N
 # the archive around HIGGS.csv.gz, so that its member's checksum alone decides.
 
 
-@dataclass(frozen=True)
-class Archive:
-    """url: where it is published.  checksum: None where those of its members have to do."""
+class Archive(NamedTuple):
+    """checksum: None where those of its members have to do.  folder: the one inside that holds them."""
 
     url: str
     checksum: str | None
+    folder: str = ""
 
 
-@dataclass(frozen=True)
-class Official:
-    """checksum: `md5:…` or `sha256:…`.  source: the file's address, or the archive that holds it as `member`."""
+class Official(NamedTuple):
+    """checksum: `md5:…` or `sha256:…`.  source: the address of `{name}`, the file, or the archive that holds it."""
 
     checksum: str
     source: str | Archive
-    member: str = ""
 
 
 _ADULT = Archive(
@@ -63,43 +60,29 @@ _ADULT = Archive(
     "sha256:7537312dd56c2b98035880805ce99e68183a30ee468aa5329d6df0fbb3cc21bb",
 )
 _HIGGS = Archive("https://archive.ics.uci.edu/static/public/280/higgs.zip", None)
-_CIFAR10 = Archive("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530")
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # its first home no longer gives it out
-
-
-def _mnist(name: str, checksum: str) -> dict[str, Official]:
-    return {f"mnist/{name}": Official(checksum, f"{_MNIST}/{name}")}
-
-
-def _cifar10(name: str, checksum: str) -> dict[str, Official]:
-    return {f"cifar10/{name}": Official(checksum, _CIFAR10, f"cifar-10-batches-bin/{name}")}
-
+_CIFAR10 = Archive(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "md5:c32a1d4ab5d03f1284b67883e8d87530",
+    "cifar-10-batches-bin/",
+)
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/{name}"  # its first home no longer gives it out
 
 FILES: dict[str, Official] = {
-    "adult/adult.data": Official(
-        "sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT, "adult.data"
-    ),
-    "adult/adult.test": Official(
-        "sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT, "adult.test"
-    ),
-    "higgs/HIGGS.csv.gz": Official(
-        "sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS, "HIGGS.csv.gz"
-    ),
-    **_mnist("train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-    **_mnist("train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"),
-    **_mnist("t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"),
-    **_mnist("t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
-    **_cifar10("data_batch_1.bin", "md5:5dd7e06a14cb22eb9f671a540d1b7c25"),
-    **_cifar10("data_batch_2.bin", "md5:5ea93a67294ea407fff1d09f752e9692"),
-    **_cifar10("data_batch_3.bin", "md5:942cd6a4bcdd0dd3c604fbe906cb4421"),
-    **_cifar10("data_batch_4.bin", "md5:ae636b3ba5c66a11e91e8cb52e771fcb"),
-    **_cifar10("data_batch_5.bin", "md5:53f37980c15c3d472c316c40844f3f0d"),
-    **_cifar10("test_batch.bin", "md5:803d5f7f4d78ea53de84dbe85f74fb6d"),
+    "adult/adult.data": Official("sha256:5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d", _ADULT),
+    "adult/adult.test": Official("sha256:a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05", _ADULT),
+    "higgs/HIGGS.csv.gz": Official("sha256:ea302c18164d4e3d916a1e2e83a9a8d07069fa6ebc7771e4c0540d54e593b698", _HIGGS),
+    "mnist/train-images-idx3-ubyte.gz": Official("md5:f68b3c2dcbeaaa9fbdd348bbdeb94873", _MNIST),
+    "mnist/train-labels-idx1-ubyte.gz": Official("md5:d53e105ee54ea40749a09fcbcd1e9432", _MNIST),
+    "mnist/t10k-images-idx3-ubyte.gz": Official("md5:9fb629c4189551a2d022fa330f9573f3", _MNIST),
+    "mnist/t10k-labels-idx1-ubyte.gz": Official("md5:ec29112dd5afa0611ce80d1b7f02629c", _MNIST),
+    "cifar10/data_batch_1.bin": Official("md5:5dd7e06a14cb22eb9f671a540d1b7c25", _CIFAR10),
+    "cifar10/data_batch_2.bin": Official("md5:5ea93a67294ea407fff1d09f752e9692", _CIFAR10),
+    "cifar10/data_batch_3.bin": Official("md5:942cd6a4bcdd0dd3c604fbe906cb4421", _CIFAR10),
+    "cifar10/data_batch_4.bin": Official("md5:ae636b3ba5c66a11e91e8cb52e771fcb", _CIFAR10),
+    "cifar10/data_batch_5.bin": Official("md5:53f37980c15c3d472c316c40844f3f0d", _CIFAR10),
+    "cifar10/test_batch.bin": Official("md5:803d5f7f4d78ea53de84dbe85f74fb6d", _CIFAR10),
 }
 """Files by their place in the cache and in the folder `BAGWISE_DATA`."""
-
-
-# -- finding them -------------------------------------------------------------------------------------------------
 
 
 def file(name: str) -> Path:
@@ -111,9 +94,8 @@ def file(name: str) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"BAGWISE_DATA has no file {name}: put it there, or point BAGWISE_DATA elsewhere.")
     if name in FILES and not _sound(path, FILES[name].checksum):
-        raise ValueError(
-            f"{name} in BAGWISE_DATA is damaged or not the official file, which has {FILES[name].checksum}: replace it."
-        )
+        has = FILES[name].checksum
+        raise ValueError(f"{name} in BAGWISE_DATA is damaged or not the official file, which has {has}: replace it.")
     return path
 
 
@@ -143,17 +125,18 @@ def _cached(name: str) -> Path:
         return path
     try:
         if isinstance(official.source, str):
-            download(official.source, path, official.checksum)
+            download(official.source.format(name=path.name), path, official.checksum)
         else:
             # All its members come at once, since the archive is not kept.
-            wanted = {key: other for key, other in FILES.items() if other.source == official.source}
-            download_members(
-                official.source, {other.member: (folder / key, other.checksum) for key, other in wanted.items()}
-            )
+            wanted = {
+                f"{official.source.folder}{Path(key).name}": (folder / key, other.checksum)
+                for key, other in FILES.items()
+                if other.source == official.source
+            }
+            download_members(official.source, wanted)
     except (ConnectionError, ValueError) as error:
-        advice = f"try again, or set BAGWISE_DATA to a folder that holds {name}."
         kind = FileNotFoundError if isinstance(error, ConnectionError) else ValueError
-        raise kind(f"{error}: {advice}") from error
+        raise kind(f"{error}: try again, or set BAGWISE_DATA to a folder that holds {name}.") from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise OSError(f"{folder} cannot take {name} ({reason}): point BAGWISE_CACHE at a folder with room.") from error
@@ -168,7 +151,9 @@ def _sound(path: Path, checksum: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _checksum_of(path: Path, kind: str, size: int, changed: int) -> str:
-    return checksum_of(path, kind)
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False))
+    return f"{kind}:{digest.hexdigest()}"
 
 
 # -- downloads ----------------------------------------------------------------------------------------------------
@@ -181,7 +166,10 @@ def download(url: str, path: Path, checksum: str | None) -> None:
     import pooch
     from requests.exceptions import HTTPError, RequestException
 
-    with _quiet(pooch.get_logger()), _download_bar(url.rpartition("/")[2]) as bar:
+    logger = pooch.get_logger()
+    with _download_bar(url.rpartition("/")[2]) as bar, ExitStack() as afterwards:
+        afterwards.callback(logger.setLevel, logger.level)
+        logger.setLevel(logging.WARNING)  # pooch reports every download on standard error; a library keeps silent
         downloader = pooch.HTTPDownloader(progressbar=bar or False, chunk_size=_CHUNK)
         try:
             pooch.retrieve(url, checksum, fname=path.name, path=path.parent, downloader=downloader)
@@ -211,15 +199,8 @@ def download_members(archive: Archive, wanted: Mapping[str, tuple[Path, str]]) -
         except _BROKEN as error:
             raise _damaged(archive.url, "it cannot be unpacked") from error
         for (name, target), checksum in zip(targets.items(), checksums, strict=True):
-            if not target.is_file() or checksum_of(target, checksum.partition(":")[0]) != checksum:
+            if not target.is_file() or not _sound(target, checksum):
                 raise _damaged(archive.url, f"{name} in it does not have {checksum}")
-
-
-def checksum_of(path: Path, kind: str) -> str:
-    """The file's checksum as `kind:…`; kind is md5 or sha256."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.new(kind, usedforsecurity=False))
-    return f"{kind}:{digest.hexdigest()}"
 
 
 def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -239,20 +220,6 @@ def _members(packed: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _damaged(url: str, reason: str) -> ValueError:
     return ValueError(f"what came from {url} is damaged or not the official file ({reason}) and was thrown away")
-
-
-@contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Pooch reports every download on standard error; a library keeps silent."""
-    before = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-# -- their progress -----------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -297,22 +264,15 @@ def _download_bar(text: str) -> Iterator[DownloadBar | None]:
 class DownloadBar:
     """One download in a Rich progress display, driven by pooch: it sets `total`, then updates, resets and closes."""
 
+    total = 0
+    """Bytes to come, 0 where the server does not say."""
+
     def __init__(self, progress: Progress, text: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(text, total=None)
-
-    @property
-    def total(self) -> int:
-        """Bytes to come, 0 where the server does not say."""
-        return int(self._progress.tasks[0].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
+        self._progress, self._task = progress, progress.add_task(text, total=None)
 
     def update(self, size: int) -> None:
         """Count `size` more bytes."""
-        self._progress.advance(self._task, size)
+        self._progress.update(self._task, advance=size, total=self.total or None)
 
     def reset(self) -> None:
         """Count from 0 again."""

@@ -4,8 +4,6 @@ The world (how much each campaign, country, hour … matters) is always the same
 from it. Effects bend and interact, so a linear model is decent and not perfect.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,55 +92,47 @@ def synthetic(n: int = 200_000, *, random_state: RandomState = None) -> AdLog:
     check_parameters({"n": n}, {"n": whole(1)})
     rng = generator(random_state)
     events = _impressions(int(n), rng)
-    probability = expit(_score(events))
-    y = (rng.random(n) < probability).astype(np.int8)
-    return AdLog(events, y, probability)
+    probability = expit(_log_odds(events))
+    return AdLog(events, (rng.random(n) < probability).astype(np.int8), probability)
 
 
 def _impressions(n: int, rng: np.random.Generator) -> pd.DataFrame:
-    levels = {feature: _draw_levels(feature, n, rng) for feature in _LEVELS}
+    levels = {}
+    for feature, names in _LEVELS.items():
+        weight = 1 / np.arange(1, len(names) + 1) ** _POWER.get(feature, 1.0)
+        # The last bound, 1, is left out: rounding must not let a draw exceed it.
+        codes = np.searchsorted(np.cumsum(weight / weight.sum())[:-1], rng.random(n))
+        levels[feature] = pd.Categorical.from_codes(codes, categories=pd.Index(names))
     peak = np.where(levels["device"] == "mobile", 19, 15)  # phones are used later in the day
-    return pd.DataFrame(
-        {
-            "hour": (rng.normal(peak, 4.5).round() % 24).astype(np.int8),
-            "account_days": rng.lognormal(5.0, 1.3, n).clip(0, 5000).astype(np.int32),
-            "past_clicks": rng.negative_binomial(0.8, 0.12, n).astype(np.int32),
-            "session_depth": rng.geometric(0.22, n).astype(np.int32),
-            "bid": rng.gamma(2.0, 0.45, n).round(3),
-            **levels,
-        }
-    )
+    numbers = {
+        "hour": (rng.normal(peak, 4.5).round() % 24).astype(np.int8),
+        "account_days": rng.lognormal(5.0, 1.3, n).clip(0, 5000).astype(np.int32),
+        "past_clicks": rng.negative_binomial(0.8, 0.12, n).astype(np.int32),
+        "session_depth": rng.geometric(0.22, n).astype(np.int32),
+        "bid": rng.gamma(2.0, 0.45, n).round(3),
+    }
+    return pd.DataFrame({**numbers, **levels})
 
 
-def _draw_levels(feature: str, n: int, rng: np.random.Generator) -> pd.Categorical[str]:
-    levels = _LEVELS[feature]
-    weight = 1 / np.arange(1, len(levels) + 1) ** _POWER.get(feature, 1.0)
-    # The last bound, 1, is left out: rounding must not let a draw exceed it.
-    codes = np.searchsorted(np.cumsum(weight / weight.sum())[:-1], rng.random(n))
-    return pd.Categorical.from_codes(codes, categories=pd.Index(levels))
-
-
-def _score(events: pd.DataFrame) -> NDArray[np.float64]:
-    """Log-odds of conversion."""
+def _log_odds(events: pd.DataFrame) -> NDArray[np.float64]:
+    """Of conversion."""
     world = np.random.default_rng(2025)  # the effects are part of the world, not of the draw
+
+    def effects(levels: int, spread: float) -> NDArray[np.float64]:
+        """Normal quantiles in random order: the same spread of effects whatever the draw."""
+        return spread * np.asarray(ndtri((world.permutation(levels) + 0.5) / levels))
+
     code = {feature: events[feature].cat.codes.to_numpy() for feature in _LEVELS}
     depth, bid = events["session_depth"].to_numpy(), events["bid"].to_numpy()
     loyalty = np.log1p(events["past_clicks"].to_numpy()) - 1.6
     age = np.log1p(events["account_days"].to_numpy()) - 5.0
     evening = np.cos(2 * np.pi * (events["hour"].to_numpy() - 20) / 24)
-
     score: NDArray[np.float64] = _INTERCEPT + 0.95 * loyalty + 0.30 * age + 0.45 * evening + 0.8 * (bid - 0.9)
     score += 0.9 * np.tanh((depth - 3) / 2) - 0.10 * np.maximum(depth - 8, 0)  # interest, then fatigue
     for feature, spread in _SPREAD.items():
-        score += _effects(world, len(_LEVELS[feature]), spread)[code[feature]]
-    pairs = len(_LEVELS["vertical"]) * len(_LEVELS["device"])
-    score += _effects(world, pairs, 0.5)[code["vertical"] * len(_LEVELS["device"]) + code["device"]]
+        score += effects(len(_LEVELS[feature]), spread)[code[feature]]
+    devices = len(_LEVELS["device"])
+    score += effects(len(_LEVELS["vertical"]) * devices, 0.5)[code["vertical"] * devices + code["device"]]
     score += 0.5 * loyalty * (events["device"] == "desktop").to_numpy()
     score -= 0.5 * evening * (events["placement"] == "sidebar").to_numpy()
     return score
-
-
-def _effects(world: np.random.Generator, levels: int, spread: float) -> NDArray[np.float64]:
-    """Normal quantiles in random order: the same spread of effects whatever the draw."""
-    quantiles: NDArray[np.float64] = ndtri((world.permutation(levels) + 0.5) / levels)
-    return spread * quantiles

@@ -1,22 +1,38 @@
-"""What experiments share: runs and their seeds, work in several processes, completing what a store lacks."""
+"""What experiments share: configs, runs and their seeds, work in several processes, results on disk.
+
+Configs are frozen dataclasses, changed by TOML files and known by their hash. Files are written whole or not at all,
+however the program ends.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import tomllib
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from joblib import Parallel, delayed
 
 from bagwise.bags import Bags, aggregate, random_bags
-from bagwise.experiments.config import fingerprint, provenance
-from bagwise.experiments.store import Store
+from bagwise.utils.files import replacing
+from bagwise.utils.parameters import Constraint, several, whole
 from bagwise.utils.typing import Floats, Integers
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from matplotlib.figure import Figure
+
+    Config = TypeVar("Config", bound=DataclassInstance)
 
 Progress = Callable[[int, int, str], None]
 """Called with the runs done, their number and what comes now."""
@@ -24,30 +40,226 @@ Progress = Callable[[int, int, str], None]
 LIBRARIES = ("scikit-learn", "lightgbm", "torch")
 """Whose versions every run carries, besides those that every table does."""
 
+# -- configs -------------------------------------------------------------------------------------------------------
+
+_WITHOUT_EFFECT = {"n_jobs"}  # how an experiment is run, not what it computes
+_IN_WORDS = {int: "whole number", float: "number", str: "text"}
+
+BAG_SIZES = several(whole(1), "one or more bag sizes of at least 1")
+
+
+def names_of(known: Collection[str]) -> Constraint:
+    """Names out of those that are known."""
+    return Constraint(f"names out of {', '.join(known)}", lambda given: set(given) <= set(known))
+
+
+def different(what: str) -> Constraint:
+    """One or more whole numbers of at least 1, no two alike."""
+    words, one_or_more = f"one or more different {what} of at least 1", several(whole(1), "")
+    return Constraint(words, lambda given: one_or_more.holds(given) and len(set(given)) == len(given))
+
+
+def load(base: Config, path: str | Path) -> Config:
+    """The config `base` with the values that a TOML file gives in place of its own; unknown keys are an error."""
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not TOML: {error}.") from None
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    kinds = get_type_hints(type(base))
+    if unknown := sorted(set(values) - set(kinds)):
+        raise ValueError(f"{path} has unknown keys {', '.join(unknown)}: the keys are {', '.join(kinds)}.")
+    for key, value in values.items():
+        needed = getattr(type(base), key) != ()  # a list that is not empty by default
+        if not _fits(value, kinds[key]) or (value == () and needed):
+            given = json.dumps(value, default=str)
+            raise ValueError(f"{path} gives {key} = {given}: it must be {_in_words(kinds[key], needed)}.")
+    return replace(base, **values)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, also inside of tuples; a whole number may stand for any number."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(one, get_args(kind)[0]) for one in value)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _in_words(kind: Any, needed: bool) -> str:
+    if get_origin(kind) is tuple:
+        return f"a list of {'one or more ' if needed else ''}{_IN_WORDS[get_args(kind)[0]]}s"
+    return "true or false" if kind is bool else f"a {_IN_WORDS[kind]}"
+
+
+def as_json(config: DataclassInstance) -> str:
+    """Everything in the config that affects the result."""
+    return json.dumps({key: value for key, value in asdict(config).items() if key not in _WITHOUT_EFFECT})
+
+
+def fingerprint(config: DataclassInstance) -> str:
+    """Hash of everything in the config that affects the result."""
+    kind = getattr(config, "kind", type(config).__name__)
+    return hashlib.sha256(f"{kind} {as_json(config)}".encode()).hexdigest()[:12]
+
+
+def provenance(config: DataclassInstance, *libraries: str) -> dict[str, str]:
+    """Columns every table of results carries: the config, its hash and the versions of the libraries."""
+    return {"config": as_json(config), "config_hash": fingerprint(config), **versions(*libraries)}
+
+
+def versions(*libraries: str) -> dict[str, str]:
+    """Versions of bagwise, NumPy, SciPy and further libraries, empty for those that are not there, by column."""
+    return {f"{name}_version": _version(name) for name in ("bagwise", "numpy", "scipy", *libraries)}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+# -- results on disk -----------------------------------------------------------------------------------------------
+
+
+def write_table(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write a table to Parquet, compressed well enough to be kept beside the code."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    with replacing(path) as (temporary,):
+        pq.write_table(table, temporary, compression="zstd", compression_level=19, use_dictionary=False)
+    return Path(path)
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """Read a table written by `write_table`."""
+    return pq.read_table(path).to_pandas()
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text, such as a page of Markdown."""
+    with replacing(path) as (temporary,):
+        temporary.write_text(text, encoding="utf-8")
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Save a Matplotlib figure; the format follows the name."""
+    with replacing(path) as (temporary,):
+        figure.savefig(temporary, dpi=150)
+    return path
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    >>> print(markdown_table(["", "k = 8"], [["ridge", "0.85"]]))
+    | | k = 8 |
+    | --- | --- |
+    | ridge | 0.85 |
+    """
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in lines)
+
+
+class Store:
+    """Finished runs: all rows in the table at `path`, and until they are gathered there, in small files beside it.
+
+    path: of the Parquet file; the small ones lie in a folder of the same name without an ending.
+    versions: columns and the values that rows must have to count as results; rows with others stay where they are.
+
+    A run is known by its key, which is the column `config_hash` of its rows. A small file holds the runs that were
+    computed together and is named by their keys, so processes that share a folder, or compute the same runs twice,
+    never write to the same place in different ways.
+
+    >>> import tempfile
+    >>> Store(Path(tempfile.mkdtemp()) / "adult.parquet").read().empty
+    True
+    """
+
+    def __init__(self, path: str | Path, *, versions: Mapping[str, str] | None = None) -> None:
+        self.path, self.versions = Path(path), dict(versions or {})
+        self.parts = self.path.with_suffix("")
+
+    def read(self) -> pd.DataFrame:
+        """All rows; of a run that was computed again, the last ones."""
+        paths = [*([self.path] if self.path.is_file() else []), *sorted(self.parts.glob("[!.]*.parquet"))]
+        if not paths:
+            return pd.DataFrame(columns=["config_hash", *self.versions])
+        frame = pd.concat([read_table(path).assign(_file=place) for place, path in enumerate(paths)], ignore_index=True)
+        last = frame.groupby(["config_hash", *self.versions], dropna=False)["_file"].transform("max")
+        return frame[frame["_file"] == last].drop(columns="_file").reset_index(drop=True)
+
+    def rows(self, keys: Iterable[str]) -> pd.DataFrame:
+        """The rows of the runs with these keys, in their order."""
+        frame, order = self._counting(self.read()), {key: place for place, key in enumerate(keys)}
+        frame = frame[frame["config_hash"].isin(list(order))]
+        return frame.sort_values("config_hash", key=lambda found: found.map(order), kind="stable", ignore_index=True)
+
+    def finished(self) -> set[str]:
+        """Keys of the runs that are stored and did not fail."""
+        return self._sound(self.read())
+
+    def holds(self, keys: Sequence[str]) -> bool:
+        """Whether these runs were computed together before, and did not fail."""
+        part = self._part(keys)
+        return part.is_file() and set(keys) <= self._sound(read_table(part))
+
+    def claim(self, keys: Sequence[str]) -> bool:
+        """Tell other processes that these runs are under way; False if another has told so before.
+
+        A process that was killed leaves its claims behind: a claim is a reason to begin with something else.
+        """
+        self.parts.mkdir(parents=True, exist_ok=True)
+        try:
+            self._part(keys, "claim").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def release(self, keys: Sequence[str]) -> None:
+        """Take a claim back."""
+        self._part(keys, "claim").unlink(missing_ok=True)
+
+    def add(self, keys: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
+        """Store the rows of runs that were computed together."""
+        write_table(pd.DataFrame(list(records)), self._part(keys))
+
+    def gather(self) -> None:
+        """Write all rows to the table at `path`. The small files stay: another process may be at work."""
+        frame = self.read()
+        if len(frame):
+            write_table(frame, self.path)
+
+    def _part(self, keys: Sequence[str], ending: str = "parquet") -> Path:
+        name = hashlib.sha256(" ".join([*keys, *self.versions.values()]).encode()).hexdigest()[:16]
+        return self.parts / f"{name}.{ending}"
+
+    def _counting(self, frame: pd.DataFrame) -> pd.DataFrame:
+        for name, value in self.versions.items():
+            frame = frame[frame[name] == value]
+        return frame
+
+    def _sound(self, frame: pd.DataFrame) -> set[str]:
+        frame = self._counting(frame)
+        return set(frame.loc[frame["error"] == "", "config_hash"] if "error" in frame else frame["config_hash"])
+
+
+# -- runs ----------------------------------------------------------------------------------------------------------
+
 
 @dataclass(frozen=True, kw_only=True)
-class Run(ABC):
+class Run:
     """One method on one partition of a data set into bags: all that the result depends on, as frozen fields.
 
     Subclasses name the fields; names, order and values make the key, by which stored results are found again.
     """
 
     kind: ClassVar[str] = "Run"
+    numbered_by: ClassVar[str]
+    """The field that says which partition of the data set it is."""
     if TYPE_CHECKING:  # every subclass has these, among others, in an order of its own
         dataset: str
         size: int
         method: str
         random_state: int
-
-    @property
-    @abstractmethod
-    def draw(self) -> int:
-        """Which partition of the data set it is."""
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields by name."""
-        return asdict(self)
 
     @cached_property
     def key(self) -> str:
@@ -61,7 +273,7 @@ class Run(ABC):
 
     def seed(self, number: int) -> int:
         """Seeds that do not depend on the method: 0 for the partition, 1 for what the method draws, 2 for the fold."""
-        key = (self.draw, self.size, number)
+        key = (getattr(self, self.numbered_by), self.size, number)
         return int(np.random.SeedSequence(self.random_state, spawn_key=key).generate_state(1)[0] >> 1)
 
     def bags_of(self, y: Integers) -> Bags:
@@ -79,13 +291,24 @@ def scores(h: Floats, y: Integers) -> dict[str, float]:
 
 
 def in_processes(
-    function: Callable[..., Any], tasks: Iterable[Sequence[Any]], *, n_jobs: int, ordered: bool = False
+    function: Callable[..., Any],
+    tasks: Sequence[Sequence[Any]],
+    *,
+    n_jobs: int,
+    ordered: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Any]:
-    """What the function gives for the arguments of each task: in the order of tasks, or as it comes."""
+    """What the function gives for the arguments of each task: in the order of tasks, or as it comes.
+
+    progress: called with the tasks done and their number.
+    """
     workers = Parallel(n_jobs=n_jobs, return_as="generator" if ordered else "generator_unordered")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A worker stopped")  # joblib replaces those that have grown large
-        yield from workers(delayed(function)(*task) for task in tasks)
+        for done, result in enumerate(workers(delayed(function)(*task) for task in tasks), start=1):
+            yield result
+            if progress is not None:
+                progress(done, len(tasks))
 
 
 def grouped(
@@ -123,9 +346,8 @@ def complete(
         coming = iter([*map(_words, groups), "done"])
         tell(len(done), len(runs), next(coming))
         left = []
-        for group, stored in in_processes(
-            _finish, ((group, store, compute, polite) for group in groups), n_jobs=n_jobs
-        ):
+        tasks = [(group, store, compute, polite) for group in groups]
+        for group, stored in in_processes(_finish, tasks, n_jobs=n_jobs):
             if stored:
                 done |= {run.key for run in group}
             else:
@@ -144,10 +366,7 @@ def _words(group: Sequence[Run]) -> str:
 def _finish(
     group: list[SomeRun], store: Store, compute: Callable[[list[SomeRun]], Sequence[Mapping[str, Any]]], polite: bool
 ) -> tuple[list[SomeRun], bool]:
-    """Compute a group and store it, unless another process has done so or, if `polite`, is at it.
-
-    Comes back with whether it is stored by now.
-    """
+    """Compute a group and store it, unless another process has or, if `polite`, is at it; is it stored by now?"""
     keys = [run.key for run in group]
     if store.holds(keys):
         return group, True

@@ -5,21 +5,23 @@ its choice is below β (in the symmetric problem, where the wrong function has r
 The bags a learner needs are those at which 95% of the trials succeed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.optimize import isotonic_regression
 
-from bagwise.experiments.config import BAG_SIZES, names_of, provenance
-from bagwise.experiments.harness import in_processes
+from bagwise.experiments.harness import BAG_SIZES, in_processes, names_of, provenance
 from bagwise.experiments.simulation import LEARNERS, Sample, simulations
+from bagwise.plotting import GREY, Look, dodge, legend_below, size_axis
 from bagwise.theory import SymmetricPair, information_bound
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, number, whole
 
@@ -72,13 +74,8 @@ class SamplesConfig:
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
         if self.fewest_trials > self.trials:
-            raise ParameterError(
-                "fewest_trials", "must be at most ", Parameter("trials"), f", got {self.fewest_trials}."
-            )
-
-    def trials_at(self, bags: int) -> int:
-        """Trials at a checkpoint of so many bags."""
-        return int(np.clip(self.budget // bags, self.fewest_trials, self.trials))
+            got = f", got {self.fewest_trials}."
+            raise ParameterError("fewest_trials", "must be at most ", Parameter("trials"), got)
 
     @property
     def checkpoints(self) -> list[int]:
@@ -107,14 +104,9 @@ def run(config: SamplesConfig, *, progress: Callable[[int, int], None] | None = 
     """
     units = [(name, k) for name in config.problems for k in config.sizes]
     # The largest bags first: learners that need many bags make them the longest to wait for.
-    schedule = sorted(units, key=lambda unit: -unit[1])
-    results = in_processes(_curves, [(config, name, k) for name, k in schedule], n_jobs=config.n_jobs)
-    rows: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for done, (unit, records) in enumerate(results, start=1):
-        rows[unit] = records
-        if progress is not None:
-            progress(done, len(units))
-    return pd.DataFrame([record for unit in units for record in rows[unit]]).assign(**provenance(config))
+    tasks = [(config, name, k) for name, k in sorted(units, key=lambda unit: -unit[1])]
+    found = dict(in_processes(_curves, tasks, n_jobs=config.n_jobs, progress=progress))
+    return pd.DataFrame([record for unit in units for record in found[unit]]).assign(**provenance(config))
 
 
 def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], list[dict[str, Any]]]:
@@ -124,19 +116,19 @@ def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], 
     seed = np.random.SeedSequence(config.random_state, spawn_key=(list(known).index(name), k))
     sample = Sample(problem, k, config.trials, np.random.default_rng(seed))
     names = [n for n in config.learners if n != "algorithm_1" or len(problem.hypotheses) == 2]
+    below = config.regret * (1 - 1e-9)  # the wrong one of the symmetric pair has regret β up to rounding
     limit = {n: LEARNERS[n].limit_regret(problem, k) for n in names}
-    lasts = {n: bool(_succeeds(limit[n], config.regret)) for n in names}  # else success, if any, would not last
+    lasts = {n: limit[n] < below for n in names}  # else success, if any, would not last
     caps = {n: config.cap if lasts[n] else config.cap_biased for n in names}
     curves: dict[str, list[Checkpoint]] = {n: [] for n in names}
     active = list(names)
     for bags in config.checkpoints:
-        trials = config.trials_at(bags)
+        trials = min(max(config.budget // bags, config.fewest_trials), config.trials)
         sample.keep = any(LEARNERS[n].reads_bags for n in active)
         sample.grow(bags, trials)
         for n in active:
-            chosen = LEARNERS[n].choose(sample, config.regret)
-            success = _succeeds(problem.regrets[sample.truth, chosen], config.regret).mean()
-            curves[n].append((bags, float(success), trials))
+            regret = problem.regrets[sample.truth, LEARNERS[n].choose(sample, config.regret)]
+            curves[n].append((bags, float((regret < below).mean()), trials))
         active = [n for n in active if bags < caps[n] and not (lasts[n] and clearly_passed(curves[n], config.success))]
         if not active:
             break
@@ -152,20 +144,13 @@ def _curves(config: SamplesConfig, name: str, k: int) -> tuple[tuple[str, int], 
     return (name, k), records
 
 
-def _succeeds(regret: Any, target: float) -> Any:
-    return regret < target * (1 - 1e-9)  # the wrong one of the symmetric pair has regret β up to rounding
-
-
-# -- success curves ------------------------------------------------------------------------------------------------
-
-
 def clearly_passed(curve: list[Checkpoint], level: float) -> bool:
     """Whether success exceeded the level by 1.5 standard errors at the last two checkpoints."""
-    margin = [success - level - 1.5 * standard_error(level, trials) for _, success, trials in curve[-2:]]
+    margin = [success - level - 1.5 * _standard_error(level, trials) for _, success, trials in curve[-2:]]
     return len(margin) == 2 and min(margin) > 0
 
 
-def standard_error(level: float, trials: int) -> float:
+def _standard_error(level: float, trials: int) -> float:
     """Of a success rate that is `level`."""
     return float(np.sqrt(level * (1 - level) / trials))
 
@@ -177,7 +162,7 @@ def log_bags_error(level: float, trials: int) -> float:
     for them; it does not depend on the local slope of a curve, which is much too uncertain to divide by.
     """
     z = stats.norm.ppf(level)
-    return float(standard_error(level, trials) / (stats.norm.pdf(z) * z / 2))
+    return float(_standard_error(level, trials) / (stats.norm.pdf(z) * z / 2))
 
 
 def bags_needed(
@@ -221,18 +206,11 @@ def slope(size: ArrayLike, bags: ArrayLike, log_bags_se: ArrayLike) -> dict[str,
     return {"slope": float((weight * x) @ y) / information, "slope_se": information**-0.5}
 
 
-# -- what to show --------------------------------------------------------------------------------------------------
-
-
-def table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Bags needed as problems and learners × bag sizes; missing where none up to the cap sufficed."""
-    order = pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
-    return frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(order)
-
-
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """What to print, by title."""
-    return {"Bags needed, by bag size k (–: none sufficed)": table(frame)}
+    """What to print, by title: problems and learners × bag sizes, missing where no bags up to the cap sufficed."""
+    order = pd.MultiIndex.from_frame(frame[["problem", "learner"]].drop_duplicates())
+    wide = frame.set_index(["problem", "learner", "k"])["bags"].unstack("k").reindex(order)
+    return {"Bags needed, by bag size k (–: none sufficed)": wide}
 
 
 def summary(frame: pd.DataFrame) -> list[str]:
@@ -274,14 +252,69 @@ def _line(rows: pd.DataFrame) -> str:
         parts[0] += f", slope {fit['slope']:+.2f} ± {fit['slope_se']:.2f}"
     hopeless = lost["limit_regret"] >= lost["regret"]
     for cap, some in lost[~hopeless].groupby("cap"):
-        parts.append(f"more than {cap:,} bags at k = {_listed(some['k'])}")
+        parts.append(f"more than {cap:,} bags at k = {', '.join(map(str, some['k']))}")
     if hopeless.any():
         parts.append(
-            f"no number of bags suffices at k = {_listed(lost.loc[hopeless, 'k'])}, where its mean loss prefers a "
-            "hypothesis whose regret is too large"
+            f"no number of bags suffices at k = {', '.join(map(str, lost.loc[hopeless, 'k']))}, where its mean loss "
+            "prefers a hypothesis whose regret is too large"
         )
     return f"({rows['problem'].iloc[0]}) {rows['label'].iloc[0]}: {'; '.join(filter(None, parts))}."
 
 
-def _listed(sizes: pd.Series) -> str:
-    return ", ".join(map(str, sizes))
+def figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
+    """Bags needed against the bag size, one panel for each problem.
+
+    A hollow caret at the cap shows a learner that was given up there. A filled one at the upper edge shows a learner
+    for which no number of bags suffices, because the mean of its loss prefers a wrong hypothesis.
+    """
+    names = list(frame["problem"].unique())
+    columns, lines = min(2, len(names)), (len(names) + 1) // 2
+    drawing = Figure(figsize=(5.5 * columns, 3.9 * lines + 1), layout="constrained")
+    grid = drawing.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for panel in grid.ravel()[len(names) :]:
+        panel.set_visible(False)
+    handles: dict[str, Any] = {}
+    for panel, name in zip(grid.ravel(), names, strict=False):
+        rows = frame[frame["problem"] == name]
+        bound = rows.dropna(subset="lower_bound").drop_duplicates("k").sort_values("k")
+        if len(bound):
+            (line,) = panel.plot(bound["k"], bound["lower_bound"], color=GREY, linewidth=2.5, zorder=1)
+            handles["information lower bound"] = line
+        for place, (key, learner) in enumerate(LEARNERS.items()):
+            one = rows[rows["learner"] == key].sort_values("k")
+            if len(one):
+                handles |= _draw_needs(panel, one, learner.look, dodge(place, len(LEARNERS)))
+        panel.set(title=f"({name}) {rows['title'].iloc[0]}", yscale="log")
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda m, _: f"{m:,.0f}"))
+        size_axis(panel, rows["k"])
+    for panel in grid[-1]:
+        panel.set_xlabel("bag size k")
+    for panel in grid[:, 0]:
+        panel.set_ylabel("bags needed")
+    grid[0, 0].set_ylim(top=2 * grid[0, 0].get_ylim()[1])  # room for carets at the upper edge
+    legend_below(drawing, handles, legend_columns)
+    return drawing
+
+
+def _draw_needs(panel: Axes, one: pd.DataFrame, look: Look, shift: float) -> dict[str, Any]:
+    """Draw what one learner needs in one problem; returns what the legend must explain."""
+    error = [one["bags"] * abs(np.expm1(sign * one["log_bags_se"])) for sign in (-1, 1)]
+    handles: dict[str, Any] = {}
+    handles[one["label"].iloc[0]] = panel.errorbar(one["k"] * shift, one["bags"], yerr=error, **look.style)
+    lost = one[one["censored"]]
+    hopeless = lost["limit_regret"] >= lost["regret"]
+    caret: dict[str, Any] = {
+        "marker": "^",
+        "linestyle": "none",
+        "color": look.colour,
+        "markersize": 9,
+        "clip_on": False,
+    }
+    if len(slow := lost[~hopeless]):
+        (line,) = panel.plot(slow["k"] * shift, slow["cap"], **caret, markerfacecolor="white")
+        handles["given up at the cap"] = line
+    if hopeless.any():
+        k = lost.loc[hopeless, "k"] * shift
+        panel.plot(k, np.full(len(k), 0.97), transform=panel.get_xaxis_transform(), **caret)
+        handles["at the upper edge: no number of bags suffices"] = Line2D([], [], **caret)
+    return handles

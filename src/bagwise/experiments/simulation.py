@@ -6,18 +6,17 @@ without clipping are quadratic in v, so their empirical risks need only :math:`\
 :math:`\sum_j v_j`, however many bags there were. Clipped losses and Algorithm 1 read every bag.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagwise.losses import clip_threshold, debiased_square_of_sums
 from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
-from bagwise.selection.two_function import counts_decide, two_function_statistic
-from bagwise.utils.typing import Booleans, Floats, Integers
+from bagwise.selection import counts_decide, two_function_statistic
+from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _PIECE = 2**17  # numbers of one piece of work: small enough to stay in the processor's cache
 LEVELS = (np.arange(16) + 0.5) / 16
@@ -54,8 +53,7 @@ class Simulation:
     @property
     def risks(self) -> Floats:
         """(truths, hypotheses) E[(y − h)²]."""
-        h = self.hypotheses
-        return (h**2) @ self.weight + (self.truths * self.weight) @ (1 - 2 * h.T)
+        return (self.hypotheses**2) @ self.weight + (self.truths * self.weight) @ (1 - 2 * self.hypotheses.T)
 
     @property
     def regrets(self) -> Floats:
@@ -72,62 +70,48 @@ def simulations(regret: float) -> dict[str, Simulation]:
 
     Classes (ii) to (iv) are made for targets near 0.01; a target that no hypothesis misses is an error.
     """
-    even = np.full(len(LEVELS), 1 / len(LEVELS))
-    truth = TRUTH[None]
-    with_truth = _family(exponents=(0.5, 1, 2, 3, 4), contrasts=(0.4, 0.6, 0.8, 1), errors=(-0.25, -0.06, 0.06, 0.3))
-    without = _family(
-        exponents=(0.5, 0.75, 1, 1.5, 3), contrasts=(0.25, 0.5, 0.75, 1), errors=(-0.25, -0.05, 0.06, 0.3)
-    )
+    levels = {"weight": np.full(len(LEVELS), 1 / len(LEVELS)), "truths": TRUTH[None]}
+    with_truth = _family((0.5, 1, 2, 3, 4), contrasts=(0.4, 0.6, 0.8, 1), errors=(-0.25, -0.06, 0.06, 0.3))
+    without = _family((0.5, 0.75, 1, 1.5, 3), contrasts=(0.25, 0.5, 0.75, 1), errors=(-0.25, -0.05, 0.06, 0.3))
     found = {
         "i": symmetric_pair(regret),
         "ii": Simulation(
             title="the truth among hypotheses whose means differ",
-            weight=even,
-            truths=truth,
-            hypotheses=_apart(np.concatenate([truth, _off(with_truth, 0.02)]), regret),
+            hypotheses=_apart(np.concatenate([TRUTH[None], _off(with_truth, 0.02)]), regret),
+            **levels,
         ),
         "iii": Simulation(
-            title="no truth in the class, every mean off",
-            weight=even,
-            truths=truth,
-            hypotheses=_apart(_off(without, 0.04), regret),
+            title="no truth in the class, every mean off", hypotheses=_apart(_off(without, 0.04), regret), **levels
         ),
         # From the constant p, whose mean is right, to the truth shifted by 0.05, which is the best of the class.
         # Matching weighs that shift k times and prefers the constant once bags are large.
         "iv": Simulation(
             title="the best mean is off, a worse hypothesis has it right",
-            weight=even,
-            truths=truth,
             hypotheses=np.array([TRUTH.mean() + t * (TRUTH - TRUTH.mean() + 0.05) for t in (0, 0.25, 0.5, 0.75, 1)]),
+            **levels,
         ),
     }
     for name, simulation in found.items():
         if simulation.regrets.max() < regret * (1 - 1e-9):
-            raise ValueError(
-                f"in problem {name} every hypothesis meets a target regret of {regret}: choose a smaller one."
-            )
+            met = f"in problem {name} every hypothesis meets a target regret of {regret}"
+            raise ValueError(f"{met}: choose a smaller one.")
     return found
 
 
 def symmetric_pair(regret: float) -> Simulation:
     """The two functions of the lower-bound proof: equal means, and the wrong one has exactly the target regret."""
     up, down = 0.5 + np.sqrt(regret) / 2, 0.5 - np.sqrt(regret) / 2
-    pair = np.array([[down, up], [up, down]])
-    return Simulation(
-        title="two symmetric functions, equal means", weight=np.array([0.5, 0.5]), truths=pair, hypotheses=pair
-    )
+    pair, title = np.array([[down, up], [up, down]]), "two symmetric functions, equal means"
+    return Simulation(title=title, weight=np.array([0.5, 0.5]), truths=pair, hypotheses=pair)
 
 
-def _family(*, exponents: tuple[float, ...], contrasts: tuple[float, ...], errors: tuple[float, ...]) -> Floats:
+def _family(exponents: tuple[float, ...], *, contrasts: tuple[float, ...], errors: tuple[float, ...]) -> Floats:
     """Powers of x, flattened by a contrast and moved to a mean error of their own, kept in [0, 1]."""
-    return np.array(
-        [
-            np.clip(TRUTH.mean() + error + contrast * (LEVELS**b - (LEVELS**b).mean()), 0, 1)
-            for b in exponents
-            for contrast in contrasts
-            for error in errors
-        ]
-    )
+    made = [
+        TRUTH.mean() + error + contrast * (LEVELS**b - (LEVELS**b).mean())
+        for b, contrast, error in product(exponents, contrasts, errors)
+    ]
+    return np.array(made).clip(0, 1)
 
 
 def _off(hypotheses: Floats, error: float) -> Floats:
@@ -187,7 +171,7 @@ def draw(simulation: Simulation, size: int, truth: Integers, bags: int, rng: np.
     return np.concatenate([positives, levels], axis=-1)
 
 
-# -- empirical risks from moments ----------------------------------------------------------------------------------
+# -- empirical risks, from moments or from every bag ---------------------------------------------------------------
 
 
 def li_risks(sample: Sample) -> Floats:
@@ -219,10 +203,8 @@ def centred_risks(sample: Sample) -> Floats:
 
 def _residual_squares(sample: Sample) -> Floats:
     """Mean over bags of (kα − Σh)² / k."""
-    h = sample.simulation.hypotheses
-    direction = np.concatenate([np.ones((len(h), 1)), -h], axis=1).T
-    squares: Floats = ((sample.square @ direction) * direction).sum(axis=1)
-    return squares / sample.bags
+    direction = np.insert(-sample.simulation.hypotheses, 0, 1, axis=1).T
+    return np.asarray(((sample.square @ direction) * direction).sum(axis=1)) / sample.bags
 
 
 def _label_linear(sample: Sample) -> tuple[Floats, Floats, Floats]:
@@ -230,9 +212,6 @@ def _label_linear(sample: Sample) -> tuple[Floats, Floats, Floats]:
     h = sample.simulation.hypotheses.T
     levels = sample.total[:, 1:] / (sample.size * sample.bags)
     return levels @ h**2, levels @ (1 - 2 * h), sample.square[:, 0, 1:] / sample.bags @ (1 - 2 * h)
-
-
-# -- empirical risks from every bag --------------------------------------------------------------------------------
 
 
 def clipped_risks(sample: Sample, *, regret: float, estimated: bool) -> Floats:
@@ -291,11 +270,11 @@ class Learner:
 
 
 def _minimise(risks: Callable[[Sample], Floats]) -> Callable[[Sample, float], NDArray[np.intp]]:
-    return lambda sample, regret: risks(sample).argmin(axis=1)
+    return lambda sample, _: risks(sample).argmin(axis=1)
 
 
-def _clipped(estimated: bool) -> Callable[[Sample, float], NDArray[np.intp]]:
-    return lambda sample, regret: clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1)
+def _clipped(sample: Sample, regret: float, estimated: bool = False) -> NDArray[np.intp]:
+    return np.asarray(clipped_risks(sample, regret=regret, estimated=estimated).argmin(axis=1))
 
 
 def _matching_limit(simulation: Simulation, size: int) -> Floats:
@@ -308,9 +287,9 @@ LEARNERS: dict[str, Learner] = {
     "algorithm_1": Learner(
         "Algorithm 1", Look(BLACK, "s"), lambda sample, _: two_function_choice(sample), reads_bags=True
     ),
-    "ours": Learner("ours, exact means", Look(BLUE, "o"), _clipped(estimated=False), reads_bags=True),
+    "ours": Learner("ours, exact means", Look(BLUE, "o"), _clipped, reads_bags=True),
     "ours_estimated": Learner(
-        "ours, means from half of the bags", Look(SKY, "h", "--"), _clipped(estimated=True), reads_bags=True
+        "ours, means from half of the bags", Look(SKY, "h", "--"), partial(_clipped, estimated=True), reads_bags=True
     ),
     "centred": Learner("centred", Look(GREEN, "X"), _minimise(centred_risks)),
     "li": Learner("Li", Look(RED, "^"), _minimise(li_risks)),

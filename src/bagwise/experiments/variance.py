@@ -7,21 +7,20 @@ Two models tell the losses apart. For h = x the mean is off by 1/6, where Li's l
 there, but only because E[d] = E[1 − 2h] = 0 by symmetry. For h = x² it is the other way round: E[h] = p and E[d] = 1/3.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from bagwise.bags import Bags
-from bagwise.experiments.aliases import library_loss
-from bagwise.experiments.config import provenance
-from bagwise.experiments.harness import in_processes
+from bagwise.experiments.harness import in_processes, provenance
 from bagwise.losses import LOSSES
-from bagwise.means import MEANS, Known, Means, Running
-from bagwise.plotting import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Look
+from bagwise.means import MEANS, Known, Running
+from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats
 
@@ -29,8 +28,7 @@ PRIOR = 1 / 3
 """E[y] = E[x²], known exactly as in the paper."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """A fixed model with what is known of it in closed form: E[h] and the risk E[(y − h)²]."""
 
     function: Callable[[Floats], Floats]
@@ -54,7 +52,8 @@ ESTIMATORS: dict[tuple[str, str], tuple[str, Look]] = {
     ("centred_square", "exact"): ("centred, exact mean", Look(GREEN, "X")),
     ("centred_square", "leave_one_out"): ("centred, leave-one-out", Look(GREEN, "p", "--")),
 }
-"""Label and look by loss and means, as `aliases` calls them; the paper's estimators are the leave-one-out ones."""
+"""Label and look by loss and means; the paper's estimators are the leave-one-out ones."""
+_LIBRARY = {"ours": "debiased_square", "li": "li_square"}  # where the library calls a loss by another name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +76,11 @@ class VarianceConfig:
     def __post_init__(self) -> None:
         check_parameters(self, {"repetitions": whole(2)})  # their spread gives the errors
         if self.rows % self.batch:
-            raise ParameterError(
-                "rows", "must be a multiple of ", Parameter("batch"), f" ({self.batch}), got {self.rows}."
-            )
-        wrong = [k for k in self.sizes if k < 1 or self.batch % k or self.batch < 2 * k]
-        if wrong:
-            raise ParameterError(
-                "sizes", f"must cut a batch of {self.batch} rows in two or more equal bags, got {wrong}."
-            )
+            got = f" ({self.batch}), got {self.rows}."
+            raise ParameterError("rows", "must be a multiple of ", Parameter("batch"), got)
+        if wrong := [k for k in self.sizes if k < 1 or self.batch % k or self.batch < 2 * k]:
+            must = f"must cut a batch of {self.batch} rows in two or more equal bags, got {wrong}."
+            raise ParameterError("sizes", must)
 
 
 QUICK = VarianceConfig(rows=2**14, sizes=(2, 16, 64, 256), repetitions=16)
@@ -97,16 +93,11 @@ def run(config: VarianceConfig, *, progress: Callable[[int, int], None] | None =
     `excess` is the mean difference to the estimate with the exact mean *on the same bags*; it shows a bias that
     the scatter of the bags themselves would hide. `progress` is called with the repetitions done and their number.
     """
-    seeds = np.random.SeedSequence(config.random_state).spawn(config.repetitions)
-    tasks = [(config, seed) for seed in seeds]
-    results = in_processes(_repetition, tasks, n_jobs=config.n_jobs, ordered=True)  # in order: sums round alike
-    frames = []
-    for done, records in enumerate(results, start=1):
-        frames.append(pd.DataFrame.from_records(records))
-        if progress is not None:
-            progress(done, config.repetitions)
-    keys = ["model", "loss", "means", "label", "k"]
-    groups = pd.concat(frames).groupby(keys, sort=False)[["mean", "variance", "excess"]]
+    tasks = [(config, seed) for seed in np.random.SeedSequence(config.random_state).spawn(config.repetitions)]
+    # In order: sums round alike.
+    results = in_processes(_repetition, tasks, n_jobs=config.n_jobs, ordered=True, progress=progress)
+    found = pd.DataFrame([record for records in results for record in records])
+    groups = found.groupby(["model", "loss", "means", "label", "k"], sort=False)[["mean", "variance", "excess"]]
     error = groups.std() / np.sqrt(config.repetitions)
     frame = groups.mean().join(error.add_suffix("_se")).reset_index()
     frame["risk"] = [MODELS[model].risk for model in frame["model"]]
@@ -123,56 +114,26 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
     for k in config.sizes:
         ids = np.repeat(np.arange(config.rows // k), k)  # rows are independent: consecutive ones form random bags
         bags = Bags.from_rows(np.repeat(y.reshape(-1, k).mean(axis=1), k), ids)
-        batches = list(_batches(bags, config.batch // k))
+        step = config.batch // k
+        batches = [bags.take(slice(start, start + step)) for start in range(0, len(bags), step)]
         for name, model in MODELS.items():
             h = model.function(x)
             exact: dict[str, Floats] = {}
             for (loss, means), (label, _) in ESTIMATORS.items():
-                if means in MEANS:
-                    value = _by_batch(loss, _strategy(means), h, batches)
+                function = LOSSES[_LIBRARY.get(loss, loss)]
+                if means in MEANS:  # E[h] is estimated as a training loop would: batch after batch
+                    # The model does not change: a running mean forgets nothing.
+                    strategy = Running(decay=1.0) if means == "running" else MEANS[means]()
+                    values = [function(h[batch.order], batch, prior=PRIOR, means=strategy) for batch in batches]
+                    value = np.concatenate(values)
                 else:
-                    value = LOSSES[library_loss(loss)](h, bags, prior=PRIOR, means=_exact(loss, model))
-                    exact[loss] = value
-                records.append(
-                    {
-                        "model": name,
-                        "loss": loss,
-                        "means": means,
-                        "label": label,
-                        "k": k,
-                        "mean": value.mean(),
-                        "variance": value.var(ddof=1),
-                        "excess": (value - exact[loss]).mean(),
-                    }
-                )
+                    mean = 1 - 2 * model.mean if loss == "centred_square" else model.mean  # E[d] or E[h]
+                    known = None if loss == "easyllp_square" else Known(mean)
+                    value = exact[loss] = function(h, bags, prior=PRIOR, means=known)
+                record = {"model": name, "loss": loss, "means": means, "label": label, "k": k, "mean": value.mean()}
+                record |= {"variance": value.var(ddof=1), "excess": (value - exact[loss]).mean()}
+                records.append(record)
     return records
-
-
-def _batches(bags: Bags, size: int) -> Iterator[Bags]:
-    for start in range(0, len(bags), size):
-        yield bags.take(slice(start, start + size))
-
-
-def _by_batch(loss: str, means: Means, h: Floats, batches: list[Bags]) -> Floats:
-    """The loss of every bag, E[h] estimated as a training loop would: batch after batch."""
-    return np.concatenate(
-        [LOSSES[library_loss(loss)](h[batch.order], batch, prior=PRIOR, means=means) for batch in batches]
-    )
-
-
-def _strategy(means: str) -> Means:
-    return Running(decay=1.0) if means == "running" else MEANS[means]()  # the model does not change: forget nothing
-
-
-def _exact(loss: str, model: Model) -> Means | None:
-    if loss == "easyllp_square":
-        return None
-    return Known(1 - 2 * model.mean if loss == "centred_square" else model.mean)  # E[d] or E[h]
-
-
-def table(frame: pd.DataFrame, value: str = "variance") -> pd.DataFrame:
-    """One column of the results as estimators × bag sizes."""
-    return frame.pivot_table(index=["model", "loss", "means"], columns="k", values=value, sort=False)
 
 
 def lookup(frame: pd.DataFrame) -> Callable[[str, str, str, str, int], float]:
@@ -182,11 +143,13 @@ def lookup(frame: pd.DataFrame) -> Callable[[str, str, str, str, int], float]:
 
 
 def tables(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """What to print, by title."""
-    return {
-        "Variance of a bag's loss, by bag size k": table(frame, "variance"),
-        "Mean of the bags' losses (the true risk is 0.1667 for h = x, 0.1333 for h = x²)": table(frame, "mean"),
+    """What to print, by title: estimators × bag sizes."""
+    titles = {
+        "variance": "Variance of a bag's loss, by bag size k",
+        "mean": "Mean of the bags' losses (the true risk is 0.1667 for h = x, 0.1333 for h = x²)",
     }
+    wide = frame.pivot_table(index=["model", "loss", "means"], columns="k", values=list(titles), sort=False)
+    return {title: wide[value] for value, title in titles.items()}
 
 
 def summary(frame: pd.DataFrame) -> list[str]:
@@ -208,11 +171,35 @@ def summary(frame: pd.DataFrame) -> list[str]:
     ]
     k = 256 if 256 in set(frame["k"]) else large
     for means in ("leave_one_out", "corrected", "running"):
-        risk = MODELS["h = x"].risk
-        excess, error = (at(name, "h = x", "ours", means, k) / risk for name in ("excess", "excess_se"))
+        excess, error = (at(name, "h = x", "ours", means, k) / MODELS["h = x"].risk for name in ("excess", "excess_se"))
         ratio = at("variance", "h = x", "ours", means, k) / at("variance", "h = x", "ours", "exact", k)
         notes.append(
             f"Ours, {means.replace('_', '-')} mean, h = x, k = {k}: the estimate differs from that with the exact mean "
             f"by {excess:+.2%} ± {error:.2%} of the true risk; its variance is {ratio:.2f} times as large."
         )
     return notes
+
+
+def figure(frame: pd.DataFrame, *, legend_columns: int = 3) -> Figure:
+    """Variance and mean of each estimator against the bag size, one column of panels for each model."""
+    models = list(frame["model"].unique())
+    drawing = Figure(figsize=(5.5 * len(models), 8.2), layout="constrained")
+    grid = drawing.subplots(2, len(models), sharex=True, sharey="row", squeeze=False)
+    for (top, bottom), model in zip(grid.T, models, strict=True):
+        rows = frame[frame["model"] == model]
+        for place, ((loss, means), (_, look)) in enumerate(ESTIMATORS.items()):
+            one = rows[(rows["loss"] == loss) & (rows["means"] == means)].sort_values("k")
+            k = one["k"] * dodge(place, len(ESTIMATORS))
+            top.errorbar(k, one["variance"], yerr=one["variance_se"], label=one["label"].iloc[0], **look.style)
+            bottom.errorbar(k, one["mean"] / one["risk"], yerr=one["mean_se"] / one["risk"], **look.style)
+        top.set(title=f"model {model}", yscale="log")
+        bottom.axhline(1, color=GREY, linewidth=1, zorder=1)
+        bottom.set(xlabel="bag size k", ylim=(0.2, 1.8))
+        for panel in (top, bottom):
+            size_axis(panel, rows["k"])
+    grid[0, 0].set_ylabel("variance of the estimate from one bag")
+    grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    grid[1, 0].set_ylabel("mean of the estimates / true risk")
+    lines, labels = grid[0, 0].get_legend_handles_labels()
+    legend_below(drawing, dict(zip(labels, lines, strict=True)), legend_columns)
+    return drawing

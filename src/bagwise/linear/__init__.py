@@ -4,10 +4,4 @@ from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
 
-__all__ = [
-    "BagMeanMapClassifier",
-    "BagRidgeClassifier",
-    "BagRidgeRegressor",
-    "BagSGDClassifier",
-    "BagSGDRegressor",
-]
+__all__ = ["BagMeanMapClassifier", "BagRidgeClassifier", "BagRidgeRegressor", "BagSGDClassifier", "BagSGDRegressor"]

@@ -4,8 +4,6 @@ Logistic regression meets the labels only in :math:`E[y\,x] = p\,\mu_1`, with :m
 tells nothing about x beyond its proportions, :math:`\bar x_j \approx \sum_c \alpha_{jc}\,\mu_c` gives them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -14,7 +12,8 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.base import BagClassifier, check_finite_features
+from bagwise.linear.ridge import LinearPredictor
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, number
 from bagwise.utils.typing import Floats, Integers
@@ -32,7 +31,7 @@ def class_means(centroids: Floats, size: Integers, proportion: Floats) -> Floats
     return np.linalg.lstsq(root * proportion, root * centroids)[0]
 
 
-class BagMeanMapClassifier(NumericFeatures, BagClassifier):
+class BagMeanMapClassifier(LinearPredictor, BagClassifier):
     r"""Logistic regression from bags by the mean map.
 
     Minimises :math:`\tfrac{1}{n} \sum_i \log(1 + e^{w \cdot x_i + b}) - p\,(w \cdot \hat\mu_1 + b) + \alpha |w|^2 / 2`
@@ -65,8 +64,6 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
            [1., 0.]])
     """
 
-    coef_: Floats
-    intercept_: Floats | float
     _constraints: ClassVar[Mapping[str, Constraint]] = {"alpha": number(above=0)}
 
     def __init__(self, *, alpha: float = 0.1) -> None:
@@ -84,8 +81,7 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
         means = class_means(bags.mean(rows), bags.size, proportion)
         prior = (bags.size[:, None] * proportion).sum(axis=0) / bags.n_bagged
         coef, intercept = self._maximise(rows, prior, prior[:, None] * means, first=0 if several else 1)
-        coef, intercept = coef / scale, intercept - (coef / scale) @ mean
-        self.coef_, self.intercept_ = (coef, intercept) if several else (coef[0], float(intercept[0]))
+        self._keep(coef / scale, intercept - (coef / scale) @ mean, classes=several)
         self.class_means_ = mean + np.where(np.isfinite(scale), scale, 0.0) * means
 
     def _maximise(self, X: Floats, prior: Floats, operator: Floats, *, first: int) -> tuple[Floats, Floats]:
@@ -106,6 +102,6 @@ class BagMeanMapClassifier(NumericFeatures, BagClassifier):
         return best[:, :-1], best[:, -1]
 
     def _predict_mean(self, X: Floats) -> Floats:
-        scores = X @ self.coef_.T + self.intercept_
+        scores = super()._predict_mean(X)
         check_finite_features(scores, X, getattr(self, "feature_names_in_", None))  # h would hide infinity
         return np.asarray(softmax(scores, axis=1) if scores.ndim == 2 else expit(scores))

@@ -2,7 +2,7 @@ r"""Ridge regression on bags in closed form.
 
 For a linear :math:`h = w \cdot x + b` the debiased square loss is least squares on bag centroids: rows
 :math:`\sqrt{k_j}(\bar x_j - \mu)`, targets :math:`\sqrt{k_j}(\alpha_j - p)`; the intercept :math:`b = p - w \cdot
-\mu` takes the mean term to zero. One pass over X makes the bag sums; the rest sees d × d numbers.
+\mu` takes the mean term to zero. One pass over X makes the bag sums; the rest sees second moments, d × d numbers.
 """
 
 from __future__ import annotations
@@ -12,35 +12,99 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, check_finite_features
-from bagwise.data.reading import Reads
-from bagwise.linear.moments import Moments
-from bagwise.linear.predictor import LinearPredictor
+from bagwise.base import BagClassifier, BagRegressor, NumericFeatures, check_finite_features
+from bagwise.data.rows import Reads
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeSolution:
-    """coef: (d, c).  intercept: (c,).  alpha, scaling: the penalty.  risks: (scalings, alphas) what each scored."""
+class Moments:
+    """Sums over bags of size, centroid x̄ and proportion α, weighted by size. They add up over parts of the data.
 
-    coef: Floats
-    intercept: Floats
-    alpha: float
-    scaling: float
-    risks: Floats
+    bags: number of bags m.  rows: Σ k.
+    x: (d,) Σ k x̄.  y: (c,) Σ k α.
+    xx: (d, d) Σ k x̄ x̄ᵀ.  xy: (d, c) Σ k x̄ αᵀ.  yy: (c,) Σ k α².
+
+    >>> part = Moments.of(np.array([[1.0], [6.0]]), np.array([1, 2]), np.array([[0.0], [1.0]]))
+    >>> float(part.rows), part.x, part.xx
+    (3.0, array([7.]), array([[19.]]))
+    """
+
+    bags: int
+    rows: float
+    x: Floats
+    y: Floats
+    xx: Floats
+    xy: Floats
+    yy: Floats
+
+    @classmethod
+    def of(cls, sums: Floats, size: Integers, proportion: Floats) -> Moments:
+        """From bag sums (m, d), sizes (m,) and proportions (m, c)."""
+        root = np.sqrt(size)[:, None]
+        scaled, target = sums / root, proportion * root
+        return cls(
+            bags=len(size),
+            rows=float(size.sum()),
+            x=sums.sum(axis=0),
+            y=(size[:, None] * proportion).sum(axis=0),
+            xx=scaled.T @ scaled,
+            xy=scaled.T @ target,
+            yy=(target**2).sum(axis=0),
+        )
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
+
+    @property
+    def mean_x(self) -> Floats:
+        """Mean of x over rows, μ."""
+        return self.x / self.rows
+
+    @property
+    def mean_y(self) -> Floats:
+        """Mean label over rows, p."""
+        return self.y / self.rows
+
+    @property
+    def variance(self) -> Floats:
+        """(d,) mean over bags of k (x̄ − μ)²: for random bags, the variance of each feature."""
+        return np.maximum(np.diag(self.xx) - self.rows * self.mean_x**2, 0) / self.bags
+
+    def about(self, mean_x: Floats, mean_y: Floats) -> Self:
+        """The same moments with x and y measured from the given points."""
+        shift = np.outer(self.x, mean_x)
+        return type(self)(
+            bags=self.bags,
+            rows=self.rows,
+            x=self.x - self.rows * mean_x,
+            y=self.y - self.rows * mean_y,
+            xx=self.xx - shift - shift.T + self.rows * np.outer(mean_x, mean_x),
+            xy=self.xy - np.outer(self.x, mean_y) - np.outer(mean_x, self.y) + self.rows * np.outer(mean_x, mean_y),
+            yy=self.yy - 2 * self.y * mean_y + self.rows * mean_y**2,
+        )
+
+    def risk(self, coef: Floats) -> Floats:
+        r"""Mean over bags of :math:`k_j(\alpha_j - w \cdot \bar x_j)^2`, summed over outputs; coef is (…, d, c)."""
+        quadratic: Floats = (coef * (self.xx @ coef - 2 * self.xy)).sum(axis=(-2, -1)) + self.yy.sum()
+        return quadratic / self.bags
 
 
-def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0) -> RidgeSolution:
+def solve_ridge(
+    parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0
+) -> tuple[Floats, Floats, float, float, Floats]:
     r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
 
     parts: moments of the folds of bags; one part alone is solved with the first penalty.
@@ -48,66 +112,73 @@ def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: f
     noise: mean over bags of s_j²/k_j, which declared noise adds to every risk.
     The prior and the feature means of a fold's risk come from the other folds: with the overall means, the held-out
     bags' deviations would sum to zero with those of the training bags and give the held-out part away.
+    Returns the weights (d, c), the intercepts (c,), α, g, and (scalings, alphas) what each penalty scored.
     """
     whole = sum(parts[1:], parts[0])
     variance = whole.variance
     risks = np.full((len(scalings), len(alphas)), np.nan if len(parts) == 1 else -noise)
-    if len(parts) > 1:
-        for part in parts:
-            train = whole - part
-            held_out = part.about(train.mean_x, train.mean_y)
-            for row, scaling in zip(risks, scalings, strict=True):
-                check_time()
-                row += held_out.risk(_Path(train, scaling, variance).coef(alphas)) * part.bags / whole.bags
+    for part in parts if len(parts) > 1 else []:
+        train = whole - part
+        held_out = part.about(train.mean_x, train.mean_y)
+        for row, scaling in zip(risks, scalings, strict=True):
+            check_time()
+            row += held_out.risk(_coefficients(train, scaling, variance, alphas)) * part.bags / whole.bags
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
-    coef = _Path(whole, scaling, variance).coef(np.array([alpha]))[0]
-    return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
+    coef = _coefficients(whole, scaling, variance, np.array([alpha]))[0]
+    return coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks
 
 
-class _Path:
-    """Solutions for every α from one eigendecomposition."""
-
-    def __init__(self, moments: Moments, scaling: float, whole: Floats):
-        centred = moments.centred()
-        variance = centred.variance
-        # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
-        used = variance > 1e-12 * whole
-        self.scale = np.zeros(len(variance))
-        if used.any():
-            self.scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
-        gram = centred.xx * np.outer(self.scale, self.scale) / moments.bags
-        self.values, self.vectors = linalg.eigh(gram, check_finite=False)
-        self.cross = self.vectors.T @ (self.scale[:, None] * centred.xy / moments.bags)
-
-    def coef(self, alphas: Floats) -> Floats:
-        """(alphas, d, c) coefficients for each penalty."""
-        eigen = np.maximum(self.values, 0) + alphas[:, None]
-        # Without a penalty, directions the data do not show get no weight.
-        small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
-        inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
-        return np.asarray(self.scale[:, None] * (self.vectors @ (inverse[:, :, None] * self.cross)))
+def _coefficients(moments: Moments, scaling: float, whole: Floats, alphas: Floats) -> Floats:
+    """(alphas, d, c) the solutions for every α, from one eigendecomposition.  whole: variances in all bags."""
+    centred = moments.about(moments.mean_x, moments.mean_y)
+    variance, scale = centred.variance, np.zeros(len(whole))
+    # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
+    used = variance > 1e-12 * whole
+    if used.any():
+        scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
+    values, vectors = linalg.eigh(centred.xx * np.outer(scale, scale) / moments.bags, check_finite=False)
+    cross = vectors.T @ (scale[:, None] * centred.xy / moments.bags)
+    eigen = np.maximum(values, 0) + alphas[:, None]
+    # Without a penalty, directions the data do not show get no weight.
+    small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
+    inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
+    return np.asarray(scale[:, None] * (vectors @ (inverse[:, :, None] * cross)))
 
 
 def moments_by_fold(
     X: Floats, bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None = None
 ) -> tuple[list[Moments], Floats]:
     """Moments of random folds of bags, with x measured from its mean, and that mean. X is read once."""
-    sums = bags.sum_table(X)
-    size = bags.size
+    sums, size, target = bags.sum_table(X), bags.size, bags.outputs
     origin = sums.sum(axis=0) / bags.n_bagged
     check_finite_features(origin, X, names)
     # Measured from the mean, sums of squares lose no digits to a large offset.
     deviation = sums - size[:, None] * origin
     rounding = 16 * np.finfo(float).eps * size[:, None] * np.abs(origin)
     deviation[:, (np.abs(deviation) <= rounding).all(axis=0)] = 0.0  # a constant feature
-    target = bags.outputs
     if n_folds == 1:
         return [Moments.of(deviation, size, target)], origin
     fold = rng.permutation(len(bags)) % n_folds
     return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
 
 
+class LinearPredictor(NumericFeatures):
+    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
+
+    coef_: Floats
+    intercept_: Floats | float
+
+    def _keep(self, coef: Floats, intercept: Floats, *, classes: bool) -> None:
+        """coef: (outputs, features).  intercept: (outputs,).  Without classes there is one output."""
+        self.coef_ = coef if classes else coef[0]
+        self.intercept_ = intercept if classes else float(intercept[0])
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        return X @ self.coef_.T + self.intercept_
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class _RidgeFit(LinearPredictor):
     """The fit of both ridge estimators."""
 
@@ -118,18 +189,10 @@ class _RidgeFit(LinearPredictor):
         "cv": whole(2),
     }
 
-    def __init__(
-        self,
-        *,
-        alphas: ArrayLike | None = None,
-        scaling: float | None = None,
-        cv: int = 5,
-        random_state: RandomState = None,
-    ) -> None:
-        self.alphas = alphas
-        self.scaling = scaling
-        self.cv = cv
-        self.random_state = random_state
+    alphas: ArrayLike | None = None
+    scaling: float | None = None
+    cv: int = 5
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         folds, names = self.n_folds(len(bags)), getattr(self, "feature_names_in_", None)
@@ -140,18 +203,7 @@ class _RidgeFit(LinearPredictor):
             self._solve(parts, origin, noise, classes=bags.proportion.ndim == 2)
 
     def n_folds(self, n_bags: int) -> int:
-        """Into how many folds so many bags are to be cut for `fit_moments`; one where there is nothing to choose.
-
-        Parameters
-        ----------
-        n_bags : int
-            Number of bags.
-
-        Returns
-        -------
-        int
-            Number of folds.
-        """
+        """Into how many folds `n_bags` bags are to be cut for `fit_moments`; one where there is nothing to choose."""
         check_parameters(self, self._constraints)
         return min(int(self.cv), n_bags) if self._penalties[0].size * self._penalties[1].size > 1 else 1
 
@@ -182,8 +234,8 @@ class _RidgeFit(LinearPredictor):
     def _solve(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
         self.alphas_, self.scalings_ = self._penalties
         solution = solve_ridge(parts, self.alphas_, self.scalings_, noise)
-        self._keep(solution.coef.T, solution.intercept - origin @ solution.coef, classes=classes)
-        self.alpha_, self.scaling_, self.risks_ = solution.alpha, solution.scaling, solution.risks
+        coef, intercept, self.alpha_, self.scaling_, self.risks_ = solution
+        self._keep(coef.T, intercept - origin @ coef, classes=classes)
 
     @property
     def _penalties(self) -> tuple[Floats, Floats]:
@@ -213,14 +265,10 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
 
     Attributes
     ----------
-    coef_ : array, shape (features,) or (classes, features)
-        The weights w.
-    intercept_ : float or array, shape (classes,)
-        The intercept b.
-    alpha_, scaling_ : float
-        The penalty chosen.
-    alphas_, scalings_ : array
-        Those that were tried.
+    coef_, intercept_ : array, shape (features,) or (classes, features), and float or array, shape (classes,)
+        The weights w and the intercept b.
+    alpha_, scaling_, alphas_, scalings_ : float, float, array, array
+        The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)
         Cross-validated risk of each penalty tried.
 

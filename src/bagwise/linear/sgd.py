@@ -6,24 +6,22 @@ centred centroid :math:`c_j = \bar x_j - \mu` and :math:`a_j = \alpha_j - \mu_y`
 iterates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import linalg
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor, check_finite_features
-from bagwise.linear.predictor import LinearPredictor
+from bagwise.linear.ridge import LinearPredictor
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
 _BLOCK = 64
 
@@ -128,6 +126,7 @@ def _one_by_one(
     return scale, beta, np.array(gamma), np.array(counts)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _SGDFit(LinearPredictor):
     """The fit of both estimators."""
 
@@ -137,54 +136,39 @@ class _SGDFit(LinearPredictor):
         "n_passes": whole(1),
     }
 
-    def __init__(
-        self,
-        *,
-        rho_w: float = 10.0,
-        rho_x: float | None = None,
-        rho_y: float | None = None,
-        risk_bound: float | None = None,
-        mu_x: ArrayLike | None = None,
-        mu_y: ArrayLike | None = None,
-        n_passes: int = 1,
-        fit_intercept: bool = True,
-        random_state: RandomState = None,
-    ) -> None:
-        self.rho_w = rho_w
-        self.rho_x = rho_x
-        self.rho_y = rho_y
-        self.risk_bound = risk_bound
-        self.mu_x = mu_x
-        self.mu_y = mu_y
-        self.n_passes = n_passes
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
+    rho_w: float = 10.0
+    rho_x: float | None = None
+    rho_y: float | None = None
+    risk_bound: float | None = None
+    mu_x: ArrayLike | None = None
+    mu_y: ArrayLike | None = None
+    n_passes: int = 1
+    fit_intercept: bool = True
+    random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         sums = bags.sum_table(X)
         check_finite_features(sums, X, getattr(self, "feature_names_in_", None))
-        size, root = bags.size, np.sqrt(bags.size)[:, None]
+        root = np.sqrt(bags.size)[:, None]
         mean = _given("mu_x", self.mu_x, sums.sum(axis=0) / bags.n_bagged)
         prior = _given("mu_y", self.mu_y, np.atleast_1d(means.prior(bags)))
         centroids = sums / root - root * mean  # √k_j c_j
         targets = root * (bags.outputs - prior)
-
         # Rows in no bag are not looked at.
         self.rho_x_ = self.rho_x or float(np.sqrt(np.einsum("ij,ij->i", X, X, dtype=float)[bags.order].max()))
         if self.fit_intercept:  # a feature that is always 1
             mean, self.rho_x_ = np.append(mean, 1.0), float(np.hypot(self.rho_x_, 1))
             centroids = np.column_stack([centroids, np.zeros(len(bags))])
         self.rho_x_ = max(self.rho_x_, np.finfo(float).tiny ** 0.25)  # all features 0: no division by it
-        self.rho_y_ = self.rho_y or self._label_bound(bags)
+        largest = max(float(np.abs(bags.proportion).max()), np.finfo(float).tiny)
+        self.rho_y_ = self.rho_y or (1.0 if isinstance(self, BagClassifier) else largest)
         self.risk_bound_ = self.risk_bound or self._constant_risk(bags, targets, prior)
-        constants = sgd_constants(
-            size, rho_w=self.rho_w, rho_x=self.rho_x_, rho_y=self.rho_y_, risk_bound=self.risk_bound_
-        )
+        bounds = {"rho_w": self.rho_w, "rho_x": self.rho_x_, "rho_y": self.rho_y_, "risk_bound": self.risk_bound_}
+        constants = sgd_constants(bags.size, **bounds)
         self.theta_, self.zeta_, self.step_ = constants.theta, constants.zeta, constants.step
         # The paper's listing calls this threshold γ, its theorem θ.
         kept = np.sqrt(np.einsum("ij,ij->i", centroids, centroids)) / root[:, 0] <= self.theta_ * self.rho_x_
         self.n_skipped_ = int((~kept).sum())
-
         weights = self._passes(centroids, targets, mean, prior, kept)
         if not self.fit_intercept:
             weights = np.column_stack([weights, np.zeros(len(weights))])
@@ -192,25 +176,17 @@ class _SGDFit(LinearPredictor):
 
     def _passes(self, centroids: Floats, targets: Floats, mean: Floats, prior: Floats, kept: Booleans) -> Floats:
         """(outputs, features) averages over the iterates of the last pass."""
-        rng, outputs = generator(self.random_state), range(targets.shape[1])
-        last, total = np.zeros((len(outputs), len(mean))), np.zeros((len(outputs), len(mean)))
+        rng = generator(self.random_state)
+        last, total = np.zeros((2, targets.shape[1], len(mean)))
         for _ in range(self.n_passes):
             order = rng.permutation(len(kept))
             # A skipped bag repeats the iterate before it: it adds one to the weight of the next bag that is kept.
             place = np.flatnonzero(kept[order])
             used, repeats = order[place], np.diff(place, prepend=-1).astype(float)
             z, t = centroids[used], targets[used]
-            for c in outputs:
-                total[c], last[c] = average_iterate(
-                    z,
-                    t[:, c],
-                    mean,
-                    float(prior[c]),
-                    weights=repeats,
-                    start=last[c],
-                    step=self.step_,
-                    radius=self.rho_w,
-                )
+            ball = {"step": self.step_, "radius": self.rho_w}
+            for c, p in enumerate(prior.tolist()):
+                total[c], last[c] = average_iterate(z, t[:, c], mean, p, weights=repeats, start=last[c], **ball)
             total += (len(order) - repeats.sum()) * last
         return total / len(kept)
 
@@ -221,9 +197,11 @@ class _SGDFit(LinearPredictor):
         risk = np.maximum(variance, 0) + np.where(constant, 0.0, prior**2)
         return max(float(risk.max()), np.finfo(float).eps * self.rho_y_**2)
 
-    def _label_bound(self, bags: Bags) -> float:
-        """ρ_y where it was not given."""
-        return 1.0 if hasattr(self, "classes_") else max(float(np.abs(bags.proportion).max()), np.finfo(float).tiny)
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        # One pass with the theorem's step over a small table does not get far.
+        (tags.classifier_tags or tags.regressor_tags).poor_score = True
+        return tags
 
 
 def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
@@ -252,10 +230,8 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
         Bound on \|y\|; None takes 1.
     risk_bound : float, optional
         L*, a bound on the risk of the best model; None takes that of the constant prediction, estimated from bags.
-    mu_x : array, shape (features,), optional
-        E[x]; None estimates it from the bags.
-    mu_y : float or array, shape (classes,), optional
-        E[y]; None estimates it from the bags.
+    mu_x, mu_y : array, shape (features,), and float or array, shape (classes,), optional
+        E[x] and E[y]; None estimates them from the bags.
     n_passes : int
         Passes over the bags; the theorem is about one. The average is over the last pass.
     fit_intercept : bool
@@ -284,11 +260,6 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     (array([ 0.4, -0. ]), 0.5)
     """
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # one pass with the theorem's step over a small table does not get far
-        return tags
-
 
 class BagSGDRegressor(_SGDFit, BagRegressor):
     r"""Linear regression of real labels from bags by Algorithm 2. Parameters and attributes as `BagSGDClassifier`.
@@ -309,8 +280,3 @@ class BagSGDRegressor(_SGDFit, BagRegressor):
     >>> model.coef_.round(1), round(model.intercept_, 1)
     (array([ 1., -1.]), 1.0)
     """
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True
-        return tags

@@ -10,26 +10,31 @@ treat them alike.
 array([0.215, 0.061])
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, Protocol
+from typing import Any, Concatenate
 
 from bagwise.bags import Bags
+from bagwise.losses.counts import (
+    generate_labels,
+    label_generation,
+    matching_cross_entropy,
+    matching_square,
+)
 from bagwise.losses.debiased import (
+    centred,
     clip_threshold,
+    components,
     debiased_square,
     debiased_square_gradient,
     debiased_square_of_sums,
+    difference,
+    easyllp,
     li_square,
     residual,
 )
-from bagwise.losses.generation import generate_labels, label_generation
-from bagwise.losses.label_linear import RowLoss, centred, components, difference, easyllp
 from bagwise.losses.likelihood import count_likelihood, posterior
-from bagwise.losses.matching import matching_cross_entropy, matching_square
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array
@@ -60,15 +65,8 @@ __all__ = [
 
 Loss = Callable[Concatenate[Array, Bags, ...], Array]
 """A loss: predictions in bag order and their `Bags` in, and options by keyword; one value per bag out."""
-
-
-class SumGradient(Protocol):
-    """The mean loss of a batch of two classes and its derivative, where the loss reads predictions through bag sums."""
-
-    def __call__(
-        self, sums: Array, size: Array, proportion: Array, *, prior: Array, mean: Array, rest: Array | None
-    ) -> tuple[Array, Array]:
-        """Loss and derivative by `sums`; see `debiased_square_gradient`."""
+SumGradient = Callable[..., tuple[Array, Array]]
+"""The mean loss of a batch of two classes and its derivative by the sums of bags: see `debiased_square_gradient`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,13 +97,7 @@ class BagLoss:
     gradient: SumGradient | None = None
 
     def __call__(
-        self,
-        h: Array,
-        bags: Bags,
-        *,
-        prior: Array | None = None,
-        means: Means | None = None,
-        logits: bool = False,
+        self, h: Array, bags: Bags, *, prior: Array | None = None, means: Means | None = None, logits: bool = False
     ) -> Array:
         """The loss of each bag.
 
@@ -125,11 +117,11 @@ class BagLoss:
         Returns
         -------
         array of shape (m,)
-            One value per bag.
         """
-        arguments: dict[str, Any] = {"logits": logits} if self.takes_logits else {}
         if logits and not self.takes_logits:
             raise ValueError("this loss takes predictions in [0, 1]: apply the sigmoid to the logits first.")
+        kind = {"logits": logits} if self.takes_logits else {}
+        arguments: dict[str, Any] = dict(kind)
         if self.needs_prior:
             if prior is None:
                 raise ValueError("this loss needs the prior: pass prior=bagwise.means.prior(training_bags).")
@@ -137,7 +129,7 @@ class BagLoss:
         if self.mean_of is not None:
             if not callable(means):
                 raise ValueError("this loss needs a mean: pass means=, for example bagwise.means.LeaveOneOut().")
-            estimate = means(self.mean_of(h, **({"logits": logits} if self.takes_logits else {})), bags)
+            estimate = means(self.mean_of(h, **kind), bags)
             arguments["mean"] = estimate.value
             if self.corrects:
                 arguments["mean_variance"] = estimate.variance
@@ -148,17 +140,6 @@ def _itself(h: Array) -> Array:
     return h
 
 
-def _label_linear(loss: RowLoss, *, centre: bool) -> BagLoss:
-    if not centre:
-        return BagLoss(function=partial(easyllp, loss=loss), needs_prior=True, takes_logits=True)
-    return BagLoss(
-        function=partial(centred, loss=loss),
-        needs_prior=True,
-        mean_of=partial(difference, loss=loss),
-        takes_logits=True,
-    )
-
-
 LOSSES: dict[str, BagLoss] = {
     "debiased_square": BagLoss(
         function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True, gradient=debiased_square_gradient
@@ -166,10 +147,15 @@ LOSSES: dict[str, BagLoss] = {
     "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
     "matching_square": BagLoss(function=matching_square),
     "matching_cross_entropy": BagLoss(function=matching_cross_entropy),
-    "easyllp": _label_linear("log", centre=False),
-    "easyllp_square": _label_linear("square", centre=False),
-    "centred_log": _label_linear("log", centre=True),
-    "centred_square": _label_linear("square", centre=True),
+    "easyllp": BagLoss(function=easyllp, needs_prior=True, takes_logits=True),
+    "easyllp_square": BagLoss(function=partial(easyllp, loss="square"), needs_prior=True, takes_logits=True),
+    "centred_log": BagLoss(function=centred, needs_prior=True, mean_of=difference, takes_logits=True),
+    "centred_square": BagLoss(
+        function=partial(centred, loss="square"),
+        needs_prior=True,
+        mean_of=partial(difference, loss="square"),
+        takes_logits=True,
+    ),
     "count_likelihood": BagLoss(function=count_likelihood, takes_logits=True),
     "label_generation": BagLoss(function=label_generation, takes_logits=True),
 }
@@ -187,7 +173,6 @@ def by_name(name: str) -> BagLoss:
     Returns
     -------
     BagLoss
-        The loss.
     """
     check_parameters({"loss": name}, {"loss": one_of(*LOSSES)})
     return LOSSES[name]

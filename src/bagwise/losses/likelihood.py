@@ -5,15 +5,13 @@ Given features, the count of a bag is a sum of independent labels: its probabili
 counts is the same function of h, as long as E[h] = p. With an `effect_variance` it is about right for `effects`, too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
 from scipy.special import expit, softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.bags.keys import name
+from bagwise.bags.reading import name
 from bagwise.losses.tilting import EXACT_UP_TO, tilted
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.typing import Array, Floats

@@ -5,21 +5,19 @@ more, however large they are, since the mean prediction is estimated on the *oth
 batch come two or three together, and memory is what these need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Integers
+from bagwise.utils.typing import ArrayLike, Integers, NDArray
 
 
 def cut(size: Integers, rows: int) -> NDArray[np.int64]:
@@ -128,63 +126,37 @@ class BagTensors:
     """
 
     def __init__(self, X: Tensor, bags: Bags) -> None:
-        self.X, self.bags = X, bags
-        numbers = bags.like(X)
-        self.size, self.proportion, self.noise = numbers.size, numbers.proportion, numbers.noise_variance
-        if bags.equal_size is not None:
-            self._by_bag = X.reshape(len(bags), -1)
-            self._shape = (-1, *X.shape[1:])
-
-    @property
-    def device(self) -> torch.device:
-        """Where the rows are."""
-        return self.X.device
+        self.X, self.bags = X, replace(bags, order=np.arange(bags.n_bagged), n_rows=bags.n_bagged)
 
     def epoch(
         self, rng: np.random.Generator, rows: int, chosen: Integers | None = None
     ) -> Iterator[tuple[Tensor, Bags]]:
         """One pass over the chosen bags (all by default): each batch's rows and bags."""
-        index = rng.permutation(len(self.bags)) if chosen is None else rng.permutation(chosen)
-        whole = self._reorder(index)
-        cuts = cut(self.bags.size[index], rows).tolist()
-        place = torch.from_numpy(index if self.bags.equal_size else whole.order).to(self.X.device)
-        for start, stop in pairwise(cuts):
-            batch = stretch(whole, start, stop)
-            if self.bags.equal_size is not None:
-                yield self._by_bag.index_select(0, place[start:stop]).view(self._shape), batch
-            else:
-                yield self.X.index_select(0, place[whole.offsets[start] : whole.offsets[stop]]), batch
+        index, equal = rng.permutation(len(self.bags) if chosen is None else chosen), self.bags.equal_size
+        for batch in deal(replace(self.bags.take(index).like(self.X), equal_size=equal), rows):
+            place = torch.from_numpy(batch.order).to(self.X.device)
+            if equal is None:
+                yield self.X.index_select(0, place), batch
+            else:  # longer stretches of memory are faster to gather
+                by_bag = self.X.reshape(len(self.bags), -1)
+                yield by_bag.index_select(0, place[::equal] // equal).view(-1, *self.X.shape[1:]), batch
 
-    def _reorder(self, index: Integers) -> Bags:
-        """The bags in another order; `order` points into X."""
-        size = self.bags.size[index]
-        offsets = np.concatenate([[0], np.cumsum(size)])
-        if self.bags.equal_size is not None:
-            order = index  # nobody looks at it: rows are taken a bag at a time
-        else:
-            order, offsets = segment.take(np.arange(self.bags.n_bagged), self.bags.offsets, index)
-        place = torch.from_numpy(index).to(self.X.device)
-        return Bags(
-            keys=self.bags.keys[index],
-            order=order,
-            offsets=offsets,
-            size=self.size[place],
-            proportion=self.proportion[place],
-            noise_variance=None if self.noise is None else self.noise[place],
-            n_rows=self.bags.n_bagged,
-            equal_size=self.bags.equal_size,
-        )
+
+def deal(bags: Bags, rows: int) -> Iterator[Bags]:
+    """The bags, one after the other, in batches of about `rows` rows."""
+    for start, stop in pairwise(cut(np.diff(bags.offsets), rows).tolist()):
+        yield stretch(bags, start, stop)
 
 
 def stretch(bags: Bags, start: int, stop: int) -> Bags:
     """Consecutive bags, as views and without the checks of `Bags.take`."""
-    return Bags(
+    first, last = bags.offsets[start], bags.offsets[stop]
+    return replace(
+        bags,
         keys=bags.keys[start:stop],
-        order=bags.order[bags.offsets[start] : bags.offsets[stop]],
-        offsets=bags.offsets[start : stop + 1] - bags.offsets[start],
+        order=bags.order[first:last],
+        offsets=bags.offsets[start : stop + 1] - first,
         size=bags.size[start:stop],
         proportion=bags.proportion[start:stop],
         noise_variance=None if bags.noise_variance is None else bags.noise_variance[start:stop],
-        n_rows=bags.n_rows,
-        equal_size=bags.equal_size,
     )

@@ -1,9 +1,8 @@
 """The network inside an estimator: how it is made, read with, kept and saved."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,24 +13,12 @@ from torch import nn
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
-from bagwise.data.reading import Reads
+from bagwise.data.rows import Reads
 from bagwise.losses import LOSSES
 from bagwise.means import Means
-from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import Standardise, check_sizes, mlp
-from bagwise.neural.objective import MEANS_CONSTRAINT, Objective
-from bagwise.neural.training import Training, as_rows, check_outputs, predict
-from bagwise.utils.parameters import (
-    NONE,
-    Constraint,
-    ParameterError,
-    check_parameters,
-    instance,
-    number,
-    one_of,
-    several,
-    whole,
-)
+from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, predict
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -39,6 +26,16 @@ from bagwise.utils.typing import Floats
 def _are_widths(value: Any) -> bool:
     given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
     return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
+
+
+def _is_device(value: Any) -> bool:
+    try:
+        return bool(torch.device("cpu" if value is None else value))
+    except (RuntimeError, TypeError):
+        return False
+
+
+_DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
 class NetworkClassifier(NumericFeatures, BagClassifier):
@@ -111,30 +108,24 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
 
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
         """The network before training, without standardisation, which `_scale` keeps."""
-        dtype = getattr(torch, self.dtype)
         self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
+        self._scale, dtype, outputs = None, getattr(torch, self.dtype), bags.outputs.shape[1]
+        body = self._body(X.shape[1], outputs, self._seed)
         rows = X[bags.order] if bags.n_bagged < len(X) else X
-        flat = rows.reshape(len(rows), -1)
-        names = getattr(self, "feature_names_in_", None)
+        flat, names = rows.reshape(len(rows), -1), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
             check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
-            outputs = 1 if bags.proportion.ndim == 1 else bags.proportion.shape[1]
-            if self.module is not None:
-                self._scale = None
-                body = self._body(X.shape[1], outputs, self._seed)
-                check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
-                return body
-            self._scale = Standardise.of(flat, dtype).to(self._device)
-            check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
-        return self._body(X.shape[1], outputs, self._seed)
+            if self.module is None:
+                self._scale = Standardise.of(flat, dtype).to(self._device)
+                check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
+        if self.module is not None:
+            check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
+        return body
 
     def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
         """A network that has not been trained."""
         made = mlp(width, self.hidden, outputs, random_state=seed) if self.module is None else self.module
         return copy.deepcopy(made).to(self._device, getattr(torch, self.dtype))
-
-    def _tensors(self, X: Floats, bags: Bags) -> BagTensors:
-        return BagTensors(self._as_read(X[bags.order]), bags)
 
     def _as_read(self, X: Floats) -> torch.Tensor:
         """Rows as the body reads them: standardised once, rather than in every step."""
@@ -142,11 +133,12 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
 
     def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
+        """A training that has not begun, of a copy of the network."""
         optimizer = self.optimizer or torch.optim.Adam
         return Training(
-            body,
+            copy.deepcopy(body),
             Objective(self.loss, self.means, p),
-            make_optimizer=lambda weights: optimizer(weights, lr=rate, weight_decay=self.weight_decay),
+            make_optimizer=partial(optimizer, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
         )
@@ -164,11 +156,11 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         """Parameters, what was learned, and weights; not the optimizer's moments."""
         parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "module"}
         state = {"parameters": parameters, "own_module": self.module is not None}
-        if hasattr(self, "module_"):
-            learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "module_"}
-            rest = {"shape": tuple(self._shape), "rows_seen": self._rows_seen, "weights": self.module_.state_dict()}
-            state |= {"learned": learned} | rest
-        return state
+        if not hasattr(self, "module_"):
+            return state
+        learned = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "module_"}
+        rest = {"shape": tuple(self._shape), "rows_seen": self._rows_seen, "weights": self.module_.state_dict()}
+        return {**state, "learned": learned, **rest}
 
     @classmethod
     def _from_state(cls, state: dict[str, Any], *, module: nn.Module | None = None) -> Self:
@@ -228,16 +220,8 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         else:
             if not fitting:
                 check_is_fitted(self)
-            options: dict[str, Any] = {"ensure_min_samples": 2} if fitting else {}
-            rows = validate_data(
-                self,
-                X,
-                dtype=(np.float32, np.float64),
-                allow_nd=True,
-                reset=fitting,
-                ensure_all_finite=False,
-                **options,
-            )
+            options = {"dtype": (np.float32, np.float64), "ensure_all_finite": False, "ensure_min_samples": 1 + fitting}
+            rows = validate_data(self, X, allow_nd=True, reset=fitting, **options)
         if fitting:
             self._shape = rows.shape[1:]
         elif rows.shape[1:] != self._shape:
@@ -246,9 +230,5 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
 
     @property
     def _device(self) -> torch.device:
-        try:
-            return torch.device("cpu" if self.device is None else self.device)
-        except (RuntimeError, TypeError) as error:
-            raise ParameterError(
-                "device", f"must be one that torch knows, such as 'cpu' or 'cuda', got {self.device!r}."
-            ) from error
+        check_parameters(self, {"device": _DEVICE})
+        return torch.device("cpu" if self.device is None else self.device)

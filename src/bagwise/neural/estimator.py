@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import nn
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.keys import name
+from bagwise.bags.reading import name
 from bagwise.base import check_enough, classes_of
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
@@ -23,12 +22,9 @@ from bagwise.neural.batches import BagTensors
 from bagwise.neural.classifier import NetworkClassifier
 from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose
-from bagwise.utils.parameters import (
-    ParameterError,
-    check_parameters,
-)
+from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import ArrayLike, Floats
 
 if TYPE_CHECKING:
     from bagwise.neural.distributed import Distributed
@@ -117,9 +113,9 @@ class BagNeuralClassifier(NetworkClassifier):
         rng = generator(self.random_state)
         body, data = self._choose(X, bags, rng)
         self.prior_, self._rows_seen = prior(bags), bags.n_bagged
-        self._training = self._run(copy.deepcopy(body), self.learning_rate_, self.prior_, rng)
+        self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         for epoch in range(1, self.n_epochs_ + 1):
-            self._train_once(data, stage="final", epoch=epoch)
+            self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
         self._keep()
 
     def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
@@ -127,22 +123,16 @@ class BagNeuralClassifier(NetworkClassifier):
         rates = self._rates(bags)
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
-        data = self._tensors(X, bags)
+        data = BagTensors(self._as_read(X[bags.order]), bags)
         folds = folds_of(len(bags), self.cv, rng) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
         if folds:
-            candidates = candidates_of(
-                lambda rate, p, order: self._run(copy.deepcopy(body), rate, p, order),
-                rates,
-                data,
-                folds,
-                self.batch_rows,
-                rng,
-                stackable=self.module is None and self.optimizer is None and bags.proportion.ndim == 1,
-            )
+            start = partial(self._run, body)
+            stackable = self.module is None and self.optimizer is None and bags.proportion.ndim == 1
+            candidates = candidates_of(start, rates, data, folds, self.batch_rows, rng, stackable=stackable)
             patience = self.patience if self.early_stopping else self.max_epochs
-            choice = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
-            self.learning_rate_, self.n_epochs_, self.risk_ = choice.learning_rate, choice.n_epochs, choice.risk
+            found = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
+            self.learning_rate_, self.n_epochs_, self.risk_ = found
         elif len(rates) > 1 and self.learning_rate == "auto":
             self.learning_rate_ = _PLAIN_RATE
         return body, data
@@ -176,7 +166,6 @@ class BagNeuralClassifier(NetworkClassifier):
         Returns
         -------
         Self
-            The estimator itself.
         """
         self._fit_data(self._begin(data), distributed)
         return self
@@ -189,8 +178,7 @@ class BagNeuralClassifier(NetworkClassifier):
                 return
         elif in_one_piece(data):  # in blocks, rows stand in bag order
             data = InMemory(data.X[data.bags.order], subset(data, np.arange(len(data.bags)), coded=True))
-        from bagwise.neural.distributed.loader import BlockLoader
-        from bagwise.neural.distributed.training import Distributed, settle, train
+        from bagwise.neural.distributed.training import BlockLoader, Distributed, settle, train
 
         options = distributed or Distributed()
         depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
@@ -200,27 +188,13 @@ class BagNeuralClassifier(NetworkClassifier):
         self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
         self._scale = None
         if settings["scale"] is not None:
-            mean, scale = (np.array(settings[name]) for name in ("mean", "scale"))
-            self._scale = Standardise(mean, scale, getattr(torch, self.dtype)).to(self._device)
-        body = self._body(self._shape[0], settings["outputs"], settings["weights"])
-        order = settings["order"]
+            scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
+            self._scale = scale.to(self._device)
+        body, order = self._body(self._shape[0], settings["outputs"], settings["weights"]), settings["order"]
         self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
-        loader = BlockLoader(
-            data,
-            self._as_read,
-            rows=self.batch_rows,
-            seed=order,
-            streams=options.streams,
-            processes=options.processes,
-        )
-        train(
-            self._training,
-            loader,
-            options,
-            epochs=self.n_epochs_,
-            seed=order,
-            record=lambda epoch, loss: self._trained(loss, stage="final", epoch=epoch),
-        )
+        loader = BlockLoader(data, self._as_read, options, rows=self.batch_rows, seed=order)
+        record = partial(self._trained, stage="final")
+        train(self._training, loader, options, epochs=self.n_epochs_, seed=order, record=record)
         self._keep()
 
     def _settle(self, data: BagRows) -> dict[str, Any]:
@@ -233,7 +207,7 @@ class BagNeuralClassifier(NetworkClassifier):
             "epochs": math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_,
             "risk": self.risk_,
             "history": self.history_,
-            "outputs": 1 if data.proportion.ndim == 1 else data.proportion.shape[1],
+            "outputs": some.bags.outputs.shape[1],
             "weights": self._seed,
             "order": int(rng.integers(2**63)),
             "mean": None if scale is None else scale.mean.tolist(),
@@ -263,7 +237,6 @@ class BagNeuralClassifier(NetworkClassifier):
         Returns
         -------
         Self
-            The estimator itself.
         """
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
@@ -281,7 +254,8 @@ class BagNeuralClassifier(NetworkClassifier):
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
             self._training.objective.prior, self._rows_seen = self.prior_, seen
         self.n_epochs_ += 1
-        self._train_once(self._tensors(X, given), stage="partial_fit", epoch=self.n_epochs_)
+        loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)
+        self._trained(self.n_epochs_, loss, stage="partial_fit")
         self._keep()
         return self
 
@@ -293,9 +267,9 @@ class BagNeuralClassifier(NetworkClassifier):
             if len(shown) != len(self.classes_):
                 raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
             given.check_proportions()
+        elif y is None:
+            raise ValueError("y is missing: pass labels, or proportions with bags.")
         else:
-            if y is None:
-                raise ValueError("y is missing: pass labels, or proportions with bags.")
             labels = np.asarray(y)
             if first:
                 self.classes_ = np.unique(labels if classes is None else np.asarray(classes))
@@ -304,8 +278,7 @@ class BagNeuralClassifier(NetworkClassifier):
             if len(self.classes_) < 2:
                 raise ValueError("y holds one class only: name all classes in the first call, classes=[…].")
             indicators = (labels[:, None] == self.classes_).astype(float)
-            if (indicators.sum(axis=1) != 1).any():
-                unknown = labels[int(np.argmin(indicators.sum(axis=1)))]
+            for unknown in labels[indicators.sum(axis=1) != 1]:
                 raise ValueError(
                     f"y holds the class {name(unknown)}, which is not among classes: name all in the first call."
                 )
@@ -313,10 +286,7 @@ class BagNeuralClassifier(NetworkClassifier):
         check_enough(given)
         return given
 
-    def _train_once(self, data: BagTensors, *, stage: str, epoch: int) -> None:
-        self._trained(self._training.epoch(data, self.batch_rows), stage=stage, epoch=epoch)
-
-    def _trained(self, loss: float, *, stage: str, epoch: int) -> None:
+    def _trained(self, epoch: int, loss: float, *, stage: str) -> None:
         """An epoch is over."""
         self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
         if not np.isfinite(loss):

@@ -63,12 +63,10 @@ def cnn(
     ----------
     channels, side : int, default 1 and 28
         Channels of an image, and points of a side.
-    outputs : int, default 1
-        Logits per image.
     dropout : float, default 0.5
         Share of the numbers before the last layer that are dropped in training.
-    random_state : int, numpy.random.Generator or None
-        For the weights.
+    outputs, random_state
+        As for `mlp`.
 
     Returns
     -------

@@ -1,19 +1,18 @@
 """Many networks over one table: seeds, partitions, learning rates and losses side by side.
 
 `train_replicas` trains fully connected networks as one batched computation. `train_modules` trains any modules, such as
-convolutions, in several processes. Each network is the one `train_alone` gives, up to rounding.
+convolutions, in several processes. Each network is the one that training alone gives, up to rounding.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from bagwise.bags import Bags
@@ -21,14 +20,11 @@ from bagwise.folds import Fold
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import mlp
-from bagwise.neural.objective import Objective
 from bagwise.neural.stack import Member, Stack, stacks_of
-from bagwise.neural.training import Training, as_rows
+from bagwise.neural.training import Alone, Objective, Training, as_rows
 from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError, check_parameters, whole
-from bagwise.utils.typing import Floats, Integers
-
-_CONSTRAINTS = {"batch_rows": whole(1), "epochs": whole(1)}
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,52 +82,34 @@ class Trained:
     replica: Replica
     network: nn.Module
     loss: Floats
-    risk: Floats | None
-    accuracy: Floats | None
-    brier: Floats | None
-    test_predictions: Floats | None
+    risk: Floats | None = None
+    accuracy: Floats | None = None
+    brier: Floats | None = None
+    test_predictions: Floats | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Test:
-    """Test rows, and what is wanted of them."""
+@dataclass(eq=False)
+class _Plan:
+    """How networks are trained, and what is measured on test rows after which epochs, None for every one; checked."""
 
-    X: Tensor | None
-    y: NDArray[Any] | None
-    keep: bool
-    epochs: frozenset[int] | None
+    epochs: int
+    batch_rows: int
+    average: bool
+    dtype: torch.dtype
+    X_test: Any
+    y_test: Any
+    keep_predictions: bool
+    measure_at: Collection[int] | None
 
-    def at(self, epoch: int) -> bool:
-        """Whether to measure after that epoch, counted from 1."""
-        return self.epochs is None or epoch in self.epochs
-
-
-class _Log:
-    """One replica's figures, epoch by epoch."""
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        names = ("loss", "risk", "accuracy", "brier", "test_predictions")
-        self.lines: dict[str, list[Any]] = {name: [] for name in names}
-
-    def trained(self, loss: float) -> None:
-        """An epoch is over."""
-        self.lines["loss"].append(loss)
-
-    def measured(self, h: Floats | None, h_test: Floats | None, test: _Test) -> None:
-        """h: predictions for the rows of the replica's bags, in bag order."""
-        if h is not None and self.replica.fold is not None:
-            self.lines["risk"].append(held_out_risk(h, self.replica.bags, self.replica.fold))
-        if h_test is not None and test.y is not None:
-            lost = not np.isfinite(h_test).all()
-            self.lines["accuracy"].append(np.nan if lost else float(((h_test > 0.5) == test.y).mean()))
-            self.lines["brier"].append(np.nan if lost else float(np.square(h_test - test.y).mean()))
-        if h_test is not None and test.keep:
-            self.lines["test_predictions"].append(h_test)
-
-    def result(self, network: nn.Module) -> Trained:
-        columns = {name: np.array(lines) if lines else None for name, lines in self.lines.items()}
-        return Trained(replica=self.replica, network=network, **columns)  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        check_parameters(self, {"batch_rows": whole(1), "epochs": whole(1)})
+        self.y_test = None if self.y_test is None else np.asarray(self.y_test)
+        if self.X_test is not None:
+            if self.y_test is not None and len(self.y_test) != len(self.X_test):
+                raise ParameterError("X_test", f"has {len(self.X_test)} rows but y_test has {len(self.y_test)}.")
+            self.X_test = as_rows(self.X_test, self.dtype)
+        elif self.y_test is not None or self.keep_predictions:
+            raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
 
 
 def train_replicas(
@@ -179,7 +157,6 @@ def train_replicas(
     Returns
     -------
     list of Trained
-        What came of each replica.
 
     Examples
     --------
@@ -195,29 +172,23 @@ def train_replicas(
     >>> [bool(result.accuracy[-1] > 0.9) for result in trained]
     [False, True, False, True]
     """
-    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
-    table, test = as_rows(X, dtype), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
-    members = [
-        Member(
-            training=start(replica, table.shape[1], hidden=hidden, average=average, dtype=dtype),
-            bags=replica.bags,
-            chosen=_chosen(replica),
-            batches=(id(replica.bags), id(replica.fold), replica.seed),
-        )
-        for replica in replicas
-    ]
-    logs = [_Log(replica) for replica in replicas]
+    plan = _Plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    table = as_rows(X, dtype)
+
+    def make_module(seed: int) -> nn.Module:
+        return mlp(table.shape[1], hidden, random_state=seed)
+
+    members = []
+    for replica in replicas:
+        batches = (id(replica.bags), id(replica.fold), replica.seed)
+        members.append(Member(_start(replica, make_module, plan), replica.bags, _chosen(replica), batches))
+    trained: dict[int, Trained] = {}
     for stack, places in stacks_of(table, members, batch_rows):
-        mine = [logs[place] for place in places]
-        for epoch in range(1, epochs + 1):
-            for log, loss in zip(mine, stack.epoch(), strict=True):
-                log.trained(float(loss))
-            if test.at(epoch):
-                _measure(stack, mine, table, test)
-            if callback is not None:
-                callback(len(mine))
-        stack.write_back()
-    return [log.result(member.training.reading) for log, member in zip(logs, members, strict=True)]
+        lines = _follow(stack, [replicas[place] for place in places], plan, callback)
+        stack.weights.write_back()
+        for place, figures in zip(places, lines, strict=True):
+            trained[place] = Trained(replicas[place], members[place].training.reading, **figures)
+    return [trained[place] for place in range(len(replicas))]
 
 
 def train_modules(
@@ -235,7 +206,7 @@ def train_modules(
     dtype: torch.dtype = torch.float32,
     n_jobs: int | None = None,
 ) -> list[Trained]:
-    """Train modules of any kind, one process each, as many at a time as `n_jobs` (as in joblib; None is one).
+    """Train modules of any kind, one process each.
 
     Parameters
     ----------
@@ -244,80 +215,46 @@ def train_modules(
     make_module : callable
         Called with a seed, for example ``lambda seed: bagwise.neural.cnn(random_state=seed)``.
     n_jobs : int, optional
-        How many processes.
+        How many processes at a time, as in joblib; None is one.
     replicas, epochs, batch_rows, average, X_test, y_test, keep_predictions, measure_at, dtype
         As for `train_replicas`.
 
     Returns
     -------
     list of Trained
-        What came of each replica.
     """
-    check_parameters({"batch_rows": batch_rows, "epochs": epochs}, _CONSTRAINTS)
-    table, test = np.asarray(X), _test_rows(X_test, y_test, keep_predictions, measure_at, dtype)
-    threads = 1 if n_jobs not in (None, 1) else None
-    options = {"epochs": epochs, "batch_rows": batch_rows, "average": average, "test": test, "dtype": dtype}
-    return list(
-        Parallel(n_jobs=n_jobs)(
-            delayed(train_alone)(table, replica, make_module, threads=threads, **options) for replica in replicas
-        )
-    )
+    plan = _Plan(epochs, batch_rows, average, dtype, X_test, y_test, keep_predictions, measure_at)
+    table, threads = np.asarray(X), 1 if n_jobs not in (None, 1) else None
+    jobs = (delayed(_train_alone)(table, replica, make_module, plan, threads) for replica in replicas)
+    return list(Parallel(n_jobs=n_jobs)(jobs))
 
 
-def train_alone(
-    X: NDArray[Any],
-    replica: Replica,
-    make_module: Callable[[int], nn.Module],
-    *,
-    epochs: int,
-    batch_rows: int,
-    average: bool,
-    test: _Test,
-    dtype: torch.dtype,
-    threads: int | None,
+def _train_alone(
+    X: NDArray[Any], replica: Replica, make_module: Callable[[int], nn.Module], plan: _Plan, threads: int | None
 ) -> Trained:
     """One replica by itself, on `threads` threads (None: as many as torch uses)."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        training = start(replica, 0, make_module=make_module, average=average, dtype=dtype)
-        rows = torch.as_tensor(X[replica.bags.order], dtype=dtype)
-        data, log, chosen = BagTensors(rows, replica.bags), _Log(replica), _chosen(replica)
-        for epoch in range(1, epochs + 1):
-            lost = bool(log.lines["loss"]) and not np.isfinite(log.lines["loss"][-1])
-            log.trained(np.nan if lost else training.epoch(data, batch_rows, chosen))  # what diverged stays so
-            if not test.at(epoch):
-                continue
-            h = None if replica.fold is None else training.predict(rows, batch_rows)
-            h_test = None if test.X is None else training.predict(test.X, batch_rows)
-            log.measured(h, h_test, test)
+        training = _start(replica, make_module, plan)
+        data = BagTensors(torch.as_tensor(X[replica.bags.order], dtype=plan.dtype), replica.bags)
+        (figures,) = _follow(Alone(training, data, _chosen(replica), plan.batch_rows), [replica], plan)
     finally:
         torch.set_num_threads(before)
-    return log.result(training.reading)
+    return Trained(replica, training.reading, **figures)
 
 
-def start(
-    replica: Replica,
-    features: int,
-    *,
-    hidden: Sequence[int] = (32,),
-    make_module: Callable[[int], nn.Module] | None = None,
-    average: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> Training:
+def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Plan) -> Training:
     """The replica's training before its first step."""
     rng = np.random.default_rng(replica.seed)
     seed, order = int(rng.integers(2**32)), int(rng.integers(2**32))
-    module = mlp(features, hidden, random_state=seed) if make_module is None else make_module(seed)
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
-        module.to(dtype),
+        make_module(seed).to(plan.dtype),
         Objective(replica.loss, replica.means, prior(bags)),
-        make_optimizer=lambda weights: torch.optim.Adam(
-            weights, lr=replica.learning_rate, weight_decay=replica.weight_decay
-        ),
+        make_optimizer=partial(torch.optim.Adam, lr=replica.learning_rate, weight_decay=replica.weight_decay),
         rng=np.random.default_rng(order),
-        average=average,
+        average=plan.average,
     )
 
 
@@ -325,19 +262,34 @@ def _chosen(replica: Replica) -> Integers:
     return np.arange(len(replica.bags)) if replica.fold is None else replica.fold.train
 
 
-def _measure(stack: Stack, logs: Sequence[_Log], table: Tensor, test: _Test) -> None:
-    held_out = any(log.replica.fold is not None for log in logs)
-    h = stack.predict(table) if held_out else [None] * len(logs)
-    h_test = stack.predict(test.X) if test.X is not None else [None] * len(logs)
-    for log, mine, mine_test in zip(logs, h, h_test, strict=True):
-        log.measured(None if mine is None else mine[log.replica.bags.order], mine_test, test)
+def _follow(
+    networks: Stack | Alone, replicas: Sequence[Replica], plan: _Plan, callback: Callable[[int], object] | None = None
+) -> list[dict[str, Any]]:
+    """Train the networks of some replicas; the figures of each by their names in `Trained`."""
+    lines: list[dict[str, list[Any]]] = [defaultdict(list) for _ in replicas]
+    for epoch in range(1, plan.epochs + 1):
+        for line, loss in zip(lines, networks.epoch(), strict=True):
+            line["loss"].append(float(loss))
+        if plan.measure_at is None or epoch in plan.measure_at:
+            _measure(networks, replicas, plan, lines)
+        if callback is not None:
+            callback(len(replicas))
+    return [{name: np.array(values) for name, values in line.items()} for line in lines]
 
 
-def _test_rows(X: Any, y: Any, keep: bool, epochs: Collection[int] | None, dtype: torch.dtype) -> _Test:
-    if X is None and (y is not None or keep):
-        raise ParameterError("X_test", "is missing: give the test rows with y_test or keep_predictions.")
-    labels = None if y is None else np.asarray(y)
-    if X is not None and labels is not None and len(labels) != len(X):
-        raise ParameterError("X_test", f"has {len(X)} rows but y_test has {len(labels)}.")
-    at = None if epochs is None else frozenset(epochs)
-    return _Test(None if X is None else as_rows(X, dtype), labels, keep, at)
+def _measure(
+    networks: Stack | Alone, replicas: Sequence[Replica], plan: _Plan, lines: Sequence[dict[str, list[Any]]]
+) -> None:
+    if any(replica.fold is not None for replica in replicas):
+        for replica, line, h in zip(replicas, lines, networks.predict_bags(), strict=True):
+            if replica.fold is not None:
+                line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
+    if plan.X_test is None:
+        return
+    for line, h in zip(lines, networks.predict(plan.X_test), strict=True):
+        if plan.y_test is not None:
+            lost = not np.isfinite(h).all()
+            line["accuracy"].append(np.nan if lost else float(((h > 0.5) == plan.y_test).mean()))
+            line["brier"].append(np.nan if lost else float(np.square(h - plan.y_test).mean()))
+        if plan.keep_predictions:
+            line["test_predictions"].append(h)

@@ -1,9 +1,10 @@
-"""One network in training: the only loop there is."""
+"""One network in training: what it minimises, the step of back-propagation that all share, and the only loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,107 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from bagwise.bags import Bags
-from bagwise.neural.batches import BagTensors
-from bagwise.neural.objective import Objective, to_predictions
+from bagwise.losses import by_name
+from bagwise.means import MEANS, Mean, Means, reads_sums
+from bagwise.neural.batches import BagTensors, stretch
 from bagwise.utils.deadline import check_time
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.parameters import Constraint, check_parameters, one_of
+from bagwise.utils.typing import Array, Floats, Integers
 
 if TYPE_CHECKING:
-    from bagwise.neural.distributed.loader import Batch
+    from bagwise.neural.distributed.training import Batch
+
+MEANS_CONSTRAINT = one_of(*MEANS) | Constraint("a strategy of bagwise.means", callable)
+
+
+class Objective:
+    """The mean loss of a batch's bags.
+
+    loss: a name of `bagwise.losses.LOSSES`.
+    means: a name of `bagwise.means.MEANS`, or a strategy, of which a copy is used since strategies carry state.
+    prior: p, a number or (classes,).
+    networks: how many are trained at once, on bags of the same sizes; prior is then (networks,), and one strategy
+        serves them all, its state a vector. None for one.
+    """
+
+    def __init__(self, loss: str, means: str | Means | None, prior: Array, *, networks: int | None = None) -> None:
+        self.loss, self.function, self.prior, self.networks = loss, by_name(loss), prior, networks
+        self.means_name = means if isinstance(means, str) else None
+        if means is not None:
+            check_parameters({"means": means}, {"means": MEANS_CONSTRAINT})
+        self.means: Means | None = MEANS[means]() if isinstance(means, str) else copy.deepcopy(means)
+
+    @property
+    def reads_sums(self) -> bool:
+        """Whether the derivative is written out: through the sums of bags alone."""
+        two_classes = isinstance(self.prior, float) or self.networks is not None
+        return two_classes and self.function.gradient is not None and reads_sums(self.means)
+
+    def losses(self, logits: Tensor, bags: Bags) -> Tensor:
+        """(m,) the loss of each bag, from logits in bag order; (networks, m) of several, whose bags are one list."""
+        prior, means = self.prior, self.means
+        if self.networks is not None:
+            prior = prior.repeat_interleave(len(bags) // self.networks)
+            means = None if means is None else partial(_of_each, means, self.networks)
+        if bags.proportion.ndim == 1:
+            logits = logits.reshape(-1)
+        takes_logits = self.function.takes_logits
+        values = logits if takes_logits else to_predictions(logits)
+        losses: Tensor = self.function(values, bags, prior=prior, means=means, logits=takes_logits)
+        return losses if self.networks is None else losses.view(self.networks, -1)
+
+    def backward(self, logits: Tensor, bags: Bags, split: Batch | None = None) -> float | Tensor:
+        """Derivatives of the batch's mean loss, by back-propagation from the logits; the mean loss itself.
+
+        logits: (n,) or (n, classes); of several networks (networks, n).
+        bags: with arrays of the kind of the logits, as `BagTensors.epoch` gives them; those of several networks are one
+            list; or, where `reads_sums` and bags are of one size, those of one network with proportions (networks, m).
+        split: where other processes hold a part of the batch; the means over processes are then the derivatives and the
+            loss of the whole batch.
+        """
+        by_sums = self.reads_sums and bags.proportion.ndim == (1 if self.networks is None else 2)
+        if by_sums and (split is None or logits.device.type == "cpu"):
+            loss, slope = self._through_sums(logits.detach(), bags, split)
+            logits.backward(slope)
+            return loss
+        losses = self.losses(logits, bags)
+        if split is None:
+            value = losses.mean(-1)
+            value.sum().backward()
+            return value.detach()
+        total, share = losses.sum(), split.processes.world / len(split.whole)
+        (total * share).backward()
+        return float(total.detach()) * share
+
+    def _through_sums(self, logits: Tensor, bags: Bags, split: Batch | None) -> tuple[float | Tensor, Tensor]:
+        """The mean loss, and its derivative by the logits in their shape, where the loss reads sums of bags."""
+        assert self.function.gradient is not None and reads_sums(self.means)  # noqa: PT018
+        prior = self.prior if self.networks is None else self.prior[:, None]
+        h: Array = torch.sigmoid(logits).view(*bags.proportion.shape[:-1], -1)
+        size, proportion, rows, equal = bags.size, bags.proportion, h.shape[-1], bags.equal_size
+        if h.ndim == 1 and h.device.type == "cpu":  # the same lines on NumPy's arrays, which take less to get going
+            h, size, proportion = h.numpy(), size.numpy(), proportion.numpy()
+        if equal is not None:
+            h, size = h.reshape(*proportion.shape, equal), float(equal)
+        sums = bags.sum(h) if equal is None else h.sum(-1)
+        if split is not None:
+            sums, rows = split.gather(sums), split.whole.n_rows
+            size, proportion = (part.astype(sums.dtype) for part in (split.whole.size, split.whole.proportion))
+        mean, rest = self.means.of_sums(sums, size, rows)
+        loss, slope = self.function.gradient(sums, size, proportion, prior=prior, mean=mean, rest=rest)
+        if split is not None:
+            slope = slope[split.mine] * split.processes.world  # since the mean over processes is taken
+        by_logit = h * (1 - h)
+        by_logit *= bags.repeat(slope) if equal is None else slope[..., None]
+        return loss, torch.as_tensor(by_logit).view(logits.shape)
+
+
+def _of_each(strategy: Means, networks: int, values: Tensor, bags: Bags) -> Mean:
+    """A means strategy applied to every network's rows, in the order of their bags: it treats columns one by one."""
+    one = stretch(bags, 0, len(bags) // networks)
+    found = strategy(values.view(networks, -1).T, one)
+    spread = (x.broadcast_to(len(one), networks).T.reshape(-1) if isinstance(x, Tensor) else x for x in found)
+    return Mean(*spread)
 
 
 class Training:
@@ -51,13 +146,18 @@ class Training:
             self.module.train()
         if self.average is not None:
             self.average.n_averaged.zero_()
-        losses, sizes = [], []
-        with self._own_noise(data.device):
+        losses, sizes, cuda = [], [], data.X.device.type == "cuda"
+        # Dropout and its like draw from torch's global generator: lend it a state of ours, and put its own back.
+        with torch.random.fork_rng(devices=[data.X.device] if cuda else []):
+            torch.set_rng_state(self.noise)
+            if cuda:
+                torch.cuda.manual_seed(int(self.rng.integers(2**63)))
             for x, bags in data.epoch(self.rng, rows, chosen):
                 check_time()
                 losses.append(self.step(x, bags))
                 sizes.append(len(bags))
                 del x  # its memory serves the next batch
+            self.noise = torch.get_rng_state()
         return float(np.average([float(loss) for loss in losses], weights=sizes))
 
     def step(
@@ -74,25 +174,39 @@ class Training:
             self.average.update_parameters(self.module)
         return loss
 
-    @torch.no_grad()
-    def predict(self, X: Tensor, rows: int) -> Floats:
-        """The predictions h, (n,) or (n, classes)."""
-        return predict(self.reading, X, rows)
-
     @property
     def reading(self) -> nn.Module:
         """The module to predict with."""
         return self.module if self.average is None else self.average.module
 
-    @contextmanager
-    def _own_noise(self, device: torch.device) -> Iterator[None]:
-        """Dropout and its like draw from torch's global generator: lend it a state of ours, and put its own back."""
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.set_rng_state(self.noise)
-            if device.type == "cuda":
-                torch.cuda.manual_seed(int(self.rng.integers(2**63)))
-            yield
-            self.noise = torch.get_rng_state()
+
+class Alone:
+    """One training by itself, as a `Stack` of one network.  chosen: bags to train on.  rows: of a batch."""
+
+    def __init__(self, training: Training, data: BagTensors, chosen: Integers, rows: int) -> None:
+        self.training, self.data, self.chosen, self.rows = training, data, chosen, rows
+        self.loss = 0.0
+
+    def epoch(self) -> list[float]:
+        """One pass: the mean loss of a bag. What diverged stays so."""
+        finite = np.isfinite(self.loss)
+        self.loss = self.training.epoch(self.data, self.rows, self.chosen) if finite else np.nan
+        return [self.loss]
+
+    def predict(self, X: Tensor) -> list[Floats]:
+        """The predictions h of the network."""
+        return [predict(self.training.reading, X, self.rows)]
+
+    def predict_bags(self) -> list[Floats]:
+        """Those of the rows of all bags, in bag order."""
+        return self.predict(self.data.X)
+
+
+def to_predictions(logits: Tensor) -> Tensor:
+    """h of logits: the sigmoid of one, the softmax of several."""
+    if logits.ndim == 2 and logits.shape[1] > 1:
+        return torch.softmax(logits, dim=1)
+    return torch.sigmoid(logits.reshape(-1))
 
 
 def as_rows(X: Any, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:

@@ -4,19 +4,18 @@ Networks of all learning rates are trained on the training bags of every fold: b
 stacked, and one after the other where not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from itertools import tee
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from bagwise.folds import Fold
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.stack import Member, stacks_of
-from bagwise.neural.training import Training
+from bagwise.neural.stack import Member, Stack, stacks_of
+from bagwise.neural.training import Alone, Training
 from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats
 
@@ -24,8 +23,7 @@ Path = Iterator[tuple[float, float]]
 """Networks of one learning rate, trained one epoch at a time: the mean training loss, and the risk of all folds."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """What was chosen, and the held-out risk it had."""
 
     learning_rate: float
@@ -79,56 +77,31 @@ def candidates_of(
     """
     seeds = [int(rng.integers(2**63)) for _ in folds]
     priors = [prior(data.bags.take(fold.train)) for fold in folds]
+    weights = [len(fold.held_out) for fold in folds]
+    stacked = stackable and len(rates) * len(folds) > 1
 
-    def runs(rate: float) -> list[Training]:
-        return [start(rate, p, np.random.default_rng(seed)) for p, seed in zip(priors, seeds, strict=True)]
-
-    def one_by_one(rate: float) -> Path:
-        pairs = list(zip(runs(rate), folds, strict=True))
-        while True:
-            losses = [run.epoch(data, rows, fold.train) for run, fold in pairs]
-            risks = [held_out_risk(run.predict(data.X, rows), data.bags, fold) for run, fold in pairs]
-            yield float(np.mean(losses)), _over_folds(risks, folds)
-
-    if stackable and len(rates) * len(folds) > 1:
-        stacked = _Stacked([runs(rate) for rate in rates], data, folds, rows)
-        return [(rate, stacked.path(number)) for number, rate in enumerate(rates)]
-    return [(rate, one_by_one(rate)) for rate in rates]
-
-
-class _Stacked:
-    """All learning rates and folds as stacked networks. An epoch is trained when the first path asks for it."""
-
-    def __init__(self, runs: list[list[Training]], data: BagTensors, folds: list[Fold], rows: int) -> None:
-        self.data, self.folds = data, folds
-        bags = replace(data.bags, order=np.arange(data.bags.n_bagged))  # data.X is in bag order already
+    def figures(*rates: float) -> Iterator[list[tuple[float, float]]]:
+        """Loss and risk of each learning rate, epoch by epoch; networks are trained when they are asked for."""
         members = [
-            Member(training=run, bags=bags, chosen=fold.train, batches=number)
-            for mine in runs
-            for number, (run, fold) in enumerate(zip(mine, folds, strict=True))
+            Member(start(rate, p, np.random.default_rng(seed)), data.bags, fold.train, number)
+            for rate in rates
+            for number, (p, seed, fold) in enumerate(zip(priors, seeds, folds, strict=True))
         ]
-        self.stacks = stacks_of(data.X, members, rows)
-        self.shape = (len(runs), len(folds))
-        self.figures: list[list[tuple[float, float]]] = []  # per epoch, per learning rate
+        groups: Sequence[tuple[Stack | Alone, list[int]]] = (
+            stacks_of(data.X, members, rows)
+            if stacked
+            else [(Alone(one.training, data, one.chosen, rows), [place]) for place, one in enumerate(members)]
+        )
+        losses, risks = np.empty((len(rates), len(folds))), np.empty((len(rates), len(folds)))
+        while True:
+            for group, places in groups:
+                losses.flat[places] = group.epoch()
+                for place, h in zip(places, group.predict_bags(), strict=True):
+                    risks.flat[place] = held_out_risk(h, data.bags, folds[place % len(folds)])
+            over_folds = np.average(risks, axis=1, weights=weights)  # the risk of all held-out bags
+            yield list(zip(losses.mean(axis=1).tolist(), over_folds.tolist(), strict=True))
 
-    def path(self, number: int) -> Path:
-        """That of one learning rate."""
-        for epoch in count():
-            if epoch == len(self.figures):
-                self._train()
-            yield self.figures[epoch][number]
-
-    def _train(self) -> None:
-        """One more epoch of all networks."""
-        losses, risks = np.empty(self.shape), np.empty(self.shape)
-        for stack, places in self.stacks:
-            losses.flat[places] = stack.epoch()
-            for place, h in zip(places, stack.predict(self.data.X), strict=True):
-                risks.flat[place] = held_out_risk(h, self.data.bags, self.folds[place % len(self.folds)])
-        figures = zip(losses, risks, strict=True)
-        self.figures.append([(float(loss.mean()), _over_folds(risk, self.folds)) for loss, risk in figures])
-
-
-def _over_folds(risks: Sequence[float] | Floats, folds: Sequence[Fold]) -> float:
-    """The risk of all held-out bags, from that of each fold."""
-    return float(np.average(risks, weights=[len(fold.held_out) for fold in folds]))
+    if stacked:  # all paths follow the same networks
+        paths = enumerate(tee(figures(*rates), len(rates)))
+        return [(rate, map(itemgetter(number), path)) for rate, (number, path) in zip(rates, paths, strict=True)]
+    return [(rate, map(itemgetter(0), figures(rate))) for rate in rates]

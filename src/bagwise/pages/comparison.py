@@ -1,19 +1,14 @@
 """The page on several models: which is best on the same bags, as far as these can tell."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
 from bagwise.evaluation import ENOUGH_BAGS, differences
-from bagwise.metrics import METRICS, possible
+from bagwise.metrics import METRICS, Estimate, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
@@ -102,9 +97,6 @@ def comparison_page(
     return Page("Comparison of models", subject, standing if enough else UNSURE, headline, cautions, sections)
 
 
-# -- measuring ----------------------------------------------------------------------------------------------------
-
-
 def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Measurement]:
     """All models, on the bags that none of them was fitted to where there are tables."""
     bags, found, other = None, {}, "pass events and reports of other bags."
@@ -126,9 +118,6 @@ def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estim
     found = differences(one.h, other.h, one.bags, level=level)
     most = {name: possible(name, one.h.ndim)[1] for name in found}
     return {name: gain.within(-most[name], most[name]) for name, gain in found.items()}
-
-
-# -- words --------------------------------------------------------------------------------------------------------
 
 
 def _verdict(best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool) -> tuple[str, str]:
@@ -167,21 +156,17 @@ def _pictures(judged: Mapping[str, Measurement], guess: Mapping[str, float]) -> 
         if None not in values.values():
             title, better = parts.capital(label), "higher" if name in HIGHER_IS_BETTER else "lower"
             told = "; ".join(f"{model} {parts.interval(one, 3)}" for model, one in list(values.items())[:8])
-            draw = partial(_intervals, found=values, xlabel=label, guess=guess.get(name))
-            make = partial(parts.one_panel, draw, 1.25 + 0.3 * len(values))
+            value, low, high = np.array([(one.value, one.low, one.high) for one in values.values()]).T
+            error, place = [value - low, high - value], np.arange(len(values))
+            with parts.one_panel(1.25 + 0.3 * len(values)) as (figure, panel):
+                if name in guess:
+                    panel.axvline(guess[name], color=RED, linestyle="--", linewidth=1.2, label="constant guess")
+                panel.errorbar(value, place, xerr=error, fmt="o", color=BLUE, capsize=3, label="model")
+                parts.name_axis(panel, list(values), label)
+                panel.xaxis.set_major_locator(MaxNLocator(5))
             words = f"intervals-{name.replace('_', '-')}", f"{title} of the models", f"{told}."
-            found.append(parts.picture(make, *words, f"{title}, {better} is better."))
+            found.append(parts.picture(figure, *words, f"{title}, {better} is better."))
     return found
-
-
-def _intervals(panel: Axes, found: Mapping[str, Estimate], xlabel: str, guess: float | None) -> None:
-    value, low, high = np.array([(one.value, one.low, one.high) for one in found.values()]).T
-    if guess is not None:
-        panel.axvline(guess, color=RED, linestyle="--", linewidth=1.2, label="constant guess")
-    error, place = [value - low, high - value], np.arange(len(found))
-    panel.errorbar(value, place, xerr=error, fmt="o", color=BLUE, capsize=3, label="model")
-    parts.name_axis(panel, list(found), xlabel)
-    panel.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def _paired(best: str, gains: Mapping[str, Mapping[str, Estimate]]) -> Section:

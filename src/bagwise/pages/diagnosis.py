@@ -6,13 +6,13 @@ predicted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
@@ -128,8 +128,7 @@ class Funnel:
     @cached_property
     def deviation(self) -> Floats:
         """(m,) standard deviation of the gap of random bags."""
-        found: Floats = np.sqrt(self.variance / self.size + self.noise / self.size**2)
-        return found
+        return np.asarray(np.sqrt(self.variance / self.size + self.noise / self.size**2))
 
     def limits(self, size: Floats | Integers) -> dict[str, Floats]:
         """How far from 0 the gap of a bag of these sizes goes, by level; where noise differs, for the median noise."""
@@ -216,16 +215,14 @@ def bag_parts(funnel: Funnel, data: BagTable, output: int, *, predicted: bool) -
     if funnel.usual_size is None:
         pictures.append(_by_size(funnel, name, label, f"{caption}{also}"))
     of_class = "" if data.classes is None else f" of class {data.classes[output]}"
-    text = f"{told} Proportions{of_class}: {funnel}.{'' if predicted else rough}"
-    return [text, Pictures([*pictures, *sizes])]
+    return [f"{told} Proportions{of_class}: {funnel}.{'' if predicted else rough}", Pictures([*pictures, *sizes])]
 
 
 def _agreement(funnel: Funnel, limits: str, also: str) -> Picture:
     """Reported against predicted proportions, one point per bag; where bags have one size, with limits."""
     title = "Predicted against reported proportion of each bag"
     reading = "On the dashed line, they agree." if funnel.usual_size is None else limits
-
-    def draw(panel: Axes) -> None:
+    with parts.one_panel() as (figure, panel):
         x, y = funnel.predicted[:_POINTS], funnel.reported[:_POINTS]
         ends = np.array(_range(x))
         panel.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="as predicted")
@@ -234,14 +231,12 @@ def _agreement(funnel: Funnel, limits: str, also: str) -> Picture:
         _points(panel, funnel, x, y)
         panel.set(xlim=tuple(ends), ylim=_range(np.concatenate([y, ends])))
         panel.set(xlabel="mean prediction of the bag", ylabel="reported proportion")
-
-    return _picture(draw, funnel, "bags-agreement", title, f"{reading}{also}")
+    return _picture(figure, funnel, "bags-agreement", title, f"{reading}{also}")
 
 
 def _by_size(funnel: Funnel, name: str, label: str, caption: str) -> Picture:
     """Reported less expected proportion against the size of bags, in the funnel where random bags should stay."""
-
-    def draw(panel: Axes) -> None:
+    with parts.one_panel() as (figure, panel):
         size, gap = funnel.size[:_POINTS], funnel.gap[:_POINTS]
         panel.axhline(0, color=GREY, linestyle="--", linewidth=1)
         k = np.geomspace(funnel.size.min(), funnel.size.max(), 80)
@@ -250,8 +245,7 @@ def _by_size(funnel: Funnel, name: str, label: str, caption: str) -> Picture:
         edge = 1.15 * max(float(np.abs(gap).max()), float(funnel.limits(np.quantile(size, [0.25]))[_WIDER][0]))
         panel.set(xlabel="rows in the bag", ylabel=label, ylim=(-edge, edge))
         parts.size_scale(panel, funnel.size)
-
-    return _picture(draw, funnel, name, "The funnel of random bags", caption)
+    return _picture(figure, funnel, name, "The funnel of random bags", caption)
 
 
 def _proportions(funnel: Funnel) -> Picture:
@@ -265,18 +259,16 @@ def _proportions(funnel: Funnel) -> Picture:
         for low, high, bags, random in zip(edges[:-1], edges[1:], counts, expected, strict=True)
     ]
     table = Table("Bags by reported proportion", ["proportion", "bags", "random bags"], rows)
-
-    def draw(panel: Axes) -> None:
+    with parts.one_panel() as (figure, panel):
         panel.hist(funnel.reported, bins=edges, color=BLUE, alpha=0.75, linewidth=0, label="bags")  # type: ignore[arg-type]
         panel.stairs(expected, edges, color=BLACK, linewidth=1.4, label="random bags")
         panel.set(xlabel="reported proportion", ylabel="bags")
         panel.grid(axis="x", visible=False)
         panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    return parts.picture(figure, "proportions", title, told, f"{title}. {told}", table)
 
-    return parts.picture(partial(parts.one_panel, draw), "proportions", title, told, f"{title}. {told}", table)
 
-
-def _picture(draw: Callable[[Axes], None], funnel: Funnel, name: str, title: str, caption: str) -> Picture:
+def _picture(figure: Figure, funnel: Funnel, name: str, title: str, caption: str) -> Picture:
     """Bags drawn with their limits, and how many lie outside."""
     outside = {level: funnel.outside(level) for level in _LEVELS}
     rows = [
@@ -284,7 +276,7 @@ def _picture(draw: Callable[[Axes], None], funnel: Funnel, name: str, title: str
         for level, share in _LEVELS.items()
     ]
     table = Table("Bags outside of the limits", ["limits", "bags outside", "share", "expected"], rows)
-    return parts.picture(partial(parts.one_panel, draw), name, title, f"{funnel}.", f"{title}. {caption}", table)
+    return parts.picture(figure, name, title, f"{funnel}.", f"{title}. {caption}", table)
 
 
 def _limits(panel: Axes, funnel: Funnel, size: Floats | Integers, x: Floats, middle: Floats) -> None:

@@ -11,9 +11,8 @@ import numpy as np
 
 from bagwise import saving
 from bagwise.diagnostics import Diagnosis
-from bagwise.estimates import Estimate
 from bagwise.estimators import MODELS
-from bagwise.metrics import METRICS
+from bagwise.metrics import METRICS, Estimate
 from bagwise.pages import parts
 from bagwise.pages.diagnosis import Funnel, bag_parts
 from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table

@@ -3,14 +3,11 @@
 Matplotlib's figures are SVG inside of it: its colours, its font, ids of their own, and the same bytes every time.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re
-import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,7 +32,11 @@ _NAMES = ("ink", "paper", "grid", "grey", "blue", "orange", "sky", "green", "red
 _VARIABLES = {colour.lower(): f"var(--{name})" for colour, name in zip(_DRAWN, _NAMES, strict=True)}
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 _DECIMALS = re.compile(r"-?\d+\.\d{3,}")
+STYLE: list[Any] = ["default", PAGE_STYLE]
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
+# Control characters, halves of pairs, and code points that are no characters.
+_NONE = "".join(chr(plane + last) for plane in range(0, 0x110000, 0x10000) for last in (0xFFFE, 0xFFFF))
+_UNFIT = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef{_NONE}]")
 
 
 class Caution(str):
@@ -109,8 +110,6 @@ class Page:
         What else a reader should know at once.
     sections : sequence of Section
         The rest.
-    html : str
-        The whole file. The same page gives the same text.
     """
 
     title: str
@@ -161,13 +160,7 @@ def clean(value: Any) -> Any:
     """
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
-    return "".join(_shown(letter) for letter in value)
-
-
-def _shown(letter: str) -> str:
-    code = ord(letter)
-    unfit = unicodedata.category(letter) in ("Cc", "Cs") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    return " " if letter in "\t\n\r" else "�" if unfit else letter
+    return _UNFIT.sub("\ufffd", re.sub(r"[\t\n\r]", " ", value))
 
 
 @cache
@@ -179,17 +172,17 @@ def _template() -> Template:
     return environment.get_template("page.html.jinja")
 
 
-def inline(draw: Callable[[], Figure], *, name: str, title: str, description: str) -> Markup:
-    """The figure as an element of a page.
+def inline(figure: Figure, *, name: str, title: str, description: str) -> Markup:
+    """The figure, drawn in `STYLE`, as an element of a page.
 
-    draw: makes the figure.  name: for its ids, one of its own on the page.  title: what it shows.  description: what
-    there is to be seen, with the main numbers, for those who do not see it.
+    name: for its ids, one of its own on the page.  title: what it shows.  description: what there is to be seen, with
+    the main numbers, for those who do not see it.
     """
     name, buffer = f"figure-{name}", io.StringIO()
-    with matplotlib.style.context(["default", PAGE_STYLE]), warnings.catch_warnings():
+    with matplotlib.style.context(STYLE), warnings.catch_warnings():
         # Letters that Matplotlib's font lacks are drawn by the reader's.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        draw().savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
     root = _parsed(buffer.getvalue())
     _number_ids(root, name)
     for element in root.iter():
@@ -214,11 +207,9 @@ def _parsed(text: str) -> ElementTree.Element:
         element.tail = None
         if element.tag != "text":
             element.text = None
-    for parent in list(root.iter()):
-        for child in list(parent):
-            is_style = child.tag == "defs" and [one.tag for one in child] == ["style"]
-            if is_style or child.tag in ("metadata", "style"):
-                parent.remove(child)
+    for child in list(root):
+        if child.tag == "metadata" or (child.tag == "defs" and [one.tag for one in child] == ["style"]):
+            root.remove(child)
     return root
 
 

@@ -3,14 +3,13 @@
 Figures are small, so that they can be read on a phone, and told apart without colour.
 """
 
-from __future__ import annotations
-
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,9 +18,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 import bagwise
 from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import LEAST_SHOWN, Finding
-from bagwise.estimates import Estimate
 from bagwise.evaluation import ENOUGH_BAGS, Curve, Evaluation
-from bagwise.pages.page import GOOD, POOR, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
+from bagwise.metrics import Estimate
+from bagwise.pages.page import GOOD, POOR, STYLE, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
 from bagwise.plotting import BLUE, GREY, RED
 from bagwise.tables import Summary
 from bagwise.utils.text import number_of
@@ -34,23 +33,22 @@ _FAR = 4.0  # standard errors by which a mean prediction is plainly off
 _RANKS = {0.9: "very well", 0.75: "well", 0.65: "fairly well"}  # from this AUC on
 
 
-def picture(
-    make: Callable[[], Figure], name: str, title: str, told: str, caption: str, table: Table | None = None
-) -> Picture:
+def picture(figure: Figure, name: str, title: str, told: str, caption: str, table: Table | None = None) -> Picture:
     """A figure with its words. name: of its own on the page.  told: what there is to be seen, with the main numbers."""
-    return Picture(inline(make, name=name, title=title, description=told), caption, table)
+    return Picture(inline(figure, name=name, title=title, description=told), caption, table)
 
 
-def one_panel(draw: Callable[[Axes], None], height: float = 3.7, margin: float = 0.06) -> Figure:
-    """A figure of one panel, with a legend below where there is something to explain."""
-    figure = Figure(figsize=(4.6, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=margin, h_pad=margin)  # type: ignore[union-attr,call-arg]
-    panel = figure.subplots()
-    draw(panel)
-    handles, labels = panel.get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
-    return figure
+@contextmanager
+def one_panel(height: float = 3.7, margin: float = 0.06) -> Iterator[tuple[Figure, Axes]]:
+    """A figure of one panel to draw in; it gets a legend below where there is something to explain."""
+    with matplotlib.style.context(STYLE):
+        figure = Figure(figsize=(4.6, height), layout="constrained")
+        figure.get_layout_engine().set(w_pad=margin, h_pad=margin)  # type: ignore[union-attr,call-arg]
+        panel = figure.subplots()
+        yield figure, panel
+        handles, labels = panel.get_legend_handles_labels()
+        if labels:
+            figure.legend(handles, labels, loc="outside lower center", ncols=2)
 
 
 def curve_picture(curve: Curve, level: float, auc: Estimate | None = None) -> Picture:
@@ -74,8 +72,7 @@ def curve_picture(curve: Curve, level: float, auc: Estimate | None = None) -> Pi
         left, right, top = -0.02, 1.02, max(1.02, highest)
     rows = [[f"{one:.4f}" for one in point] for point in zip(curve.x, curve.y, curve.y_low, curve.y_high, strict=True)]
     table = Table(f"{title}, with {level:.0%} intervals", [*head, "low", "high"], rows, "rrrr")
-
-    def draw(panel: Axes) -> None:
+    with one_panel() as (figure, panel):
         panel.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label=diagonal)
         order = np.argsort(curve.x, kind="stable")
         band = curve.x[order], curve.y_low[order], curve.y_high[order]
@@ -83,8 +80,7 @@ def curve_picture(curve: Curve, level: float, auc: Estimate | None = None) -> Pi
         panel.plot(curve.x, curve.y, color=BLUE, marker="o", markersize=4.5, linewidth=1.4, label=points)
         panel.set(ylim=(min(0.0, float(curve.y.min()) - 0.03), top), xlim=(left, right))
         panel.set(xlabel=labels[0], ylabel=labels[1])
-
-    return picture(partial(one_panel, draw), name, title, told, f"{title}. {caption}", table)
+    return picture(figure, name, title, told, f"{title}. {caption}", table)
 
 
 def sizes(size: Integers) -> tuple[str, list[Picture]]:
@@ -97,8 +93,7 @@ def sizes(size: Integers) -> tuple[str, list[Picture]]:
     names = ("smallest", "5%", "25%", "median", "75%", "95%", "largest")
     rows = [[label, f"{int(value):,}"] for label, value in zip(names, quantiles, strict=True)]
     table = Table("Sizes of bags", ["share of bags", "rows"], rows)
-
-    def draw(panel: Axes) -> None:
+    with one_panel(3.0) as (figure, panel):
         edges: Floats = np.linspace(low - 0.5, high + 0.5, 31)
         if high - low < 30:
             edges = np.arange(low, high + 2) - 0.5
@@ -111,9 +106,8 @@ def sizes(size: Integers) -> tuple[str, list[Picture]]:
         panel.set(xlabel="rows in the bag", ylabel="bags")
         panel.grid(axis="x", visible=False)
         panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-
     caption = "Sizes of bags: how many bags have how many rows."
-    return told, [picture(partial(one_panel, draw, 3.0), "sizes", "Sizes of bags", told, caption, table)]
+    return told, [picture(figure, "sizes", "Sizes of bags", told, caption, table)]
 
 
 def size_scale(panel: Axes, size: Integers) -> None:
@@ -136,13 +130,11 @@ def driver_parts(sensitivity: Mapping[str, float]) -> list[Part]:
     more = f" The first {_BARS} of {len(names)} columns." if len(names) > _BARS else ""
     caption = f"{title}: the mean change when one column is shuffled among rows and all others stay.{more}"
     bars = min(len(names), _BARS)
-
-    def draw(panel: Axes) -> None:
+    with one_panel(0.9 + 0.26 * bars) as (figure, panel):
         panel.barh(np.arange(bars), values[:_BARS], color=BLUE, height=0.62)
         name_axis(panel, names[:_BARS], "mean change of a prediction")
         panel.xaxis.set_major_locator(MaxNLocator(5))
-
-    return [Pictures([picture(partial(one_panel, draw, 0.9 + 0.26 * bars), "drivers", title, told, caption, table)])]
+    return [Pictures([picture(figure, "drivers", title, told, caption, table)])]
 
 
 def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
@@ -192,8 +184,7 @@ def _ratios(shown: Sequence[Finding], level: float) -> Picture:
     told = f"{unusual.sum()} of the {len(shown)} drawn are unusual; the largest ratio is {value.max():.3g}."
     caption = f"{title}: variation between bags over that between random bags; 1 is what chance gives."
     value, place = np.maximum(value, 1e-3), np.arange(len(shown))
-
-    def draw(panel: Axes) -> None:
+    with one_panel(1.25 + 0.26 * len(shown)) as (figure, panel):
         panel.axvline(1, color=GREY, linestyle="--", linewidth=1, label="random bags")
         panel.hlines(place, 1, value, color=GREY, linewidth=1)
         panel.plot(value[~unusual], place[~unusual], "o", color=BLUE, label="as expected")
@@ -205,8 +196,7 @@ def _ratios(shown: Sequence[Finding], level: float) -> Picture:
         panel.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
         if value.max() < 10:
             panel.xaxis.set_major_locator(MaxNLocator(5))
-
-    return picture(partial(one_panel, draw, 1.25 + 0.26 * len(shown)), "spread", title, told, caption)
+    return picture(figure, "spread", title, told, caption)
 
 
 def summary_parts(summary: Summary) -> list[Part]:

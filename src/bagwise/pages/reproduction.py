@@ -1,33 +1,29 @@
 """The page on a reproduction run: the paper's claims, figures and tables, from what `bagwise reproduce` stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from bagwise.experiments import samples, store, variance
-from bagwise.experiments.figures import samples_figure, variance_figure
-from bagwise.experiments.paper import figures as drawing
+from bagwise.experiments import samples, variance
+from bagwise.experiments.harness import read_table
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
-from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
-from bagwise.pages import parts
+from bagwise.experiments.paper.runs import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.pages import page, parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of
 
 # By name: the room, its figure, the column whose values make a figure each, a title.
 _SIMULATIONS: dict[str, tuple[Any, Callable[..., Figure], str, str]] = {
-    "variance": (variance, variance_figure, "model", "Variance of a bag's loss"),
-    "samples": (samples, samples_figure, "problem", "Bags that a learner needs"),
+    "variance": (variance, variance.figure, "model", "Variance of a bag's loss"),
+    "samples": (samples, samples.figure, "problem", "Bags that a learner needs"),
 }
 _SHAPE = 5.2, 0.04167  # height and margin of a figure
 
@@ -71,7 +67,7 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     folder = Path(results)
     stored = [runs for name in DATASETS if (runs := _stored(folder, name)) is not None]
     files = [(name, folder / f"{name}{end}.parquet") for name in _SIMULATIONS for end in ("-quick", "")]
-    simulated = {name: store.read_table(path) for name, path in files if path.is_file()}
+    simulated = {name: read_table(path) for name, path in files if path.is_file()}
     if not stored and not simulated:
         raise FileNotFoundError(f"{folder} holds no results: run bagwise reproduce adult --out {folder}.")
     complete = [runs for runs in stored if runs.complete]
@@ -97,9 +93,6 @@ def reproduction_page(results: str | Path, *, command: str | None = None) -> Pag
     if any(runs.scale == "quick" for runs in complete):
         remarks.append("Quick runs are small: their numbers are rough.")
     return Page("The paper's experiments, reproduced", f"{'; '.join(titles)}.", *_verdict(told), remarks, sections)
-
-
-# -- what is stored -----------------------------------------------------------------------------------------------
 
 
 def _stored(folder: Path, name: str) -> _Runs | None:
@@ -130,9 +123,6 @@ def _verdict(told: Sequence[paper.Claim]) -> tuple[str, str]:
     spoken = f"{agree} of the {len(told)} claims of the paper that these results speak to"
     headline = f"{spoken} agree with what was measured{others and f'; {others}'}."
     return (GOOD if 2 * agree > len(told) and not counts[paper.DIFFERS] else UNSURE), headline
-
-
-# -- data sets ----------------------------------------------------------------------------------------------------
 
 
 def _dataset(runs: _Runs) -> list[Part]:
@@ -172,8 +162,9 @@ def _accuracies(runs: _Runs, part: pd.DataFrame, epochs: int, rule: str) -> Pict
         f"{METHODS[large['method']].label} is highest with {large['accuracy']:.3f}."
     )
     name = f"{runs.name}-{'test' if rule == paper.BY_TEST else 'free'}-{epochs}"
-    draw = partial(drawing.draw_accuracies, part=part, title="")
-    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), name, title, told, f"{title}.")
+    with parts.one_panel(*_SHAPE) as (figure, panel):
+        paper.draw_accuracies(panel, part=part, title="")
+    return parts.picture(figure, name, title, told, f"{title}.")
 
 
 def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, float]) -> Picture:
@@ -181,12 +172,10 @@ def _learning(runs: _Runs, found: pd.DataFrame, size: int, limits: tuple[float, 
     last = found[found["epoch"] == found["epoch"].max()].sort_values("accuracy").iloc[-1]
     told = f"At the end {METHODS[last['method']].label} is highest with {last['accuracy']:.3f}."
     caption = f"{title}. What lies below the frame is the first steps of unlucky starts."
-
-    def draw(panel: Axes) -> None:
-        drawing.draw_learning(panel, found, size)
+    with parts.one_panel(*_SHAPE) as (figure, panel):
+        paper.draw_learning(panel, found, size)
         panel.set(title="", ylim=(limits[0] - 0.02, limits[1] + 0.02))
-
-    return parts.picture(partial(parts.one_panel, draw, *_SHAPE), f"{runs.name}-learning", title, told, caption)
+    return parts.picture(figure, f"{runs.name}-learning", title, told, caption)
 
 
 def _frame(title: str, wide: pd.DataFrame, *, folded: bool = False) -> Table:
@@ -200,22 +189,16 @@ def _digits(value: float) -> str:
     return "–" if pd.isna(value) else f"{value:{form}}"
 
 
-# -- simulations --------------------------------------------------------------------------------------------------
-
-
 def _simulation(name: str, frame: pd.DataFrame) -> list[Part]:
     room, draw, column, title = _SIMULATIONS[name]
     pictures = []
     for number, (value, part) in enumerate(frame.groupby(column, sort=False)):
-
-        def figure(part: pd.DataFrame = part) -> Figure:
-            made = draw(part, legend_columns=1)
-            made.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
-            for panel in made.axes:
+        with matplotlib.style.context(page.STYLE):
+            figure = draw(part, legend_columns=1)
+            figure.set_size_inches(4.6, 9.4 if name == "variance" else 6.2)
+            for panel in figure.axes:
                 panel.set_title("")
                 panel.yaxis.set_minor_formatter(NullFormatter())
-            return made
-
         named = f"{title}, {column} {value}" if name == "variance" else f"{title}: ({value}) {part['title'].iloc[0]}"
         sizes = f"Bag sizes {int(part['k'].min())} to {int(part['k'].max())}; the table below has the numbers."
         pictures.append(parts.picture(figure, f"{name}-{number}", named, sizes, f"{named}."))

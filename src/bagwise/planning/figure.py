@@ -1,7 +1,5 @@
 """The figure of a plan: regret against the bag size, a curve per ε; beside it what a pilot measured."""
 
-from __future__ import annotations
-
 from itertools import cycle
 from typing import Any
 
@@ -12,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bagwise.planning.question import KINDS
+from bagwise.planning import KINDS
 from bagwise.plotting import COLOURS, GREY, MARKERS, dodge, legend_below, reference_line, size_axis
 
 _LINES: dict[str, Any] = {"guaranteed": "--", "expected": "-", "impossible": ":"}
@@ -55,8 +53,8 @@ def _draw_bounds(panel: Axes, found: pd.DataFrame, looks: dict[str, dict[str, An
     what = "regret" if "regret_expected" in found else "bags"
     for place, (name, look) in enumerate(looks.items()):
         rows = found[found["epsilon"].map(_name) == name].replace([np.inf], np.nan)
+        x = rows["k"] * dodge(place, len(looks))
         for kind, line in _LINES.items():
-            x = rows["k"] * dodge(place, len(looks))
             panel.plot(x, rows[f"{what}_{kind}"], linestyle=line, linewidth=1.5, **look)
     if what == "regret" and regret is not None:
         reference_line(panel, regret, f"wanted: {regret:g}", up=3)

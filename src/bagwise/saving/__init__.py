@@ -30,8 +30,6 @@ How an object of a known class is taken apart:
 - another estimator: its parameters and all other attributes of the instance.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +42,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.saving.codec import Decoder, Encoder
 from bagwise.saving.folder import check_free, facts, read, write
-from bagwise.saving.kinds import register, require_known, short
+from bagwise.saving.kinds import register, require, require_known, short
 
 __all__ = ["Saved", "check_free", "inspect", "load", "register", "save"]
 
@@ -117,8 +115,7 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
         document, files = read(place)
         decoder = Decoder(files, module)
         model = decoder.decode_model(document)
-        if module is not None and not decoder.used_module:
-            raise ValueError("module was given, but this model takes none")
+        require(module is None or decoder.used_module, "module was given, but this model takes none")
     return model
 
 
@@ -179,8 +176,7 @@ def inspect(folder: str | os.PathLike[str]) -> Saved:
     with _telling(folder) as place:
         document, files = read(place)
         kind, versions = document["kind"], document.get("versions")
-        if not isinstance(kind, str):
-            raise ValueError(f"it names the kind {short(kind)}, which is none")
+        require(isinstance(kind, str), f"it names the kind {short(kind)}, which is none")
         if not (isinstance(versions, dict) and all(isinstance(version, str) for version in versions.values())):
             raise ValueError("it does not tell which versions saved it")
         sizes = {name: len(data) for name, data in files.items()}

@@ -9,8 +9,6 @@ order) lies in it as bytes, with the length of an item as the last axis, and the
 bfloat16, which NumPy does not have, lie in it as int16.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import sys
@@ -26,25 +24,20 @@ from safetensors import SafetensorError
 from sklearn.base import BaseEstimator
 
 from bagwise.saving import trees
-from bagwise.saving.kinds import find, has_state, is_known, is_model, short
+from bagwise.saving.kinds import find, has_state, is_known, is_model, require, short
 
 ARRAYS = "arrays.safetensors"
 _DEEPEST = 40
 _MOST_ALIKE = 20  # keys of a dict with the same hash: more are chosen to make it slow
 _RANDOM = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence)
-_PLAIN = {  # numbers that safetensors knows
-    np.dtype(code).name: np.dtype(code).type
-    for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-}
+_NUMBERS = [np.dtype(code) for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")]
+_PLAIN = {dtype.name: dtype.type for dtype in _NUMBERS}  # numbers that safetensors knows
 _KINDS = "biufcUSmM"  # of arrays that can be saved: none of objects and of records
 _TYPE = re.compile(
     r"[<>|]([iu][1248]|f[248]|c8|c16|[US][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,9}\])?|[fc][0-9]{2}:[0-9]{1,3})"
 )
 _TENSORS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16")
 _NOT_STATE = {"_metadata_request"}  # what scikit-learn keeps in an instance beside parameters and fitted attributes
-
-
-# -- writing ------------------------------------------------------------------------------------------------------
 
 
 class Encoder:
@@ -70,16 +63,13 @@ class Encoder:
         name = type(value).__name__
         if has_state(type(value)):
             return {"kind": name, "state": self._items(value._to_state(), "", f" of {name}")}
-        if is_dataclass(value):
+        if is_dataclass(value) and not isinstance(value, BaseEstimator):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"kind": name, "fields": self._items(values, "", f" of {name}")}
-        parameters = value.get_params(deep=False)
-        fitted = {key: item for key, item in vars(value).items() if key not in {*parameters, *_NOT_STATE}}
-        return {
-            "kind": name,
-            "parameters": self._items(parameters, "parameter ", f" of {name}"),
-            "fitted": self._items(fitted, "attribute ", f" of {name}"),
-        }
+        own = value.get_params(deep=False)
+        parameters = self._items(own, "parameter ", f" of {name}")
+        fitted = {key: item for key, item in vars(value).items() if key not in {*own, *_NOT_STATE}}
+        return {"kind": name, "parameters": parameters, "fitted": self._items(fitted, "attribute ", f" of {name}")}
 
     def _items(self, values: dict[str, Any], before: str, after: str) -> dict[str, Any]:
         return {key: self.encode(value, f"{before}{key!r}{after}") for key, value in values.items()}
@@ -133,10 +123,8 @@ class Encoder:
         if lightgbm is not None and isinstance(value, lightgbm.Booster):
             self._trees.append(trees.to_text(value))
             return {"kind": "trees", "number": len(self._trees) - 1}
-        raise ValueError(
-            f"{where} holds a {type(value).__name__}, which cannot be saved: set it to None or to plain data first, "
-            "such as numbers, strings, lists or arrays."
-        )
+        way = "set it to None or to plain data first, such as numbers, strings, lists or arrays"
+        raise ValueError(f"{where} holds a {type(value).__name__}, which cannot be saved: {way}.")
 
     def _keep(self, array: NDArray[Any]) -> dict[str, Any]:
         """Keep an array. Returns what the JSON must say for it to be found."""
@@ -164,9 +152,6 @@ def _type_name(dtype: np.dtype[Any]) -> str:
     return f"{dtype.str}:{np.finfo(dtype).nmant}" if dtype.char in "gG" else dtype.str
 
 
-# -- reading ------------------------------------------------------------------------------------------------------
-
-
 class Decoder:
     """Puts objects together again, and trusts nothing it reads."""
 
@@ -181,32 +166,25 @@ class Decoder:
     def decode_model(self, document: dict[str, Any]) -> Any:
         """The model that a document describes."""
         cls = find(document["kind"])
-        if not is_model(cls):
-            raise ValueError(f"it holds a {cls.__name__}, which is no model")
+        require(is_model(cls), f"it holds a {cls.__name__}, which is no model")
         return self._object(cls, document)
 
     def _object(self, cls: type, document: dict[str, Any]) -> Any:
+        made: Any = cls
         if has_state(cls):
-            return self._from_state(cls, self._items(document, "state", cls))
-        if is_dataclass(cls):
-            names = {field.name for field in fields(cls)}
-            values = self._items(document, "fields", cls)
-            if set(values) != names:
-                raise ValueError(f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
+            state = self._items(document, "state", cls)
+            if self._module is None or not issubclass(cls, BaseEstimator):
+                return made._from_state(state)
+            self.used_module = self.used_module or bool(state.get("own_module", True))
+            return made._from_state(state, module=self._module)
+        if is_dataclass(cls) and not issubclass(cls, BaseEstimator):
+            names, values = {field.name for field in fields(cls)}, self._items(document, "fields", cls)
+            require(set(values) == names, f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
             return cls(**values)
-        return self._estimator(cls, self._items(document, "parameters", cls), self._items(document, "fitted", cls))
-
-    def _from_state(self, cls: Any, state: dict[str, Any]) -> Any:
-        if self._module is None or not issubclass(cls, BaseEstimator):
-            return cls._from_state(state)
-        self.used_module = self.used_module or bool(state.get("own_module", True))
-        return cls._from_state(state, module=self._module)
-
-    def _estimator(self, cls: Any, parameters: dict[str, Any], fitted: dict[str, Any]) -> Any:
-        known = cls._get_param_names()
-        for name in parameters:
-            if name not in known:
-                raise ValueError(f"{cls.__name__} has no parameter {short(name)} in this version of bagwise")
+        parameters, fitted = self._items(document, "parameters", cls), self._items(document, "fitted", cls)
+        known = made._get_param_names()
+        if unknown := [name for name in parameters if name not in known]:
+            raise ValueError(f"{cls.__name__} has no parameter {short(unknown[0])} in this version of bagwise")
         model = cls(**parameters)
         for name, value in fitted.items():
             # Nothing of the class itself, such as a method, may be covered up.
@@ -216,9 +194,8 @@ class Decoder:
         return model
 
     def _items(self, document: dict[str, Any], part: str, cls: type) -> dict[str, Any]:
-        values = document.get(part)
-        if not isinstance(values, dict):
-            raise ValueError(f"the {part} of a {cls.__name__} are missing")
+        values: Any = document.get(part)
+        require(isinstance(values, dict), f"the {part} of a {cls.__name__} are missing")
         return {name: self.decode(value) for name, value in values.items()}
 
     def decode(self, value: Any) -> Any:
@@ -246,13 +223,13 @@ class Decoder:
             return getattr(self, f"_{kind}")(value)
         return self._object(find(kind), value)
 
-    def _pairs(self, entry: dict[str, Any]) -> dict[Any, Any]:
+    def _pairs(self, entry: Any) -> dict[Any, Any]:
         items = entry.get("items")
-        if not (isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items)):
-            raise ValueError("a dict does not consist of pairs")
+        sound = isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items)
+        require(sound, "a dict does not consist of pairs")
         pairs = [(self.decode(key), self.decode(item)) for key, item in items]
-        if max(Counter(hash(key) for key, _ in pairs).values(), default=0) > _MOST_ALIKE:
-            raise ValueError("the keys of a dict are too much alike")
+        alike = max(Counter(hash(key) for key, _ in pairs).values(), default=0)
+        require(alike <= _MOST_ALIKE, "the keys of a dict are too much alike")
         return dict(pairs)
 
     def _scalar(self, entry: dict[str, Any]) -> Any:
@@ -264,11 +241,10 @@ class Decoder:
         with np.errstate(all="ignore"):
             return _PLAIN[name](value)
 
-    def _array(self, entry: dict[str, Any]) -> NDArray[Any]:
+    def _array(self, entry: Any) -> NDArray[Any]:
         """The array of an entry that `Encoder._keep` made."""
         name, type_name = entry.get("name"), entry.get("type")
-        if not (isinstance(name, str) and name in self._arrays):
-            raise ValueError(f"the array {short(name)} is missing")
+        require(isinstance(name, str) and name in self._arrays, f"the array {short(name)} is missing")
         array = self._arrays[name] if type_name is None else _typed(self._arrays[name], type_name)
         return array.T if entry.get("transposed") is True else array
 
@@ -294,13 +270,12 @@ class Decoder:
             flat[place] = item
         return flat.reshape(shape)
 
-    def _trees(self, entry: dict[str, Any]) -> Any:
+    def _trees(self, entry: Any) -> Any:
         number = entry.get("number")
         name = f"trees-{number}.txt"
-        if type(number) is not int or name not in self._files:
-            raise ValueError(f"the file {short(name)} is missing")
-        if number in self._taken:  # read again and again, a small file would take for ever
-            raise ValueError(f"{name} is used twice")
+        require(type(number) is int and name in self._files, f"the file {short(name)} is missing")
+        # Read again and again, a small file would take for ever.
+        require(number not in self._taken, f"{name} is used twice")
         self._taken.add(number)
         return trees.from_text(self._files[name], name)
 
@@ -322,12 +297,10 @@ def _typed(raw: NDArray[Any], name: Any) -> NDArray[Any]:
     if not (isinstance(name, str) and _TYPE.fullmatch(name)):
         raise ValueError(f"an array has the type {short(name)}, which is none of numbers, text or dates")
     dtype = np.dtype(name.partition(":")[0])
-    if _type_name(dtype) != name:
-        raise ValueError(f"an array has the type {short(name)}, which this machine does not have")
+    require(_type_name(dtype) == name, f"an array has the type {short(name)}, which this machine does not have")
     if raw.dtype != np.uint8 or raw.shape[-1:] != (dtype.itemsize,):
         raise ValueError(f"an array of type {short(name)} does not consist of items of {dtype.itemsize} bytes")
     if dtype.kind == "U" and raw.size:
         letters = np.ndarray((raw.size // 4,), np.dtype(np.uint32).newbyteorder(dtype.byteorder), raw)
-        if letters.max() > 0x10FFFF:
-            raise ValueError("an array of text holds numbers that stand for no letter")
+        require(letters.max() <= 0x10FFFF, "an array of text holds numbers that stand for no letter")
     return np.ndarray(raw.shape[:-1], dtype, raw)

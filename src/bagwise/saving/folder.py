@@ -1,7 +1,5 @@
 """The folder of a saved model: written whole or not at all, checked before anything in it is used."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -16,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.saving.kinds import short
+import bagwise
+from bagwise.saving.kinds import require, short
 from bagwise.utils.files import new_folder
 
 FORMAT = 4
+_CHANGED = "{} was changed or damaged after it was saved (its checksum differs)"
 _MODEL = "model.json"
 _FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files
@@ -51,20 +51,23 @@ def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
     if not force:
         raise FileExistsError(f"{folder} exists already: choose another folder, or pass force=True to replace a model.")
     try:
-        document = _parse(_read(place, _MODEL))
-        expected = {_MODEL, *_listed(document)}
+        expected = {_MODEL, *_listed(_parse(_read(place, _MODEL)))}
     except (OSError, ValueError):
         why = "exists already and is no saved model: only a saved model is replaced; choose another folder"
         raise FileExistsError(f"{folder} {why}.") from None
-    others = sorted(entry.name for entry in os.scandir(place) if entry.name not in expected or entry.is_dir())
-    if others:
+    if others := sorted(one.name for one in os.scandir(place) if one.name not in expected or one.is_dir()):
         raise FileExistsError(f"{folder} holds {others[0]!r}, which is no part of the model: move it away first.")
     return place
 
 
 def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, force: bool) -> None:
     """Write the model beside its place, then move it there."""
-    document = {"format": FORMAT, **document, "versions": _versions()}
+    versions = {"bagwise": bagwise.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
+    for name in _LIBRARIES:  # those in use: for people to read, not for `load`
+        if name.replace("scikit-learn", "sklearn") in sys.modules:
+            with suppress(PackageNotFoundError):
+                versions[name] = version(name)
+    document = {"format": FORMAT, **document, "versions": versions}
     document["files"] = {name: {"bytes": len(data), "sha256": _digest(data)} for name, data in files.items()}
     document["sha256"] = _digest(_canonical(document))
     text = json.dumps(document, indent=1, allow_nan=False).encode()
@@ -73,18 +76,6 @@ def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, fo
     with new_folder(folder, replace=force) as new:
         for name, data in {**files, _MODEL: text}.items():
             (new / name).write_bytes(data)
-
-
-def _versions() -> dict[str, str]:
-    """Of bagwise, Python and the libraries in use: for people to read, not for `load`."""
-    import bagwise
-
-    versions = {"bagwise": bagwise.__version__, "python": ".".join(map(str, sys.version_info[:3]))}
-    for name in _LIBRARIES:
-        if name.replace("scikit-learn", "sklearn") in sys.modules:
-            with suppress(PackageNotFoundError):
-                versions[name] = version(name)
-    return versions
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -98,32 +89,26 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         raise NotADirectoryError(f"{folder} is no folder: a saved model is a folder with {_MODEL} in it.")
     text = _read(folder, _MODEL)
     document = _parse(text)
-    if document.pop("sha256", None) != _digest(_canonical(document)):
-        raise ValueError(f"{_MODEL} was changed or damaged after it was saved (its checksum differs)")
+    require(document.pop("sha256", None) == _digest(_canonical(document)), _CHANGED.format(_MODEL))
     files = {_MODEL: text}
     for name, entry in _listed(document).items():
-        if not (isinstance(entry, dict) and type(entry.get("bytes")) is int):
-            raise ValueError(f"{_MODEL} does not say how large {name} is")
+        sized = isinstance(entry, dict) and type(entry.get("bytes")) is int
+        require(sized, f"{_MODEL} does not say how large {name} is")
         files[name] = _read(folder, name, entry["bytes"])
-        if entry.get("sha256") != _digest(files[name]):
-            raise ValueError(f"{name} was changed or damaged after it was saved (its checksum differs)")
+        require(entry.get("sha256") == _digest(files[name]), _CHANGED.format(name))
     document["about"] = facts(document.get("about"))
     return document, files
 
 
 def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
-    """The bytes of a file that is a real one (no link, no pipe, no device) and as large as it should be.
-
-    It is opened once and then looked at again, since another may have taken its place.
-    """
+    """The bytes of a file that is a real one (no link, no pipe, no device) and as large as it should be."""
     path = folder / name
     try:
         _require_file(name, path.lstat().st_mode)
         with open(os.open(path, _OPEN), "rb") as file:
-            status = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())  # looked at again, since another may have taken its place
             _require_file(name, status.st_mode)
-            if expected is None and status.st_size > _LARGEST:
-                raise ValueError(f"{name} is larger than any model's")
+            require(expected is not None or status.st_size <= _LARGEST, f"{name} is larger than any model's")
             if expected is not None and status.st_size != expected:
                 raise ValueError(f"{name} has {status.st_size} bytes instead of {expected}: it was cut off or changed")
             return file.read(status.st_size)
@@ -134,10 +119,8 @@ def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
 
 
 def _require_file(name: str, mode: int) -> None:
-    if stat.S_ISLNK(mode):
-        raise ValueError(f"{name} is a link: put the file itself in its place")
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"{name} is no file")
+    require(not stat.S_ISLNK(mode), f"{name} is a link: put the file itself in its place")
+    require(stat.S_ISREG(mode), f"{name} is no file")
 
 
 def _parse(data: bytes) -> dict[str, Any]:
@@ -148,8 +131,7 @@ def _parse(data: bytes) -> dict[str, Any]:
         raise ValueError(f"{_MODEL} is not readable as JSON: it was cut off or damaged") from None
     if not (isinstance(document, dict) and "format" in document and "kind" in document):
         raise ValueError(f"{_MODEL} is not that of a bagwise model")
-    found = document["format"]
-    if type(found) is not int or found != FORMAT:
+    if type(found := document["format"]) is not int or found != FORMAT:
         way = "load it with the version that saved it, or fit it again"
         raise ValueError(f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: {way}")
     return document
@@ -193,9 +175,7 @@ def _digest(data: bytes) -> str:
 
 
 def facts(about: Any) -> dict[str, Any]:
-    """A copy of what a model tells about itself, for people and pages, of nothing but JSON's own values.
-
-    A ValueError names the key of what is none.
+    """A copy of what a model tells about itself, of JSON's own values only; a ValueError names the key of what is none.
 
     >>> facts({"columns": ["age", "device"], "brier": np.float64(0.25)})
     {'columns': ['age', 'device'], 'brier': 0.25}

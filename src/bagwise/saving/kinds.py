@@ -1,7 +1,5 @@
 """The classes that a saved model may name. A name that is not here is never looked for elsewhere."""
 
-from __future__ import annotations
-
 import reprlib
 from dataclasses import is_dataclass
 from importlib import import_module
@@ -61,10 +59,8 @@ def find(name: Any) -> type:
     if isinstance(name, str) and name in _REGISTERED:
         return _REGISTERED[name]
     if not isinstance(name, str) or name not in _MODULE_OF:
-        raise ValueError(
-            f"it names the kind {short(name)}, which this bagwise does not know: install the version that saved it, "
-            "or register the class with bagwise.saving.register"
-        )
+        way = "install the version that saved it, or register the class with bagwise.saving.register"
+        raise ValueError(f"it names the kind {short(name)}, which this bagwise does not know: {way}")
     try:
         found: type = getattr(import_module(_MODULE_OF[name]), name)
         return found
@@ -93,10 +89,14 @@ def require_known(model: Any) -> None:
         raise ValueError(f"a {name} cannot be saved: save its best_estimator_.")
     if hasattr(model, "steps"):
         raise ValueError(f"a {name} cannot be saved, only bagwise models: save its last step and rebuild the others.")
-    raise ValueError(
-        f"a {name} cannot be saved: pass a fitted bagwise estimator, or register its class with "
-        "bagwise.saving.register."
-    )
+    way = "pass a fitted bagwise estimator, or register its class with bagwise.saving.register"
+    raise ValueError(f"a {name} cannot be saved: {way}.")
+
+
+def require(sound: Any, otherwise: str) -> None:
+    """Raise a ValueError that says `otherwise` unless what was read is sound."""
+    if not sound:
+        raise ValueError(otherwise)
 
 
 class _Brief(reprlib.Repr):

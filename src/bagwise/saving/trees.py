@@ -6,13 +6,13 @@ empty line: without one it would mix a tree with the next, or look for more beyo
 laid out as LightGBM writes it, to the last line break.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bagwise.saving.kinds import require
 
 _END = "end of trees\n"
 _HEADER = {
@@ -25,19 +25,16 @@ _HEADER = {
     "feature_names": r"\S+( \S+)*",
     "feature_infos": r"[^\s=]+( [^\s=]+)*",
 }
-_OPTIONAL = {"objective"}
-_PER_NODE = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
-_PER_NODE_SUMS = ("internal_value", "internal_weight", "internal_count")
+_SPLITS = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
+_PER_NODE = (*_SPLITS, "internal_value", "internal_weight", "internal_count")
 _PER_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
 _WHOLE = {"split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count"}
 
 
 def to_text(booster: Any) -> str:
-    """The trees of a booster in LightGBM's text, without the parameters it was trained with.
-
-    The line of sizes is left out, by which LightGBM would jump to places in the text: without it, it reads in order.
-    """
+    """The trees of a booster in LightGBM's text, without the parameters it was trained with."""
     text = booster.model_to_string(num_iteration=-1)
+    # Without the line of sizes, by which it would jump to places in the text, LightGBM reads in order.
     trees = re.sub(r"^tree_sizes=.*\n", "", text[: text.index(_END)] + _END, flags=re.MULTILINE)
     check(trees)
     return trees
@@ -57,16 +54,13 @@ def from_text(data: bytes, name: str) -> Any:
 
 def check(text: str) -> None:
     """Raise unless the text is a header and trees of which each is one."""
-    if "\0" in text or "\r" in text or not text.endswith("\n" + _END):
-        raise ValueError("it does not end where it should")
+    require("\0" not in text and "\r" not in text and text.endswith("\n" + _END), "it does not end where it should")
     header, *trees = text.removesuffix(_END).split("Tree=")  # at the start of a line, since empty lines come before
     n_features, per_iteration = _check_header(header)
-    if len(trees) % per_iteration:
-        raise ValueError("trees are missing")
+    require(len(trees) % per_iteration == 0, "trees are missing")
     for number, tree in enumerate(trees):
         first, _, rest = tree.partition("\n")
-        if first != str(number):
-            raise ValueError(f"tree {number} is out of order")
+        require(first == str(number), f"tree {number} is out of order")
         try:
             _check_tree(_pairs(rest, end="\n\n\n"), n_features)
         except ValueError as error:
@@ -75,13 +69,11 @@ def check(text: str) -> None:
 
 def _pairs(block: str, *, end: str) -> dict[str, str]:
     """The lines ``key=value`` of a block; of its empty lines there are neither more nor fewer than LightGBM writes."""
-    if not block.endswith(end):
-        raise ValueError("an empty line is missing")
+    require(block.endswith(end), "an empty line is missing")
     pairs: dict[str, str] = {}
     for line in block.removesuffix(end).split("\n"):
         key, equals, value = line.partition("=")
-        if not equals or key in pairs:
-            raise ValueError(f"wrong line {line[:30]!r}")
+        require(equals and key not in pairs, f"wrong line {line[:30]!r}")
         pairs[key] = value
     return pairs
 
@@ -90,29 +82,24 @@ def _check_header(header: str) -> tuple[int, int]:
     """Numbers of features and of trees per iteration."""
     first, _, rest = header.partition("\n")
     pairs = _pairs(rest, end="\n\n")
-    if first != "tree" or not set(_HEADER) - _OPTIONAL <= set(pairs) <= set(_HEADER):
-        raise ValueError("wrong header")
+    require(first == "tree" and set(_HEADER) - {"objective"} <= set(pairs) <= set(_HEADER), "wrong header")
     for key, value in pairs.items():
-        if not re.fullmatch(_HEADER[key], value, re.ASCII):
-            raise ValueError(f"{key} is {value[:30]!r}")
+        require(re.fullmatch(_HEADER[key], value, re.ASCII), f"{key} is {value[:30]!r}")
     n_features = int(pairs["max_feature_idx"]) + 1
-    if not len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features:
-        raise ValueError("the number of features differs")
-    if pairs["num_class"] != pairs["num_tree_per_iteration"]:
-        raise ValueError("the number of classes differs")
+    same = len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features
+    require(same, "the number of features differs")
+    require(pairs["num_class"] == pairs["num_tree_per_iteration"], "the number of classes differs")
     return n_features, int(pairs["num_tree_per_iteration"])
 
 
 def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     """Raise unless every node but the first, and every leaf, is the child of one earlier node."""
     leaves, categorical = (int(_numbers(pairs, key, 1, whole=True)[0]) for key in ("num_leaves", "num_cat"))
-    if leaves < 1 or categorical < 0 or pairs.get("is_linear") != "0":
-        raise ValueError("it has no leaves, or linear ones")
+    require(leaves >= 1 and categorical >= 0 and pairs.get("is_linear") == "0", "it has no leaves, or linear ones")
     optional = ("cat_boundaries", "cat_threshold") if categorical else ()
     plain = ("num_leaves", "num_cat", "is_linear", "shrinkage")
-    if set(pairs) != {*plain, *_PER_NODE, *_PER_NODE_SUMS, *_PER_LEAF, *optional}:
-        raise ValueError("lines are missing")
-    sizes = {**dict.fromkeys((*_PER_NODE, *_PER_NODE_SUMS), leaves - 1), **dict.fromkeys(_PER_LEAF, leaves)}
+    require(set(pairs) == {*plain, *_PER_NODE, *_PER_LEAF, *optional}, "lines are missing")
+    sizes = {**dict.fromkeys(_PER_NODE, leaves - 1), **dict.fromkeys(_PER_LEAF, leaves)}
     if leaves == 1 and not pairs["leaf_weight"]:
         sizes["leaf_weight"] = 0  # LightGBM does not weigh the leaf of a constant tree
     node = {key: _numbers(pairs, key, size, whole=key in _WHOLE) for key, size in sizes.items()}
@@ -120,37 +107,29 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     children = np.concatenate([node["left_child"], node["right_child"]])
     wanted = np.r_[-leaves : 0 if leaves > 1 else -leaves, 1 : leaves - 1]
     parent = np.tile(np.arange(leaves - 1), 2)
-    if not np.array_equal(np.sort(children), wanted) or (parent[children > 0] >= children[children > 0]).any():
-        raise ValueError("its nodes form no tree")
-    if ((node["split_feature"] < 0) | (node["split_feature"] >= n_features)).any():
-        raise ValueError("it splits on a feature that is not there")
-    if ((node["decision_type"] < 0) | (node["decision_type"] > 15)).any():
-        raise ValueError("it decides in an unknown way")
-    _check_categories(pairs, node, categorical)
-
-
-def _check_categories(pairs: dict[str, str], node: dict[str, NDArray[Any]], count: int) -> None:
-    place = node["threshold"][node["decision_type"] % 2 == 1]
-    if not ((place >= 0) & (place < count) & (place == np.floor(place))).all():
-        raise ValueError("its categories are not there")
-    if count:
+    later = (parent[children > 0] < children[children > 0]).all()
+    require(np.array_equal(np.sort(children), wanted) and later, "its nodes form no tree")
+    feature, decision = node["split_feature"], node["decision_type"]
+    require(((feature >= 0) & (feature < n_features)).all(), "it splits on a feature that is not there")
+    require(((decision >= 0) & (decision <= 15)).all(), "it decides in an unknown way")
+    place = node["threshold"][decision % 2 == 1]
+    sound = bool(((place >= 0) & (place < categorical) & (place == np.floor(place))).all())
+    if sound and categorical:
         n_words = len(pairs["cat_threshold"].split(" "))
-        start = _numbers(pairs, "cat_boundaries", count + 1, whole=True)
+        start = _numbers(pairs, "cat_boundaries", categorical + 1, whole=True)
         words = _numbers(pairs, "cat_threshold", n_words, whole=True, below=2**32)
-        if start[0] != 0 or start[-1] != n_words or (np.diff(start) < 1).any() or (words < 0).any():
-            raise ValueError("its categories are not there")
+        sound = start[0] == 0 and start[-1] == n_words and not ((np.diff(start) < 1).any() or (words < 0).any())
+    require(sound, "its categories are not there")
 
 
 def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False, below: int = 2**31) -> NDArray[Any]:
     """The numbers of a line, as many as there must be; whole ones are such that LightGBM's integers hold them."""
     text = pairs.get(key, "")
     words = text.split(" ") if text else []
-    if len(words) != size:
-        raise ValueError(f"{key} has {len(words)} numbers instead of {size}")
+    require(len(words) == size, f"{key} has {len(words)} numbers instead of {size}")
     pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
-    if wrong := [word for word in words if not re.fullmatch(pattern, word, re.ASCII)]:
-        raise ValueError(f"{key} holds {wrong[0][:30]!r}")
+    wrong = next((word for word in words if not re.fullmatch(pattern, word, re.ASCII)), None)
+    require(wrong is None, f"{key} holds {(wrong or '')[:30]!r}")
     numbers = np.array([int(word) if whole else float(word) for word in words])
-    if whole and len(numbers) and np.abs(numbers).max() >= below:
-        raise ValueError(f"{key} holds numbers that are too large")
+    require(not (whole and (np.abs(numbers) >= below).any()), f"{key} holds numbers that are too large")
     return numbers

@@ -121,11 +121,9 @@ class Summary:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
         noised = ", with declared noise" if self.noised else ""
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
-        told = (
-            f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}: {self.bags:,} bags of {sizes}, "
-            f"{self.used_rows:,} rows in all, mean label {prior}{noised}."
-        )
-        return "\n".join([told, *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
+        read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
+        used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {prior}{noised}"
+        return "\n".join([f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,10 +221,8 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     held_out = max(1, round(bags * share))
     if bags - held_out < 2 or held_out < 3:
         way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
-        raise ValueError(
-            f"a share of {share:g} of {bags:,} bags is {held_out}: at least 3 must be held out and 2 left to learn "
-            f"from; {way}."
-        )
+        needed = "at least 3 must be held out and 2 left to learn from"
+        raise ValueError(f"a share of {share:g} of {bags:,} bags is {held_out}: {needed}; {way}.")
     return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
 
 

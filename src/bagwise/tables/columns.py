@@ -24,9 +24,7 @@ from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.typing import Floats
 
 MAX_LEVELS = 64
-_SURELY_MORE = (
-    4  # times the limit that an estimated number of values must reach to be believed; below, they are counted
-)
+_SURELY_MORE = 4  # times the limit: an estimated number of values below that is not believed, they are counted
 _NEARLY_ALL = 0.8  # share of the rows that it must reach for every row to have a value of its own
 BUCKETS = tuple(f"{number:02x}" for number in range(256))  # of a hashed column: the first two digits of its MD5 sum
 
@@ -41,7 +39,6 @@ class Role(StrEnum):
     ignored = "ignored"
 
 
-_AS = {Role.number: "a number", Role.category: "a category", Role.hashed: "hashed", Role.time: "a time"}
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
 _HOURS, _WEEKDAYS = tuple(f"{hour:02d}" for hour in range(24)), tuple(str(day) for day in range(7))
 
@@ -86,31 +83,24 @@ class Column:
     def made(self) -> tuple[Made, ...]:
         """The columns that models read in its place."""
         name = self.name
-        hour = Made(f"{name}: hour", _HOURS, lambda time: _moment(time).hour().cast("string").lpad(2, "0"))
+        hour = Made(f"{name}: hour", _HOURS, lambda time: time.cast("timestamp").hour().cast("string").lpad(2, "0"))
+        weekday = Made(
+            f"{name}: weekday", _WEEKDAYS, lambda time: time.cast("timestamp").day_of_week.index().cast("string")
+        )
+        days = Made(f"{name}: days", None, lambda time: (engine.as_seconds(time) - self.origin) / 86_400)
         made = {
             Role.number: (Made(name, None, lambda column: column.cast("float64")),),
             Role.category: (Made(name, self.levels, _as_text),),
             Role.hashed: (Made(name, BUCKETS, lambda column: engine.md5(_as_text(column)).left(2)),),
-            Role.time: (
-                *([hour] if self.has_hours else []),
-                Made(f"{name}: weekday", _WEEKDAYS, lambda time: _moment(time).day_of_week.index().cast("string")),
-                Made(f"{name}: days", None, lambda time: (engine.as_seconds(_moment(time)) - self.origin) / 86_400),
-            ),
+            Role.time: (hour, weekday, days) if self.has_hours else (weekday, days),
         }
         return made.get(self.role, ())
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """The columns of the training table and their roles.
+    """The columns of the training table, with what was learned about each.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-        What was learned about each.
-
-    Examples
-    --------
     >>> from bagwise.tables.engine import connect
     >>> from bagwise.tables.sources import read
     >>> duck = connect()
@@ -137,10 +127,7 @@ class Features:
         roles: Mapping[str, str] | None = None,
         max_levels: int = MAX_LEVELS,
     ) -> Features:
-        """Learn the roles of columns from their types and, where these do not tell, from their values.
-
-        roles: those that are known better, by column.  max_levels: text with more values than this is hashed.
-        """
+        """Learn the roles of columns from their types and values; roles, max_levels: as in `tables.fit`."""
         check_parameters({"max_levels": max_levels}, {"max_levels": whole(1)})
         for name, value in (roles or {}).items():
             if value not in [*Role]:
@@ -148,14 +135,14 @@ class Features:
         given = {name: Role(value) for name, value in (roles or {}).items()}
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
-        kinds = {name: given.get(name) or _by_type(table[name].type()) for name in names}
+        kinds = {name: given.get(name) or _role_of(table[name].type()) for name in names}
         figures = {}  # in one query: when times begin, and about how many values categories have
         for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
-                held = engine.kind_of(table[name].type())
-                raise ValueError(f"column {name!r} holds {held} and cannot be {_AS[role]}: convert it or ignore it.")
+                held, asked = engine.kind_of(table[name].type()), "hashed" if role is Role.hashed else f"a {role}"
+                raise ValueError(f"column {name!r} holds {held} and cannot be {asked}: convert it or ignore it.")
             if role is Role.time:
-                figures[f"n_{number}"] = engine.as_seconds(table[name].min().cast("timestamp"))
+                figures[f"n_{number}"] = engine.as_seconds(table[name].min())
             elif role is Role.category and name not in given:
                 figures[f"n_{number}"] = table[name].approx_nunique()
         found = engine.execute(table.agg(**figures), connection) if figures else {}
@@ -192,10 +179,7 @@ class Features:
         return tuple(f"bagwise_f{number}" for number in range(len(self.made)))
 
     def select(self, table: Table, *others: str, plain: bool = False) -> Table:
-        """The made columns as a table, by their `names`, after the columns `others` as they are.
-
-        plain: leave NaN in numbers, which saves looking for it.
-        """
+        """The made columns by their `names`, after `others` as they are.  plain: leave NaN, to save looking for it."""
         self.check(table)
         if clash := [name for name in others if name.lower() in self.names]:
             raise ValueError(f"column {clash[0]!r} has a name that bagwise uses: rename it.")
@@ -229,9 +213,9 @@ class Features:
         return matrix
 
 
-def _by_type(type_: DataType) -> Role:
-    fitting = [role for role in (Role.number, Role.time) if _fits(role, type_)]
-    return Role.category if type_.is_string() else fitting[0] if fitting else Role.ignored
+def _role_of(type_: DataType) -> Role:
+    fitting = (role for role in (Role.number, Role.time, Role.ignored) if _fits(role, type_))
+    return Role.category if type_.is_string() else next(fitting)
 
 
 def _fits(role: Role, type_: DataType) -> bool:
@@ -244,10 +228,7 @@ def _fits(role: Role, type_: DataType) -> bool:
 
 
 def _category(table: Table, name: str, about: int | None, max_levels: int, connection: Connection) -> Column:
-    """A category with its levels, hashed where they are too many, ignored where every row has a value of its own.
-
-    about: so many values there are; None where the user knows that it is a category.
-    """
+    """A category of about so many levels, hashed or ignored if too many; None: the user knows that it is a category."""
     if about is None or about <= _SURELY_MORE * max_levels:
         levels = table.select(level=_as_text(table[name]))
         levels = levels.filter(levels.level.notnull()).distinct()
@@ -263,10 +244,6 @@ def _category(table: Table, name: str, about: int | None, max_levels: int, conne
     if engine.execute(table.agg(n=table[name].nunique()), connection)["n"] < counts["held"]:
         return Column(name, Role.hashed)
     return Column(name, Role.ignored, note="every row has a value of its own")
-
-
-def _moment(column: Expression) -> Expression:
-    return column.cast("timestamp")
 
 
 def _as_text(column: Expression) -> Expression:

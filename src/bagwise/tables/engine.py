@@ -5,8 +5,6 @@ the words of expressions that engines differ in. What we leave in an engine (kep
 holds it any more.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import uuid
@@ -118,10 +116,9 @@ def execute(expression: Table, connection: Connection) -> dict[str, Any]:
     return dict(line)
 
 
-def is_empty(table: Table, connection: Connection) -> bool:
-    """Whether a table has no line."""
-    first = table.limit(1)
-    return not execute(first.agg(n=first.count()), connection)["n"]
+def count(table: Table, connection: Connection) -> int:
+    """How many lines a table has."""
+    return int(execute(table.agg(n=table.count()), connection)["n"])
 
 
 def keep(expression: Table, connection: Connection) -> Table:
@@ -129,10 +126,10 @@ def keep(expression: Table, connection: Connection) -> Table:
     if not is_duckdb(connection):
         return expression.cache()
 
-    def make(name: str) -> Table:
+    def make(table_name: str) -> Table:
         # Ibis would keep tables that came from this process's memory in a DuckDB of its own.
         with plainly(), _asking(connection):
-            return connection.create_table(name, expression, temp=True)
+            return connection.create_table(table_name, expression, temp=True)
 
     return _held(connection, make, lambda duck, name: duck.execute(f'DROP TABLE IF EXISTS temp."{name}"'))
 
@@ -213,9 +210,9 @@ def view_of_memory(table: pa.Table, connection: Connection) -> Table:
     if not is_duckdb(connection):
         return ibis.memtable(table)
 
-    def make(name: str) -> Table:
-        connection.con.register(name, table)
-        return connection.table(name)
+    def make(table_name: str) -> Table:
+        connection.con.register(table_name, table)
+        return connection.table(table_name)
 
     return _held(connection, make, lambda duck, name: duck.unregister(name))
 
@@ -223,12 +220,8 @@ def view_of_memory(table: pa.Table, connection: Connection) -> Table:
 def view_of_files(files: Sequence[Path], connection: Connection, *, parquet: bool) -> Table:
     """Parquet or CSV files as one table of DuckDB, whose columns are matched by name."""
     paths = [re.sub(r"([*?[])", r"[\1]", str(file)) for file in files]  # DuckDB takes names for patterns, too
-
-    def make(name: str) -> Table:
-        if parquet:
-            return connection.read_parquet(paths, table_name=name, union_by_name=True)
-        return connection.read_csv(paths, table_name=name, union_by_name=True, header=True, sample_size=_SNIFFED)
-
+    opened = connection.read_parquet if parquet else partial(connection.read_csv, header=True, sample_size=_SNIFFED)
+    make = partial(opened, paths, union_by_name=True)
     return _held(connection, make, lambda duck, name: duck.execute(f'DROP VIEW IF EXISTS temp."{name}"'))
 
 
@@ -250,12 +243,12 @@ def _new_name() -> str:
     return f"bagwise_{uuid.uuid4().hex}"
 
 
-def _held(connection: Connection, make: Callable[[str], Table], remove: _Remove) -> Table:
-    """What `make` makes in DuckDB under a new name; removed where that fails, and once no expression holds it."""
+def _held(connection: Connection, make: Callable[..., Table], remove: _Remove) -> Table:
+    """What `make` makes in DuckDB under a new `table_name`; removed if that fails, or once no expression holds it."""
     name = _new_name()
     forget = partial(_remove, weakref.ref(connection), name, remove)
     try:
-        table = make(name)
+        table = make(table_name=name)
     except BaseException:
         forget()  # a table is there before its rows come
         raise
@@ -289,12 +282,8 @@ def kind_of(type_: DataType) -> str:
     return str(type_).lower()
 
 
-literal = ibis.literal  # the same value in every row
-
-
-def missing(type_: str = "float64") -> Expression:
-    """Null in every row."""
-    return ibis.null(type_)
+literal, null = ibis.literal, ibis.null  # the same value in every row, and null of a type
+any_of, all_of = ibis.or_, ibis.and_  # whether one, or all, of several conditions hold
 
 
 def row_number(*order_by: Expression | str, group_by: Sequence[str] = ()) -> Expression:
@@ -318,18 +307,14 @@ def as_whole(number: Expression) -> Expression:
     return number.clip(-(2**53), 2**53).cast("int64")
 
 
-def as_seconds(moment: Expression) -> Expression:
-    """Seconds since 1970 of a time; DuckDB has fractions of them, though Ibis expects whole numbers."""
-    return moment.epoch_seconds().cast("float64")
+def as_seconds(time: Expression) -> Expression:
+    """Seconds since 1970 of a time or date; DuckDB has fractions of them, though Ibis expects whole numbers."""
+    return time.cast("timestamp").epoch_seconds().cast("float64")
 
 
 def is_finite(number: Expression) -> Expression:
     """Whether a number is not infinite; null for null."""
     return number.abs() <= float_info.max
-
-
-# Whether one, or all, of several conditions hold.
-any_of, all_of = ibis.or_, ibis.and_
 
 
 @cache
@@ -343,18 +328,14 @@ def _builtin(name: str, takes: type, returns: type) -> Callable[[Expression], Ex
 
 
 def md5(text: Expression, engine: str | None = None) -> Expression:
-    """The 32 digits of the MD5 sum of a column of texts in UTF-8; Ibis knows those of few engines only.
-
-    engine: Ibis's name of the engine; None for the one that holds the column.
-    """
+    """The 32 digits of the MD5 sum of texts in UTF-8, in the engine of that name, by default the one that holds it."""
     if engine is None:
         backends, _ = text._find_backends()
         engine = backends[0].name if backends else "duckdb"
-    if engine == "bigquery":
-        return _builtin("to_hex", bytes, str)(_builtin("md5", str, bytes)(text)).lower()
-    if engine == "trino":
-        in_bytes = _builtin("md5", bytes, bytes)(_builtin("to_utf8", str, bytes)(text))
-        return _builtin("to_hex", bytes, str)(in_bytes).lower()
+    # Ibis knows those of few engines only.
+    if engine in ("bigquery", "trino"):
+        takes, value = (str, text) if engine == "bigquery" else (bytes, _builtin("to_utf8", str, bytes)(text))
+        return _builtin("to_hex", bytes, str)(_builtin("md5", takes, bytes)(value)).lower()
     if engine == "clickhouse":  # where case counts
         return _builtin("hex", bytes, str)(_builtin("MD5", str, bytes)(text)).lower()
     if engine in ("exasol", "mssql"):

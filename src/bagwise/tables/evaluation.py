@@ -1,7 +1,5 @@
 """Models of tables judged without labels: on bags they were not fitted to, and by what moves their predictions."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,12 +11,12 @@ from bagwise import diagnostics, dispersion, evaluation, metrics
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
+from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import batches, fetch, row_number
-from bagwise.tables.model import TableModel
+from bagwise.tables.model import TableModel, features_of
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
@@ -43,29 +41,24 @@ class Predictions:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of what the bags reported and of their mean predictions: the same model on the same bags has it.
-
-        Sums differ by their order and from machine to machine, so six digits count.
-        """
+        """A checksum of what bags reported and of their mean predictions: the same model on the same bags has it."""
         size, noise = np.asarray(self.bags.size, dtype=float), self.bags.noise_variance
         means = np.asarray(self.bags.sum_table(self.h)).T / size
         found = hashlib.sha256()
         for part in (size, self.bags.outputs, means, *([] if noise is None else [noise])):
+            # Sums differ by their order and from machine to machine, so six digits count.
             found.update((np.round(np.asarray(part, dtype=float), 6) + 0.0).tobytes())
         return found.hexdigest()
 
 
-def _numbered(reports: Reported, number: Integers) -> Bags:
-    """The bags of rows with these numbers."""
+def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> Bags:
+    """The bags of rows, by the number of the bag of each; in the order of keys if given."""
     noise = None if reports.noise is None else reports.noise[number]
-    return Bags.from_rows(reports.proportion[number], number, noise_variance=noise)
+    return Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
 
 
 def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
-    """Predictions of all rows in bags, in one pass over them.
-
-    Rows come in an order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
-    """
+    """Predictions of all rows in bags, in one pass over them."""
     if isinstance(data, Shards):
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
@@ -73,17 +66,18 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     if data.classes != model.classes:
         mine, theirs = (", ".join(one or ("0", "1")) for one in (model.classes, data.classes))
         raise ValueError(f"the model knows the classes {mine}, the reports have {theirs}: name the same, in order.")
-    reports, most, made = data.reported, data.bags_with(_SAMPLE), list(model.features.names)
+    reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
-        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch.select(made))
+        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
     number, h = np.concatenate(numbers), np.concatenate(predicted)
-    some = _numbered(reports, number[number < most])
+    # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
-    return Predictions(h[order], _numbered(reports, number[order]), np.concatenate(codes), some)
+    some = _bags(reports, number[number < most])
+    return Predictions(h[order], _bags(reports, number[order]), np.concatenate(codes), some)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +105,7 @@ class Measurement:
 def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str, float]:
     """The measures of one prediction for all rows, by name; noise may have put it beyond 0 or 1.
 
-    prior: the guess, (1,) for two classes, otherwise one number per class.  label: the mean label of the rows, in the
-    same shape; the guess itself by default.
+    prior: the guess, (1,) for two classes or one number per class.  label: mean label of the rows, or else the guess.
 
     >>> found = constant_guess([0.25])
     >>> found["accuracy"], found["brier"], found["auc"]
@@ -197,8 +190,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     Parameters
     ----------
     data : BagTable
-        Events and reports, as `join` returns them. 200,000 rows at most are read, of some bags; leaks are those of all
-        bags.
+        Events and reports, as `join` returns them; 200,000 rows at most are read, but leaks are those of all bags.
     features : Features, optional
         The columns to look at, with their roles; those that `fit` would read by default.
     level : float
@@ -209,17 +201,14 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     bagwise.Diagnosis
         As `bagwise.diagnose` returns it.
     """
-    features = features or Features.of(data.events, data.features, data.connection)
+    features = features or features_of(data)
     most, reports = data.bags_with(_SAMPLE), data.reported
     places = data.bags.filter(data.bags[NUMBER] < most)
     places = places.select(NUMBER, place=row_number(*(places[key] for key in data.keys))).order_by(NUMBER)
     rank = fetch(places, data.connection).column("place").to_numpy()
     table = fetch(features.select(data.rows(most), NUMBER), data.connection)
     frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
-    noise = None if reports.noise is None else reports.noise[number]
-    found = diagnostics.diagnose(
-        frame, reports.proportion[number], bags=rank[number], noise_variance=noise, level=level
-    )
+    found = diagnostics.diagnose(frame, bags=_bags(reports, number, rank[number]), level=level)
     return replace(found, leaks=leaks(*reports))
 
 
@@ -261,11 +250,9 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
         codes = model.features.matrix(fetch(rows, data.connection))[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
-    for column in model.features.columns:
-        last = first + len(column.made)
-        if last > first:
-            shuffled = codes.copy()
-            shuffled[:, first:last] = codes[order, first:last]
-            found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
+    for column in (one for one in model.features.columns if one.made):
+        last, shuffled = first + len(column.made), codes.copy()
+        shuffled[:, first:last] = codes[order, first:last]
+        found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))

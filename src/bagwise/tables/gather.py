@@ -9,8 +9,6 @@ missing number counts as the mean, and gets a column that says it is missing. Th
 over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations_with_replacement, pairwise
@@ -19,24 +17,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
-from bagwise.data.shard_writer import Kept, as_kept, cuts, write_blocks
-from bagwise.data.shards import NOISE, SIZE, Shards, matrix_of, precision_of
-from bagwise.linear.moments import Moments
+from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
+from bagwise.linear.ridge import Moments
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
 _OURS = "bagwise_sum_"
 _SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
-WIDEST = 100  # encoded columns that the engine multiplies at the most: it does so one pair at a time
+WIDEST = 100  # encoded columns, those of gaps not counted, that the engine multiplies at most: one pair at a time
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -73,23 +69,19 @@ def write_shards(
     by default a block holds about two million numbers.  least_blocks: make blocks smaller, if group_rows is not given,
     until there are about so many or one for each bag.
     """
-    check_parameters(
-        {"shard_rows": shard_rows, "group_rows": group_rows, "least_blocks": least_blocks},
-        {"shard_rows": whole(1), "group_rows": whole(1) | NONE, "least_blocks": whole(1)},
-    )
+    given = {"shard_rows": shard_rows, "group_rows": group_rows, "least_blocks": least_blocks}
+    check_parameters(given, {**dict.fromkeys(given, whole(1)), "group_rows": whole(1) | NONE})
     data.check_two_classes()
     if Path(folder).exists():
         raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
     with new_folder(Path(folder)) as new:
         kept, reports = _kept(data, features), data.reports()
         size, rows = reports.column(SIZE).to_numpy(), group_rows or _block_rows(data, features, least_blocks)
-        starts = cuts(size, rows)
+        starts, named = cuts(size, rows), dict(zip(features.names, kept, strict=True))
+        classes = None if data.classes is None else len(data.classes)
+        told: dict[str, Any] = {"classes": classes, "noised": data.summary.noised, "shard_rows": shard_rows}
         with closing(_blocks(data, features, kept, size, starts, rows)) as blocks:
-            classes, noised = None if data.classes is None else len(data.classes), data.summary.noised
-            named = dict(zip(features.names, kept, strict=True))
-            write_blocks(
-                new, blocks, starts, kept=named, reports=reports, shard_rows=shard_rows, classes=classes, noised=noised
-            )
+            write_blocks(new, blocks, starts, kept=named, reports=reports, **told)
             next(blocks, None)  # raises if the engine has more rows
     return Shards.open(folder)
 
@@ -102,10 +94,7 @@ def _block_rows(data: BagTable, features: Features, least_blocks: int = 1) -> in
 def _blocks(
     data: BagTable, features: Features, kept: Sequence[Kept], size: Integers, starts: Integers, rows: int
 ) -> Generator[list[NDArray[Any]], None, None]:
-    """The columns of each block as they are kept.
-
-    starts: the bag that each block begins with, and the number of bags.  rows: about how many a block holds.
-    """
+    """The columns of each block as kept.  starts: the first bags of blocks, and the end.  rows: of a block, about."""
     made = features.select(data.rows(), NUMBER)  # narrow rows, since an engine sorts them by many thousands at once
     single = [name for name, how in zip(features.names, kept, strict=True) if how.type == "float32"]
     query = made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
@@ -144,13 +133,8 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
 # -- moments ----------------------------------------------------------------------------------------------------------
 
 
-def width(features: Features) -> int:
-    """Encoded columns, those for missing numbers not counted."""
-    return sum(1 if made.levels is None else len(made.levels) for made in features.made)
-
-
 def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
-    """Fit a model that reads moments (see `data.reading.Reads`) in the engine; the encoding of its columns."""
+    """Fit a model that reads moments (see `data.Reads`) in the engine; the encoding of its columns."""
     sums, totals = _bag_sums(data, features)
     encoding, origin, deviations = _encode(sums, totals, features)
     parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
@@ -159,11 +143,11 @@ def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
 
 
 def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:
-    """One line per usable bag: per number its sum and how many are known, per level how many rows have it.
-
-    And the sums of these columns over all bags.
-    To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
-    """
+    """Per usable bag: sums of numbers, how many are known, rows of each level; and the sums of these over all bags."""
+    columns = list(enumerate(zip(features.names, features.made, strict=True)))
+    numbers = {number: name for number, (name, made) in columns if made.levels is None}
+    levels = {(number, i): (name, one) for number, (name, made) in columns for i, one in enumerate(made.levels or ())}
+    # To look for NaN in every number takes as long as to add them up: it is done only where a sum came out as none.
     for plain in (True, False):
         rows = features.select(data.events, *data.keys, plain=plain)
         gaps = set(features.names)
@@ -171,18 +155,12 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]
             counts = {name: rows[name].count() for name in features.names} | {"rows": rows.count()}
             known = execute(rows.agg(**counts), data.connection)
             gaps = {name for name in features.names if known[name] < known["rows"]}
-        sums: dict[str, Expression] = {}
-        for number, (name, made) in enumerate(zip(features.names, features.made, strict=True)):
-            levels = enumerate(made.levels or ())
-            sums |= {_LEVEL.format(number, i): (rows[name] == level).sum() for i, level in levels}
-            if made.levels is None:
-                sums[_SUM.format(number)] = rows[name].sum()
-            if made.levels is None and name in gaps:
-                sums[_KNOWN.format(number)] = rows[name].count()
+        sums = {_LEVEL.format(*place): (rows[name] == level).sum() for place, (name, level) in levels.items()}
+        sums |= {_SUM.format(number): rows[name].sum() for number, name in numbers.items()}
+        sums |= {_KNOWN.format(number): rows[name].count() for number, name in numbers.items() if name in gaps}
         bags = keep(rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys)), data.connection)
         names = [name for name in bags.columns if name.startswith(_OURS)]
         totals = execute(bags.agg(**{name: bags[name].sum() for name in (*names, SIZE)}), data.connection)
-        numbers = [number for number, made in enumerate(features.made) if made.levels is None]
         if all(_finite(totals[_SUM.format(number)], totals[_known(number, totals)]) for number in numbers):
             break
     return bags, totals
@@ -202,13 +180,12 @@ def _finite(total: float | None, known: int | None) -> bool:
 def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple[Encoding, Floats, list[Expression]]:
     """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means."""
     rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
-    low, missing, origin, deviations = [], [], [], []
+    low, missing, encoded = [], [], []
     for number, made in enumerate(features.made):
         mean, gap = 0.0, False
         for i in range(len(made.levels or ())):
             share = float(totals[_LEVEL.format(number, i)] or 0) / rows
-            deviations.append(sums[_LEVEL.format(number, i)].fill_null(0).cast("float64") - k * share)
-            origin.append(share)
+            encoded.append((share, sums[_LEVEL.format(number, i)].fill_null(0).cast("float64") - k * share))
         if made.levels is None:
             total, known = totals[_SUM.format(number)], totals[_known(number, totals)] or 0
             if not _finite(total, known):
@@ -218,29 +195,23 @@ def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple
             # A constant column deviates by rounding only.
             deviation = sums[_SUM.format(number)].fill_null(0.0) - count * mean
             slack = 16 * np.finfo(float).eps * abs(mean)
-            deviations.append((deviation.abs() <= count * slack).ifelse(0.0, deviation))
-            origin.append(0.0)
+            encoded.append((0.0, (deviation.abs() <= count * slack).ifelse(0.0, deviation)))
             if gap:
                 share = 1 - known / rows
-                deviations.append(k * (1 - share) - count)
-                origin.append(share)
+                encoded.append((share, k * (1 - share) - count))
         low.append(mean)
         missing.append(gap)
     levels = tuple(None if made.levels is None else np.arange(float(len(made.levels))) for made in features.made)
     encoding = Encoding(np.array(low), np.ones(len(low)), np.zeros(len(low)), np.array(missing, dtype=bool), levels)
-    return encoding, np.array(origin), deviations
+    return encoding, np.array([mean for mean, _ in encoded]), [deviation for _, deviation in encoded]
 
 
 def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, folds: int) -> tuple[list[Moments], float]:
     """Moments of the folds of bags, and the mean over bags of s²/k."""
     root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
     columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
-    table = sums.select(
-        fold=sums[NUMBER] % folds,
-        k=sums[SIZE].cast("float64"),
-        noise=(sums[NOISE] / sums[SIZE]).fill_null(0.0),
-        **{f"z{i}": column for i, column in enumerate(columns)},
-    )
+    noise, named = (sums[NOISE] / sums[SIZE]).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
+    table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, **named)
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     figures = {"bags": table.count(), "rows": table.k.sum(), "noise": table.noise.sum()}
     figures |= {f"zz{i}_{j}": (table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}

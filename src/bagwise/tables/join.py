@@ -5,8 +5,6 @@ lines of reports it has; `keyed`, `usable`, `used`, and one truth value per kind
 these lines add up to is the summary, or the error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -52,11 +50,9 @@ def join(
         Anything that `read` takes. Without reports, `proportion` names columns of the events that are constant in a
         bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
     keys : str or sequence of str, optional
-        Columns that say which bag a row is in; by default those that both tables have. A row whose key is null is in no
-        bag.
+        Columns that tell the bag of a row, by default those that both tables have; a row whose key is null is in none.
     count, proportion : str or sequence of str, optional
-        Columns of the number or the share of positives; one of the two. Several names, one per class, make a problem of
-        classes.
+        Columns of the number or the share of positives, one of the two; several names, one per class, for classes.
     size : str, optional
         Column of the rows of the bag, to be compared with the events.
     noise_variance, noise_scale, epsilon : str or float, optional
@@ -102,17 +98,16 @@ def join(
         joint = Keys.of(names, rows, source)
     except ValueError:
         for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
-            if engine.is_empty(table, home):
+            if not engine.count(table.limit(1), home):
                 raise ValueError(_EMPTY.format(what)) from None
         raise
     features = _features(rows, names, ignore, columns.names if lines is None else ())
-    found = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    found = engine.keep(found, home)
+    told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
+    found = engine.keep(told, home)
     summary = _summary(found, joint, columns, home, drop=on_mismatch == "drop")
     bags = engine.keep(numbered(found, joint, columns), home)
     keyed = [column.name(name) for name, column in zip(names, joint.columns(rows).values(), strict=True)]
-    kept = rows.select(*keyed, *features)
-    return BagTable(kept, bags, joint.names, features, columns.classes, summary, home)
+    return BagTable(rows.select(*keyed, *features), bags, joint.names, features, columns.classes, summary, home)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -123,9 +118,8 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
     features = tuple(name for name in rows.columns if name not in {*keys, *ignored, *taken})
     if not features:
         raise ValueError("the events have no column left to learn from: every one is a key or ignored.")
-    for name in (*keys, *features):
-        if is_reserved(name):
-            raise ValueError(f"column {name!r} of the events has a name that bagwise uses: rename or ignore it.")
+    if ours := [name for name in (*keys, *features) if is_reserved(name)]:
+        raise ValueError(f"column {ours[0]!r} of the events has a name that bagwise uses: rename or ignore it.")
     return features
 
 
@@ -252,10 +246,8 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
     wrong = [mismatch for mismatch in mismatches if not mismatch.expected]
     hint = _hint(found, columns)
     if wrong and not found["matched"]:
-        raise ValueError(
-            f"no bag of the events has a report ({wrong[0]}): check that the key columns of both tables "
-            f"({', '.join(keys.names)}) hold the same values."
-        )
+        check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
+        raise ValueError(f"no bag of the events has a report ({wrong[0]}): {check}.")
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bagwise.data.shards import Shards
-from bagwise.estimates import Estimate
 from bagwise.evaluation import Evaluation
-from bagwise.metrics import METRICS
+from bagwise.metrics import METRICS, Estimate
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.evaluation import Measurement, sensitivity
 from bagwise.tables.model import TableModel
@@ -109,11 +108,7 @@ class About:
 def about(
     model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
 ) -> About:
-    """Columns, training, label-free evaluation and what moves the predictions.
-
-    data: what the model was fitted to.  measured: on bags held out.  seen: of the tables that all these bags are from.
-    refitted: whether the model then took the bags held out in, too.
-    """
+    """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), one.note) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
     return About(
@@ -136,10 +131,7 @@ def about(
 
 
 def read_about(facts: Mapping[str, Any]) -> About | None:
-    """What a model's folder tells, as the record it was; None where the model was saved without.
-
-    A ValueError is raised where the facts are not such as `about` makes: folders may come from elsewhere.
-    """
+    """What a model's folder tells, None if it was saved without; a ValueError where the facts are not of `about`."""
     if "columns" not in facts:
         return None
     with suppress(ValueError, TypeError, KeyError, AttributeError):
@@ -150,7 +142,7 @@ def read_about(facts: Mapping[str, Any]) -> About | None:
 
 
 def _is_sound(found: About) -> bool:
-    """Whether facts of the right types fit each other."""
+    """Whether facts of the right types, which may come from elsewhere, fit each other."""
     one, outputs = found.evaluation, 1 if found.classes is None else len(found.classes)
     sound = len(found.summary.prior) == outputs and found.summary.used_rows > 0 and bool(str(found.summary))
     sound &= all(len({trial.risk is None, trial.low is None, trial.high is None}) == 1 for trial in found.trials)

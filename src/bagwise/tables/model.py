@@ -1,7 +1,5 @@
 """A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted and used."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +16,12 @@ from sklearn.base import clone
 
 from bagwise.base import BagClassifier
 from bagwise.data.features import Encoding
-from bagwise.data.reading import fit_codes
+from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
-from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, execute
-from bagwise.tables.gather import WIDEST, fit_in_engine, gather, width, write_shards
+from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, count
+from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.sources import Source, read
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.rng import RandomState
@@ -150,7 +148,7 @@ def fit(
         One of `MODELS` ("auto", "boosting", "network", "ridge", "sgd"), or an estimator with settings of your own.
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
-        as boosting and networks do (see `bagwise.data.reading.Reads`).
+        as boosting and networks do (see `bagwise.data.Reads`).
     roles, max_levels : dict and int, optional
         Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
         tell them; and how many values a text may have to be a category.
@@ -176,7 +174,8 @@ def fit(
     end = None if time_budget is None else began + time_budget
     with _telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
-        in_engine = estimator.reads.moments and width(features) <= WIDEST
+        width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
+        in_engine = estimator.reads.moments and width <= WIDEST
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
     return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
 
@@ -187,16 +186,12 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:
-    """Fit to rows that are gathered first, on disk if they are many; with their encoding, None where codes are read.
-
-    end: when an estimator that minds the time should be done.
-    """
+    """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
     many = data.summary.used_rows * len(features.made) > _IN_MEMORY
     if many and not estimator.reads.blocks:
-        raise ValueError(
-            f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory, as "
-            f"{type(estimator).__name__} does: choose boosting, a network, or ridge with fewer categories."
-        )
+        what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
+        way = "choose boosting, a network, or ridge with fewer categories"
+        raise ValueError(f"{what}, as {type(estimator).__name__} does: {way}.")
     with TemporaryFolder() as place:
         rows = write_shards(data, features, place / "shards") if many else gather(data, features)
         if end is not None and hasattr(estimator, "time_budget"):
@@ -273,10 +268,8 @@ def write_scores(
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
     if clash := [name for name in model.predictions if name in (table.columns if keep is None else keep)]:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
-    first = table if progress is not None else table.limit(1)
-    total = int(execute(first.agg(n=first.count()), own)["n"])
-    if not total:
-        # Before its columns are looked at, which may be of any type.
+    total = count(table if progress is not None else table.limit(1), own)
+    if not total:  # before its columns are looked at, which may be of any type
         raise ValueError("the table is empty: there is no row to score.")
     kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
     if kind not in _WRITERS:

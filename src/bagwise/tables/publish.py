@@ -1,7 +1,5 @@
 """The data holder's side: a table with labels becomes events without them, and reports of bags."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Mapping, Sequence
@@ -11,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bagwise.privacy.mechanism import Budget, budget_for
-from bagwise.privacy.releases import record, report_counts
+from bagwise.privacy import Budget, budget_for, record, report_counts
 from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.engine import Connection, Table
@@ -66,10 +63,8 @@ class Published:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
         spent = "" if self.budget is None else f" Spent: {self.budget}"
-        return (
-            f"{self.rows:,} rows in {number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}; key: "
-            f"{', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
-        )
+        bags = f"{number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}"
+        return f"{self.rows:,} rows in {bags}; key: {', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
 
 
 def put_in_bags(
@@ -97,8 +92,7 @@ def put_in_bags(
     folder : path
         Where to write.
     label : str
-        Its column of labels, of two values (0 and 1, false and true, or any two with `positive` naming one) or more,
-        which become classes.
+        Its column of labels: two values (0 and 1, false and true, or any two with `positive` naming one), or classes.
     size : int, optional
         Rows per bag: every group, or the whole table, is dealt at random into bags of `size` rows or a few more.
     by : sequence of str
@@ -110,8 +104,7 @@ def put_in_bags(
     classes : sequence of str, optional
         The labels that may occur; by default those that do, which with noise must not show.
     epsilon, delta, threshold : float, optional
-        As in `bagwise.release`: counts with noise, and columns that say what was spent. Exact counts are then in no
-        file.
+        As in `bagwise.release`: counts with noise, and columns of what was spent; exact counts are then in no file.
     random_state : int, optional
         A number deals the same bags to the same file again, and lets anyone who tries numbers until the result is the
         same undo the shuffling of the rows, which gives labels away where their order tells them; so none goes with
@@ -151,12 +144,12 @@ def put_in_bags(
     columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
     if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
-    keys = [*by, *([BAG] if size is not None else [])]
+    keys = [*by] if size is None else [*by, BAG]
     reports = engine.keep(_reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size), own)
     if budget is not None:
         reports = _noised(reports, counts, budget, threshold, min_size, own)
-    events_file, reports_file = Path(folder) / EVENTS, Path(folder) / REPORTS
-    with replacing(events_file, reports_file) as (events_path, reports_path):
+    files = Path(folder) / EVENTS, Path(folder) / REPORTS
+    with replacing(*files) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
         engine.write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
         engine.write_parquet(reports.order_by(keys), reports_path, own)
@@ -166,13 +159,12 @@ def put_in_bags(
         found = engine.execute(reports.agg(rows=sizes.sum(), **shown, **left), own)
         if not found["bags"]:
             raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
-    return Published(events_file, reports_file, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
+    return Published(*files, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
 
 
 def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None) -> None:
-    for name in (label, *by):
-        if name not in table.columns:
-            raise ValueError(f"there is no column {name!r}: there are {', '.join(table.columns)}.")
+    if absent := [name for name in (label, *by) if name not in table.columns]:
+        raise ValueError(f"there is no column {absent[0]!r}: there are {', '.join(table.columns)}.")
     if reserved := [name for name in table.columns if is_reserved(name)]:
         raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
     if label in by:
@@ -188,10 +180,8 @@ def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Tabl
     rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
     if size is None:
         return rows
-    dealt = rows.mutate(
-        bagwise_place=engine.row_number(rows[_ORDER], group_by=by),
-        bagwise_rows=rows.count().over(group_by=list(by) or None),
-    )
+    place, of = engine.row_number(rows[_ORDER], group_by=by), rows.count().over(group_by=list(by) or None)
+    dealt = rows.mutate(bagwise_place=place, bagwise_rows=of)
     bags = (dealt.bagwise_rows // size).clip(lower=1)
     return dealt.mutate(**{BAG: dealt.bagwise_place % bags}).drop("bagwise_place", "bagwise_rows")
 
@@ -201,8 +191,7 @@ def classes_of(
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """Names of the classes, None for two; and the values to count, as text."""
     column = rows[label]
-    empty = engine.execute(rows.agg(n=column.isnull().sum().fill_null(0)), connection)["n"]
-    if empty:
+    if empty := engine.count(rows.filter(column.isnull()), connection):
         raise ValueError(f"column {label!r} is empty in {number_of(empty, 'row')}: every row needs a label.")
     text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
     values = engine.fetch(text, connection).column("value").to_pylist()
@@ -227,10 +216,8 @@ def classes_of(
     if len(values) == 2:
         raise ValueError(f"column {label!r} has the values {values[0]} and {values[1]}: say which one is positive.")
     if noised:
-        raise ValueError(
-            f"column {label!r} is not 0 and 1: with noise, which cannot hide which labels occur, name the classes that "
-            "may (or the positive one)."
-        )
+        way = "with noise, which cannot hide which labels occur, name the classes that may (or the positive one)"
+        raise ValueError(f"column {label!r} is not 0 and 1: {way}.")
     return tuple(values), values
 
 
@@ -240,7 +227,7 @@ def _reports(rows: Table, keys: Sequence[str], label: str, counts: Mapping[str, 
     told = {name: (text == value).sum() for name, value in counts.items()}
     reports = rows.group_by(list(keys)).agg(size=rows.count(), **told)
     small = reports["size"] < min_size
-    shown = {name: small.ifelse(engine.missing("int64"), reports[name].cast("int64")) for name in counts}
+    shown = {name: small.ifelse(engine.null("int64"), reports[name].cast("int64")) for name in counts}
     return reports.select(*keys, "size", **shown, suppressed=small)
 
 
@@ -256,6 +243,6 @@ def _noised(
     drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, np.atleast_2d(noised.T), strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
     told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
-    variance = told.suppressed.ifelse(engine.missing(), engine.literal(budget.noise_variance))
+    variance = told.suppressed.ifelse(engine.null("float64"), engine.literal(budget.noise_variance))
     said = {name: engine.literal(value) for name, value in record(budget, threshold).items()}
     return engine.keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -48,13 +49,8 @@ class ReportColumns:
         return ReportColumns(**{**dict(zip(found, found, strict=True)), **told})
 
     @property
-    def values(self) -> tuple[str, ...]:
-        """The columns of counts or proportions."""
-        return _names_of(self.count if self.count is not None else self.proportion)
-
-    @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, None where labels are 0 and 1."""
+        """Names of the classes, which are the columns of counts or proportions; None where labels are 0 and 1."""
         given = self.count if self.count is not None else self.proportion
         return None if isinstance(given, str) or given is None else tuple(given)
 
@@ -81,8 +77,7 @@ class ReportColumns:
             raise ParameterError(self.noises[0], "and ", Parameter(self.noises[1]), " say the same: give one of them.")
         if absent := [name for name in self.names if name not in table.columns]:
             raise ValueError(f"the reports have no column {absent[0]!r}: they have {there}.")
-        all_names = (*keys, *self.names)
-        if twice := [name for name in all_names if all_names.count(name) > 1]:
+        if twice := [name for name, times in Counter((*keys, *self.names)).items() if times > 1]:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
             type_ = table[name].type()
@@ -96,11 +91,12 @@ class ReportColumns:
 
         And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
+        values = _names_of(self.count if self.count is not None else self.proportion)
         variance, wrong = self._variance(table)
         withheld, unclear = self._marked(table)
         return {
-            **{f"value_{place}": engine.as_number(table[name]) for place, name in enumerate(self.values)},
-            "reported_size": engine.missing() if self.size is None else engine.as_number(table[self.size]),
+            **{f"value_{place}": engine.as_number(table[name]) for place, name in enumerate(values)},
+            "reported_size": engine.null("float64") if self.size is None else engine.as_number(table[self.size]),
             "noise": variance.nullif(0.0),
             "wrong_noise": (wrong | ~engine.is_finite(variance)).fill_null(False).cast("int64"),
             "withheld": withheld.fill_null(False).cast("int64"),
@@ -110,7 +106,7 @@ class ReportColumns:
     def _variance(self, table: Table) -> tuple[Expression, Expression]:
         """The variance of the noise on a count, and whether what is declared cannot be."""
         if not self.noises:
-            return engine.missing(), engine.literal(False)
+            return engine.null("float64"), engine.literal(False)
         given = getattr(self, self.noises[0])
         declared = engine.as_number(table[given]) if isinstance(given, str) else engine.literal(float(given))
         if self.noise_variance is not None:
@@ -149,7 +145,7 @@ class Keys:
         for what, table in (("events", events), ("reports", reports)):
             if absent := [name for name in names if name not in table.columns]:
                 raise ValueError(f"the {what} have no key column {absent[0]!r}: they have {', '.join(table.columns)}.")
-        if twice := [name for name in names if list(names).count(name) > 1]:
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise ParameterError("keys", f"names column {twice[0]!r} twice: name each key column once.")
         return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
 

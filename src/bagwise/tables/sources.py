@@ -3,8 +3,6 @@
 Names of columns that would be mistaken for each other, and first lines of files that are no names, are refused.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os
@@ -83,11 +81,10 @@ def _arrow(source: Source, what: str) -> pa.Table:
     except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
         got = f"{type(source).__name__} ({'; '.join(str(one) for one in error.args).rstrip('.')})"
         raise ValueError(f"{what} cannot be read: pass a path or a table, got {got}.") from error
-    for number, field in enumerate(arrow.schema):  # what DuckDB does not know
-        if pa.types.is_float16(field.type):
-            arrow = arrow.set_column(number, field.name, arrow.column(number).cast(pa.float32()))
-        elif pa.types.is_decimal256(field.type):
-            arrow = arrow.set_column(number, field.name, arrow.column(number).cast(pa.float64()))
+    for number, field in enumerate(arrow.schema):
+        if pa.types.is_float16(field.type) or pa.types.is_decimal256(field.type):  # which DuckDB does not know
+            known = pa.float32() if pa.types.is_float16(field.type) else pa.float64()
+            arrow = arrow.set_column(number, field.name, arrow.column(number).cast(known))
     return arrow
 
 
@@ -172,16 +169,16 @@ def _check_names(names: Sequence[str], what: str) -> None:
 
 
 def _check_same_columns(files: Sequence[Path], columns: Sequence[str], what: str) -> None:
-    """Raise unless the columns are those that the first file with content names.
-
-    DuckDB renames columns that it would mistake for each other, and guesses where the lines of a CSV file differ.
-    """
+    """Raise unless the first file with content names these columns: DuckDB renames, and guesses if lines differ."""
     file = next((file for file in files if file.stat().st_size), files[0])
     if file.name.lower().endswith((".parquet", ".pq")):
         with suppress(pa.ArrowException):  # DuckDB reads what Arrow does not
             _check_names(pq.read_schema(file).names, what)
         return
-    first = _first_line(file)
+    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
+    with gzip.open(file, **options) if file.suffix.lower() == ".gz" else open(file, **options) as lines:
+        # A line that is empty or a comment names nothing.
+        first = next((line.strip("\r\n") for line in lines if line.strip() and not line.startswith("#")), "")
     if not first:
         raise ValueError(f"{what}: the file {file} is empty: its first line must name the columns.")
     headers = [next(csv.reader([first], delimiter=delimiter)) for delimiter in _DELIMITERS]
@@ -193,10 +190,3 @@ def _check_same_columns(files: Sequence[Path], columns: Sequence[str], what: str
     if not fitting:
         raise ValueError(f"{what}: the lines of {file} do not all have as many fields as the first line has names.")
     _check_names([name for name in fitting[0] if name], what)
-
-
-def _first_line(file: Path) -> str:
-    """The first line of a text file that is neither empty nor a comment."""
-    options: dict[str, Any] = {"mode": "rt", "encoding": "utf-8-sig", "errors": "replace"}
-    with gzip.open(file, **options) if file.suffix.lower() == ".gz" else open(file, **options) as lines:
-        return next((line.strip("\r\n") for line in lines if line.strip() and not line.startswith("#")), "")

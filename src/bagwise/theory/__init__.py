@@ -2,10 +2,17 @@
 
 from bagwise.theory.bounds import Bound, laplace_variance
 from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret, sample_complexity
-from bagwise.theory.information import SymmetricPair, information_bound, information_regret, limiting_information
 from bagwise.theory.plan import Answer, Setting, bags_needed, expected_bags, expected_regret, largest_size, regrets
 from bagwise.theory.sgd import LinearProblem, sgd_bound, sgd_constants, sgd_excess_risk
-from bagwise.theory.two_function import TwoFunctions, two_function_bound, two_function_error
+from bagwise.theory.two_function import (
+    SymmetricPair,
+    TwoFunctions,
+    information_bound,
+    information_regret,
+    limiting_information,
+    two_function_bound,
+    two_function_error,
+)
 
 __all__ = [
     "Answer",

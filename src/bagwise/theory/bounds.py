@@ -5,8 +5,7 @@ Noise is discrete Laplace, as it is added to counts, in closed form. A count wit
 moves it by 1. Nothing is drawn here: noise that protects people comes from `bagwise.privacy`.
 """
 
-from __future__ import annotations
-
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, exp, expm1, floor, inf, log, log1p, sqrt
@@ -68,13 +67,7 @@ def least_bags(enough: Callable[[float], bool], *, most: float = MOST_BAGS) -> f
     """Least whole m with `enough(m)`, which stays true once it is; infinite if not even `most` bags are enough."""
     if not enough(ceil(most)):
         return inf
-    low, high = 0, 1
-    while not enough(high):
-        low, high = high, min(2 * high, ceil(most))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return float(high)
+    return float(bisect_left(range(ceil(most)), True, lo=1, key=enough))
 
 
 def least_regret(bags_for: Callable[[float], float], bags: float, *, most: float = 1.0) -> float:
@@ -119,29 +112,23 @@ def laplace_variance(epsilon: float | None) -> float:
     return 0.0 if epsilon is None else 2 * exp(-epsilon) / expm1(-epsilon) ** 2
 
 
-def laplace_tail(threshold: float, epsilon: float | None) -> float:
+def laplace_tail(threshold: float, epsilon: float) -> float:
     r"""P(\|e\| > t) :math:`= 2q^{\lfloor t \rfloor + 1}/(1+q)` for t ≥ 0."""
-    if epsilon is None:
-        return 0.0
     return 2 * exp(-epsilon * (floor(threshold) + 1)) / (1 + exp(-epsilon))
 
 
-def laplace_tail_square(threshold: float, epsilon: float | None) -> float:
+def laplace_tail_square(threshold: float, epsilon: float) -> float:
     r"""E[e²; \|e\| > t], from a closed form.
 
     .. math:: \sum_{i \ge n} i^2 q^i = q^n\bigl(\tfrac{n^2}{1-q} + \tfrac{2nq}{(1-q)^2} + \tfrac{q(1+q)}{(1-q)^3}\bigr)
     """
-    if epsilon is None:
-        return 0.0
     q, n, left = exp(-epsilon), floor(threshold) + 1, -expm1(-epsilon)
     total = exp(-epsilon * n) * (n**2 / left + 2 * n * q / left**2 + q * (1 + q) / left**3)
     return 2 * left / (1 + q) * total
 
 
-def laplace_log_mgf(rate: float, epsilon: float | None) -> float:
+def laplace_log_mgf(rate: float, epsilon: float) -> float:
     r"""log E[exp(λe)] :math:`= \log\frac{(1-q)^2}{(1-qe^\lambda)(1-qe^{-\lambda})}`, infinite from \|λ\| = ε on."""
-    if epsilon is None:
-        return 0.0
     if abs(rate) >= epsilon:
         return inf
     return 2 * log(-expm1(-epsilon)) - log(-expm1(rate - epsilon)) - log1p(-exp(-rate - epsilon))

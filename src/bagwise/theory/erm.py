@@ -5,10 +5,8 @@ Let h have regret μ ≥ β and :math:`\hat h^\star` be the best of the class. W
 clipping, and it is chosen wrongly only if the mean of such differences over the bags falls below 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from math import exp, inf, log, sqrt
+from math import exp, log, sqrt
 
 from scipy import optimize
 
@@ -93,14 +91,7 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     *By the proof*, known means: bias 8kθ, second moment :math:`144\gamma\log\tfrac{2}{\theta} + 128k^2\theta`,
     γ ≤ 4γ* + 2β, range 8 log(2/θ) + 1 to either side, Bernstein at t = β/2.
 
-    Parameters
-    ----------
-    problem : HypothesisClass
-
-    Returns
-    -------
-    Bound
-        With `log_clip`, `separation` and `sum_square` among its constants.
+    The constants that come with it are `log_clip`, `separation` and `sum_square`.
 
     Examples
     --------
@@ -110,7 +101,7 @@ def erm_bound(problem: HypothesisClass) -> Bound:
     """
     if problem.known:
         rate = _rate(problem, slack=0.0, spread=0.0)
-        value = inf if rate <= 0 else bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
+        value = bounds.least_bags(lambda m: m * rate >= log(problem.hypotheses / problem.error))
     else:
         value = bounds.least_bags(lambda m: _estimated(problem, m))
     return Bound(
@@ -127,18 +118,9 @@ def erm_bound(problem: HypothesisClass) -> Bound:
 
 
 def erm_regret(bags: float, *, hypotheses: int, size: int, **options: float | bool | None) -> float:
-    """The regret that so many bags guarantee.
+    """The regret that so many `bags` guarantee, infinite where they guarantee none up to 1.
 
-    Parameters
-    ----------
-    bags : float
-    hypotheses, size, **options
-        The fields of `HypothesisClass` but `regret`.
-
-    Returns
-    -------
-    float
-        Infinite where they guarantee none up to 1.
+    `hypotheses`, `size` and `options` are the fields of `HypothesisClass` but `regret`.
 
     Examples
     --------
@@ -156,8 +138,7 @@ def sample_complexity(size: int, regret: float) -> dict[str, float]:
     """Bags that methods need, by order of growth alone, without constants and logarithms.
 
     In rows, which are k times as many: ours k/β², or k/β where the truth is in the class (theorem 'erm_square');
-    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, where the truth is in the class and labels have no
-    noise.
+    EasyLLP k²/β² (Busa-Fekete et al., 2023); Li et al. (2024) k³/β, with the truth in the class and noiseless labels.
 
     Parameters
     ----------
@@ -191,10 +172,10 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
     ceiling = (rows + more) ** 2 / k
     if rows <= k * slack:
         return 0.0
-    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), bounds.laplace_tail(more, problem.epsilon)
-    clipped = min(1.0, far + noisy)
+    far, noisy = 2 * exp(-((rows - k * slack) ** 2) / (2 * k)), 0.0
     lost = 4 * k * far
     if problem.epsilon is not None:  # (R + e)² ≤ 2R² + 2e², where R or e is large
+        noisy = bounds.laplace_tail(more, problem.epsilon)
         of_noise = noise * far + bounds.laplace_tail_square(more, problem.epsilon) + (k + (k * slack) ** 2) * noisy
         lost = 2 * lost + 2 * of_noise / k
     bias = (k + 1) * slack**2 + 2 * slack * sqrt(gamma) + 2 * spread * sqrt(problem.distance)
@@ -203,7 +184,7 @@ def _rate(problem: HypothesisClass, *, slack: float, spread: float) -> float:
         return 0.0
     kept = sqrt(gamma * (3 * (k - 1) / k * problem.sum_square + 16 / k + 4 * noise / k))
     moved = 2 * slack * sqrt(k * gamma) + spread * sqrt(k * problem.sum_square + 4 * noise) + 2 * k * slack * spread
-    variance = (kept + moved) ** 2 + 2 * ceiling**2 * clipped
+    variance = (kept + moved) ** 2 + 2 * ceiling**2 * min(1.0, far + noisy)
     return gap**2 / (2 * (variance + 2 * ceiling * gap / 3))
 
 

@@ -4,8 +4,6 @@ r"""Before any data: the regret that rows in bags of k with noise ε allow, in t
 variance of the debiased loss. *Impossible below*: the information bound (`information_bound`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -16,8 +14,13 @@ from scipy import stats
 
 from bagwise.theory.bounds import EPSILON, HYPOTHESES, REGRET, SIZE, laplace_variance, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
-from bagwise.theory.information import SymmetricPair, information_bound, information_regret
-from bagwise.theory.two_function import TwoFunctions, two_function_bound
+from bagwise.theory.two_function import (
+    SymmetricPair,
+    TwoFunctions,
+    information_bound,
+    information_regret,
+    two_function_bound,
+)
 from bagwise.utils.parameters import NONE, check_parameters, number, whole
 
 _CONSTRAINTS = {
@@ -84,7 +87,7 @@ class Answer:
 
 
 def expected_bags(setting: Setting, regret: float) -> float:
-    r"""Bags with which regret β is to be expected.
+    r"""Bags with which a `regret` β is to be expected.
 
     Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which has
     mean β and, as D and S are nearly normal and independent, variance :math:`4\beta(r + s^2/k)`. All of \|H\| − 1
@@ -92,16 +95,6 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
     With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
     :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
-
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -115,18 +108,7 @@ def expected_bags(setting: Setting, regret: float) -> float:
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many bags, see `expected_bags`.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    float
-        Infinite where none is to be expected.
-    """
+    """The regret to be expected with so many `bags`, see `expected_bags`; infinite where none is."""
     if setting.parameters is not None:
         left = bags - setting.parameters - 1
         return setting.bag_risk * setting.parameters / left if left > 0 else inf
@@ -141,16 +123,7 @@ def _scatter(setting: Setting) -> float:
 
 
 def regrets(setting: Setting, bags: float) -> Answer:
-    """The regret that so many bags guarantee, let expect, and make impossible to go below.
-
-    Parameters
-    ----------
-    setting : Setting
-    bags : float
-
-    Returns
-    -------
-    Answer
+    """The regret that so many `bags` guarantee, let expect, and make impossible to go below.
 
     Examples
     --------
@@ -166,17 +139,7 @@ def regrets(setting: Setting, bags: float) -> Answer:
 
 
 def bags_needed(setting: Setting, regret: float) -> Answer:
-    """The bags that guarantee a regret, let it expect, and below which it is impossible.
-
-    Parameters
-    ----------
-    setting : Setting
-    regret : float
-        Target β.
-
-    Returns
-    -------
-    Answer
+    """The bags that guarantee a `regret` β, let it expect, and below which it is impossible.
 
     Examples
     --------
@@ -194,10 +157,8 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
     ----------
     setting : Setting
         Its size does not count.
-    rows, regret : int, float
-        Rows that can be put in bags, and target β.
-    sizes : sequence of int
-        Bag sizes to compare.
+    rows, regret, sizes : int, float, sequence of int
+        Rows that can be put in bags, target β, and bag sizes to compare.
 
     Returns
     -------

@@ -1,7 +1,5 @@
 r"""Algorithm 2 in numbers: its constants, the excess risk it guarantees, and the bags for a target."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,10 +36,8 @@ def sgd_constants(
     ----------
     size : ndarray of shape (m,)
         Rows of each bag.
-    rho_w, rho_x, rho_y : float
-        Bounds on \|w\|, \|x\|, \|y\|.
-    risk_bound : float
-        L*, an upper bound on the risk of the best predictor.
+    rho_w, rho_x, rho_y, risk_bound : float
+        Bounds on \|w\|, \|x\|, \|y\| and L*, the risk of the best predictor.
     bags : float, optional
         m, where `size` is that of all of them.
 
@@ -71,10 +67,8 @@ class LinearProblem:
     ----------
     size : int
         Rows per bag k.
-    rho_w, rho_x, rho_y : float
-        Bounds on \\|w\\|, \\|x\\|, \\|y\\|.
-    risk : float
-        L*, an upper bound on the risk of the best predictor, which the step uses.
+    rho_w, rho_x, rho_y, risk : float
+        Bounds on \\|w\\|, \\|x\\|, \\|y\\| and on L*, the risk of the best predictor, which the step uses.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
     """
@@ -102,9 +96,7 @@ class LinearProblem:
 
 
 def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
-    r"""Excess risk of the averaged iterate after so many bags, in expectation.
-
-    It is at most
+    r"""Excess risk of the averaged iterate after so many `bags`, in expectation, at most.
 
     .. math:: \frac{\rho_w^2\rho_x^2}{m} + \frac{\rho_w^2}{\eta m} + 4\zeta\eta L^\star
 
@@ -113,15 +105,6 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
     the loss; its tail follows from bounded differences, since one row moves :math:`\|\sum (x_i - \mu)\|` by
     :math:`2\rho_x`). The others are the regret of projected gradient steps on losses that are 2ζ-smooth (see
     `sgd_constants`; the paper, with ζ, has 2ζηL*).
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    bags : float
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -135,15 +118,6 @@ def sgd_excess_risk(problem: LinearProblem, bags: float) -> float:
 
 def sgd_bound(problem: LinearProblem, regret: float) -> Bound:
     """Bags after which the excess risk is at most `regret` in expectation.
-
-    Parameters
-    ----------
-    problem : LinearProblem
-    regret : float
-
-    Returns
-    -------
-    Bound
 
     Examples
     --------

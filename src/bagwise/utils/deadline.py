@@ -1,7 +1,5 @@
 """A moment by which work must end: set by who waits for it, minded by the loops that take long."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

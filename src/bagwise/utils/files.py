@@ -5,8 +5,6 @@ signal that Python hears of, too; where it is killed, the next process of the sa
 the process that made it as long as that one lives.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

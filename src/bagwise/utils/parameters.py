@@ -138,10 +138,7 @@ def instance(kind: type | tuple[type, ...], words: str) -> Constraint:
 
 
 def check_parameters(values: Mapping[str, Any] | object, constraints: Mapping[str, Constraint]) -> None:
-    """Raise a `ParameterError` for the first parameter that is not what it may be.
-
-    values: by name, or an object whose attributes they are.
-    """
+    """Raise a `ParameterError` for the first that is not what it may be; values: by name, or an object's attributes."""
     for name, constraint in constraints.items():
         value = values[name] if isinstance(values, Mapping) else getattr(values, name)
         if not constraint.holds(value):

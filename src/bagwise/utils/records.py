@@ -3,8 +3,6 @@
 A file may come from anywhere: what is read back is checked against the types that the record declares.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -21,7 +19,7 @@ def as_data(value: Any) -> Any:
 
     Numbers that JSON lacks, which arrays may hold, become text.
 
-    >>> from bagwise.estimates import Estimate
+    >>> from bagwise.metrics import Estimate
     >>> as_data({"brier": Estimate(0.25, 0.01, 0.23, 0.27), "at": np.array([0.5, -np.inf])})
     {'brier': {'value': 0.25, 'standard_error': 0.01, 'low': 0.23, 'high': 0.27}, 'at': [0.5, '-inf']}
     """
@@ -41,7 +39,7 @@ def as_data(value: Any) -> Any:
 def from_data(kind: type[Record], data: Any) -> Record:
     """The record of what `as_data` made of it; a ValueError where the data are not of its types.
 
-    >>> from bagwise.estimates import Estimate
+    >>> from bagwise.metrics import Estimate
     >>> from_data(Estimate, {"value": 0.25, "standard_error": 0.01, "low": 0.23, "high": 0.27}).high
     0.27
     >>> from_data(Estimate, {"value": "much", "standard_error": 0.01, "low": 0.23, "high": 0.27})

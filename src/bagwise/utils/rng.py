@@ -1,7 +1,5 @@
 """One way to read `random_state`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bagwise.utils.parameters import ParameterError

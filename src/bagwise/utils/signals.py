@@ -1,7 +1,5 @@
 """Signals that ask this process to end: heard as an exception, but not in the middle of what must be done whole."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

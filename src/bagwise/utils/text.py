@@ -1,7 +1,5 @@
 """Numbers in sentences."""
 
-from __future__ import annotations
-
 
 def rows_of(smallest: int, largest: int) -> str:
     """How many rows bags have.

@@ -1,7 +1,5 @@
 """The types of arrays, by their words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

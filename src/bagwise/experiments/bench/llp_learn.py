@@ -4,42 +4,22 @@ It pins libraries of 2023, among them a torch that would bring gigabytes of GPU 
 its requirements and finds the libraries that this package runs on. Data go in and predictions come out through files.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sysconfig
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pooch  # type: ignore[import-untyped]
 
-from bagwise.experiments.bench.tasks import Prediction, Task
+from bagwise.bags import Bags
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.typing import Floats
 
 REQUIREMENTS = ("llp-learn==1.6", "tqdm==4.67.1")
 _SCRIPT = Path(__file__).with_name("llp_learn_script.py")
-
-
-def run_dllp(task: Task, *, epochs: int, outside_rates: tuple[float, ...], timeout: int) -> Iterator[Prediction]:
-    """DLLP with one hidden layer of 32, once for each learning rate, on the bags that are not held out."""
-    python = environment()
-    for rate in outside_rates:
-        try:
-            h, seconds = _predict(python, task, timeout, model="dllp", held_out=True, learning_rate=rate, epochs=epochs)
-        except RuntimeError as error:
-            yield Prediction(learning_rate=rate, error=str(error))
-            continue
-        n = len(task.X_test)
-        yield Prediction(h[:n], learning_rate=rate, risk=task.held_out_risk(h[n:]), seconds=seconds)
-
-
-def run_em(task: Task, *, timeout: int) -> Iterator[Prediction]:
-    """EM around scikit-learn's logistic regression, on all bags."""
-    h, seconds = _predict(environment(), task, timeout, model="em", held_out=False)
-    yield Prediction(h, seconds=seconds)
 
 
 def environment(cache: Path | None = None) -> Path:
@@ -60,32 +40,17 @@ def environment(cache: Path | None = None) -> Path:
     return python
 
 
-def _predict(
-    python: Path,
-    task: Task,
-    timeout: int,
-    *,
-    model: str,
-    held_out: bool,
-    learning_rate: float = np.nan,
-    epochs: int = 0,
+def predict(
+    model: str, bags: Bags, X: Floats, X_new: Floats, *, seed: int, timeout: int, rate: float = np.nan, epochs: int = 0
 ) -> tuple[Floats, float]:
-    """h of the test rows, followed where bags are held out by h of the training rows, and the seconds it took."""
-    bags = task.training_bags if held_out else task.bags
+    """h of new rows by a model ("dllp" or "em") learned from bags of the rows X, and the seconds it took."""
     with TemporaryFolder() as folder:
         given, result = folder / "given.npz", folder / "result.npz"
-        np.savez(
-            given,
-            model=model,
-            X=task.X[bags.order],
-            bags=np.repeat(np.arange(len(bags)), bags.size),
-            proportions=bags.proportion.astype(np.float32),
-            X_new=np.concatenate([task.X_test, task.X]) if held_out else task.X_test,
-            learning_rate=learning_rate,
-            epochs=epochs,
-            seed=task.random_state,
-        )
-        _call([python, "-P", _SCRIPT, given, result], timeout, "failed")  # -P: modules beside the script stay unseen
+        rows: dict[str, Any] = {"X": X[bags.order], "bags": np.repeat(np.arange(len(bags)), bags.size), "X_new": X_new}
+        settings: dict[str, Any] = {"model": model, "learning_rate": rate, "epochs": epochs, "seed": seed}
+        np.savez(given, proportions=bags.proportion.astype(np.float32), **rows, **settings)
+        # -P: modules beside the script stay unseen.
+        _call([environment(), "-P", _SCRIPT, given, result], timeout, "failed")
         with np.load(result) as found:
             return found["h"], float(found["seconds"])
 

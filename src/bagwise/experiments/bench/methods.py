@@ -1,38 +1,84 @@
-"""The methods compared, by name. A new one is a line in `METHODS`.
+"""The methods compared, by name, what they are given and what they give back. A new one is a line in `METHODS`.
 
 A method is a generator of predictions for the test rows: one, or one for each learning rate, with the label-free risk
 it had on held-out bags. Which of these counts is decided when tables are made, so one training serves both rules.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from bagwise.bags import Bags
 from bagwise.data.features import FeatureCodes, is_table
-from bagwise.data.reading import Reads
+from bagwise.data.rows import Reads
 from bagwise.estimators import ESTIMATORS
-from bagwise.experiments.aliases import library_loss
 from bagwise.experiments.bench import llp_learn
-from bagwise.experiments.bench.tasks import Prediction, Task
+from bagwise.folds import Fold
 from bagwise.linear import BagMeanMapClassifier
-from bagwise.utils.typing import Integers
+from bagwise.risk import held_out_risk
+from bagwise.utils.typing import Floats, Integers
 
-_codes = partial(Reads, codes=True)
+_CODES = partial(Reads, codes=True)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+HELD_OUT = 0.1
+"""Part of the bags that a choice without labels holds out."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that a method sees. There are no labels of test rows in it, and none of training rows but for a ceiling.
+
+    X, X_test: features.  bags: bags of the training rows with their proportions; single rows for a ceiling.
+    random_state: seed of the run.
+    """
+
+    X: Any
+    X_test: Any
+    bags: Bags
+    random_state: int
+
+    @cached_property
+    def fold(self) -> Fold:
+        """Bags to train on and bags held out, at random."""
+        order = np.random.default_rng(self.random_state).permutation(len(self.bags))
+        held = max(1, round(HELD_OUT * len(order)))
+        return Fold(np.sort(order[held:]), np.sort(order[:held]))
+
+    @cached_property
+    def training_bags(self) -> Bags:
+        """The bags that are not held out."""
+        return self.bags.take(self.fold.train)
+
+    def held_out_risk(self, h: Floats) -> float:
+        """Label-free risk of the held-out bags. h: (n,) predictions for all rows of X."""
+        return held_out_risk(h[self.bags.order], self.bags, self.fold)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What a method says about the test rows.
+
+    h: (n,) probabilities of label 1, None if it failed.  error: why.
+    learning_rate, risk: where a learning rate is still to be chosen, this one and its held-out risk.
+    seconds: of fit and prediction, where the caller's clock would measure other things too.
+    """
+
+    h: Floats | None = None
+    learning_rate: float = np.nan
+    risk: float = np.nan
+    seconds: float | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A method and what it needs.
+    """A method and what it needs; label: its name for readers.
 
-    label: its name for readers.
     run: called with the task and, by keyword, the settings it reads.
     reads: says what it reads, codes of categories or numbers; estimators say so themselves.
     individual: it learns from individual labels, whatever the bags: a ceiling.
@@ -52,18 +98,15 @@ def _class_of(name: str) -> Any:
     return getattr(import_module(ESTIMATORS[name]), name)
 
 
-def _ours(task: Task, *, name: str, **parameters: Any) -> Iterator[Prediction]:
-    """An estimator of this package, as it is but for parameters given."""
+def _ours(task: Task, *, name: str, auto_seconds: float | None = None) -> Iterator[Prediction]:
+    """An estimator of this package, as it is but for the time it is given."""
+    parameters = {} if auto_seconds is None else {"time_budget": auto_seconds}
     yield _fit_predict(_class_of(name)(random_state=task.random_state, **parameters), task)
 
 
 def _fit_predict(model: Any, task: Task) -> Prediction:
     model.fit(task.X, bags=task.bags)
     return Prediction(model.predict_proba(task.X_test)[:, 1])
-
-
-def _auto(task: Task, *, auto_seconds: float) -> Iterator[Prediction]:
-    return _ours(task, name="BagAutoClassifier", time_budget=auto_seconds)
 
 
 def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
@@ -75,7 +118,7 @@ def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float,
 
     train, start = task.training_bags, time.perf_counter()
     replicas = [
-        Replica(bags=train, loss=library_loss(loss), means="leave_one_out", learning_rate=rate, seed=task.random_state)
+        Replica(bags=train, loss=loss, means="leave_one_out", learning_rate=rate, seed=task.random_state)
         for rate in learning_rates
     ]
     trained = train_replicas(task.X, replicas, epochs=epochs, hidden=(32,), batch_rows=1024)
@@ -100,12 +143,27 @@ def _mean_map(task: Task) -> Iterator[Prediction]:
     yield _fit_predict(BagMeanMapClassifier(alpha=_PENALTIES[int(np.argmin(risks))]), task)
 
 
-def _class_prior(task: Task) -> Iterator[Prediction]:
-    from sklearn.dummy import DummyClassifier
+def _dllp(task: Task, *, epochs: int, outside_rates: tuple[float, ...], timeout: int) -> Iterator[Prediction]:
+    """DLLP with one hidden layer of 32, once for each learning rate, on the bags that are not held out."""
+    X_new, n = np.concatenate([task.X_test, task.X]), len(task.X_test)
+    options = {"seed": task.random_state, "timeout": timeout, "epochs": epochs}
+    for rate in outside_rates:
+        try:
+            h, seconds = llp_learn.predict("dllp", task.training_bags, task.X, X_new, rate=rate, **options)
+        except RuntimeError as error:
+            yield Prediction(learning_rate=rate, error=str(error))
+            continue
+        yield Prediction(h[:n], learning_rate=rate, risk=task.held_out_risk(h[n:]), seconds=seconds)
 
-    p = float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)
-    model = DummyClassifier(strategy="prior").fit([[0], [0]], [0, 1], sample_weight=[1 - p, p])
-    yield Prediction(model.predict_proba(np.zeros((len(task.X_test), 1)))[:, 1])
+
+def _em(task: Task, *, timeout: int) -> Iterator[Prediction]:
+    """EM around scikit-learn's logistic regression, on all bags."""
+    h, seconds = llp_learn.predict("em", task.bags, task.X, task.X_test, seed=task.random_state, timeout=timeout)
+    yield Prediction(h, seconds=seconds)
+
+
+def _class_prior(task: Task) -> Iterator[Prediction]:
+    yield Prediction(np.full(len(task.X_test), float(task.bags.size @ task.bags.proportion / task.bags.n_bagged)))
 
 
 def _lightgbm(task: Task) -> Iterator[Prediction]:
@@ -138,12 +196,8 @@ def _estimator(name: str, **options: Any) -> Method:
 
 
 def _loss(label: str, loss: str) -> Method:
-    return Method(
-        label=f"paper's network, {label}",
-        run=partial(_network, loss=loss),
-        settings=("epochs", "learning_rates"),
-        needs="bagwise.neural",
-    )
+    run, settings = partial(_network, loss=loss), ("epochs", "learning_rates")
+    return Method(label=f"paper's network, {label}", run=run, settings=settings, needs="bagwise.neural")
 
 
 METHODS: dict[str, Method] = {
@@ -151,21 +205,19 @@ METHODS: dict[str, Method] = {
     "sgd": _estimator("BagSGDClassifier"),
     "boosting": _estimator("BagBoostingClassifier"),
     "neural": _estimator("BagNeuralClassifier"),
-    "auto": _estimator("BagAutoClassifier", run=_auto, settings=("auto_seconds",), needs="bagwise.neural"),
-    "network_ours": _loss("debiased square (Ours)", "ours"),
-    "network_li": _loss("Li et al.", "li"),
-    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "vanilla_sq"),
-    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", "vanilla_ce"),
+    "auto": _estimator("BagAutoClassifier", settings=("auto_seconds",), needs="bagwise.neural"),
+    "network_ours": _loss("debiased square (Ours)", "debiased_square"),
+    "network_li": _loss("Li et al.", "li_square"),
+    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "matching_square"),
+    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", "matching_cross_entropy"),
     "network_easyllp": _loss("EasyLLP", "easyllp"),
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),
-    "llp_learn_dllp": Method(
-        label="llp-learn 1.6, DLLP", run=llp_learn.run_dllp, settings=("epochs", "outside_rates", "timeout")
-    ),
-    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=llp_learn.run_em, settings=("timeout",)),
+    "llp_learn_dllp": Method(label="llp-learn 1.6, DLLP", run=_dllp, settings=("epochs", "outside_rates", "timeout")),
+    "llp_learn_em": Method(label="llp-learn 1.6, EM", run=_em, settings=("timeout",)),
     "class_prior": Method(label="class prior", run=_class_prior),
-    "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_codes),
-    "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_codes, individual=True),
+    "group_prior": _estimator("GroupPriorClassifier", label="group prior", reads=_CODES),
+    "supervised_lightgbm": Method(label="LightGBM on individual labels", run=_lightgbm, reads=_CODES, individual=True),
     "supervised_logistic": Method(
         label="logistic regression on individual labels", run=_logistic_regression, individual=True
     ),

@@ -1,28 +1,54 @@
-"""The benchmark's runs: every method on every partition, each result stored as it comes."""
-
-from __future__ import annotations
+"""The benchmark's data sets and runs: every method on every partition, each result stored as it comes."""
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
+from bagwise import datasets
 from bagwise.bags import Bags
-from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.tasks import DATASETS, DataSet, Prediction, Task
-from bagwise.experiments.config import BAG_SIZES, names_of, versions
-from bagwise.experiments.harness import LIBRARIES, Progress, Run, complete, scores
-from bagwise.experiments.store import Store
+from bagwise.datasets import Split
+from bagwise.experiments.bench.methods import METHODS, Prediction, Task
+from bagwise.experiments.harness import BAG_SIZES, LIBRARIES, Progress, Run, Store, complete, names_of, scores, versions
 from bagwise.utils.parameters import Constraint, check_parameters, whole
 from bagwise.utils.typing import Integers
+
+
+def _criteo(_: tuple[int, ...]) -> tuple[Split, Split]:
+    """The last 20,000 training rows, those next to the test rows: with hundreds of columns, more would take hours."""
+    table, encoded = (
+        replace(split, X=split.X[-20_000:], y=split.y[-20_000:])
+        for split in (datasets.criteo(), datasets.criteo(encoded=True))
+    )
+    return table, encoded
+
+
+def _synthetic(rows: tuple[int, ...]) -> tuple[Split, Split]:
+    train, test = rows
+    log = datasets.synthetic(train + test, random_state=0)
+    y = log.y.astype(int)
+    table = Split(log.events[:train], y[:train], log.events[train:].reset_index(drop=True), y[train:])
+    return table, datasets.encode(table)
+
+
+DATASETS: dict[str, tuple[str, Callable[[tuple[int, ...]], tuple[Split, Split]]]] = {
+    "adult": ("Adult (income over 50K)", lambda _: (datasets.adult(), datasets.adult(encoded=True))),
+    "criteo": ("Criteo (click)", _criteo),
+    "digits": ("Digits (odd)", lambda _: (datasets.digits(), datasets.digits())),
+    "synthetic": ("Synthetic advertising log (conversion)", _synthetic),
+}
+"""Titles and data sets by name: as a table with categories and as numbers, which are the same for arrays.
+
+They are functions of the training and test rows to draw, which only `_synthetic` looks at.
+"""
 
 _CONSTRAINTS = {
     "datasets": names_of(DATASETS),
@@ -91,17 +117,13 @@ class BenchRun(Run):
     settings: what the method, or a simulated data set, reads of the config.
     """
 
+    numbered_by: ClassVar[str] = "partition"
     dataset: str
     size: int
     method: str
     partition: int
     random_state: int
     settings: dict[str, Any]
-
-    @property
-    def draw(self) -> int:
-        """Which partition of the data set it is."""
-        return self.partition
 
 
 def plan(config: BenchConfig) -> list[BenchRun]:
@@ -123,11 +145,10 @@ def plan(config: BenchConfig) -> list[BenchRun]:
     ]
 
 
-def _settings(method: str, dataset: str) -> Iterator[str]:
+def _settings(method: str, dataset: str) -> list[str]:
     """Fields of the config that matter for a result."""
-    yield from (name for name in METHODS[method].settings if name != "timeout")
-    if dataset == "synthetic":
-        yield "synthetic_rows"
+    names = [name for name in METHODS[method].settings if name != "timeout"]
+    return [*names, "synthetic_rows"] if dataset == "synthetic" else names
 
 
 def store_of(path: str | Path) -> Store:
@@ -144,13 +165,12 @@ def run(config: BenchConfig, out: str | Path, *, progress: Progress | None = Non
     See `harness.complete` for what is stored when. Equal runs with the same versions are not repeated unless they
     failed; rows of other configs stay in the file.
     """
-    rows = config.synthetic_rows
 
     @lru_cache(maxsize=1)  # runs of one data set follow each other
-    def load(name: str) -> DataSet | str:
+    def load(name: str) -> tuple[Split, Split] | str:
         """The data set, or why it is missing."""
         try:
-            return DATASETS[name][1]((rows[0], rows[1]))
+            return DATASETS[name][1](config.synthetic_rows)
         except FileNotFoundError as error:
             return f"skipped: {error}"
 
@@ -162,13 +182,13 @@ def run(config: BenchConfig, out: str | Path, *, progress: Progress | None = Non
     return complete(plan(config), store_of(out), compute, progress=progress)
 
 
-def measure(run: BenchRun, data: DataSet | str, config: BenchConfig) -> list[dict[str, Any]]:
+def measure(run: BenchRun, data: tuple[Split, Split] | str, config: BenchConfig) -> list[dict[str, Any]]:
     """The rows of one run: one for each prediction the method makes, or one that says why there is none."""
     method = METHODS[run.method]
     if isinstance(data, str):
         return [_record(error=data)]
-    y, y_test = data.table.y, data.table.y_test
-    n = len(y)
+    table, encoded = data
+    y, y_test, n = table.y, table.y_test, len(table.y)
     if not method.individual and n // run.size < config.fewest_bags:
         return [_record(error=f"skipped: {n:,} rows make too few bags of {run.size}.")]
     bags = Bags.singletons(y) if method.individual else run.bags_of(y)
@@ -176,7 +196,7 @@ def measure(run: BenchRun, data: DataSet | str, config: BenchConfig) -> list[dic
     records = []
     try:
         import_module(method.needs)
-        split = data.table if method.reads().codes else data.encoded
+        split = table if method.reads().codes else encoded
         task = Task(split.X, split.X_test, bags, run.seed(1))
         start = time.perf_counter()
         for prediction in method.run(task, **{name: getattr(config, name) for name in method.settings}):
@@ -191,8 +211,7 @@ def measure(run: BenchRun, data: DataSet | str, config: BenchConfig) -> list[dic
 
 def _scores(prediction: Prediction, y: Integers) -> dict[str, Any]:
     """Accuracy, AUC and Brier score of a prediction for the test rows."""
-    found: dict[str, Any] = {"learning_rate": prediction.learning_rate, "risk": prediction.risk}
-    h = prediction.h
+    h, found = prediction.h, {"learning_rate": prediction.learning_rate, "risk": prediction.risk}
     if h is None:
         return found | {"error": prediction.error}
     if not np.isfinite(h).all():

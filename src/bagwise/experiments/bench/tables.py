@@ -1,15 +1,15 @@
 """The benchmark's rows as tables for readers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bagwise.experiments.bench.methods import METHODS
-from bagwise.experiments.bench.tasks import DATASETS, HELD_OUT
+from bagwise.experiments.bench.methods import HELD_OUT, METHODS
+from bagwise.experiments.bench.runs import DATASETS
+from bagwise.experiments.harness import markdown_table
 from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"
@@ -24,16 +24,13 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     Each metric has a column and one that ends in _se (NaN for one partition). seconds: of all learning rates tried.
     partitions: how many went into the means.  error: the first there was.
     """
-    records = []
+    records, metrics = [], list(METRICS)
     for (dataset, method, size), rows in frame.groupby(["dataset", "method", "size"], sort=False):
-        good = rows[rows["error"] == ""]
         error = next(iter(rows.loc[rows["error"] != "", "error"]), "")
-        for rule, chosen in _choices(good, rows):
-            records.append(
-                {"dataset": dataset, "method": method, "size": size, "rule": rule, "partitions": len(chosen)}
-                | _moments(chosen)
-                | {"error": error}
-            )
+        for rule, chosen in _choices(rows[rows["error"] == ""], rows):
+            where = {"dataset": dataset, "method": method, "size": size, "rule": rule, "partitions": len(chosen)}
+            means, errors = chosen[metrics].mean(), chosen[metrics].sem().add_suffix("_se")
+            records.append({**where, **means, **errors, "error": error})
     return pd.DataFrame(records)
 
 
@@ -49,17 +46,10 @@ def _choices(rows: pd.DataFrame, tried: pd.DataFrame) -> Iterator[tuple[str, pd.
         yield rule, chosen.assign(seconds=chosen["partition"].map(seconds))
 
 
-def _moments(rows: pd.DataFrame) -> dict[str, float]:
-    """Mean and standard error of each metric, NaN where there are too few rows."""
-    errors = {f"{metric}_se": float(rows[metric].sem()) for metric in METRICS}
-    return {metric: float(rows[metric].mean()) for metric in METRICS} | errors
-
-
 def markdown(frame: pd.DataFrame) -> str:
     """The tables of a run, with what was done to get them."""
-    means = summary(frame)
     parts = ["# Benchmark", *_introduction(frame)]
-    for dataset, rows in means.groupby("dataset", sort=False):
+    for dataset, rows in summary(frame).groupby("dataset", sort=False):
         part = frame[frame["dataset"] == dataset]
         parts.append(f"## {DATASETS[str(dataset)][0]}")
         reasons = part["error"].unique()
@@ -75,29 +65,28 @@ def markdown(frame: pd.DataFrame) -> str:
 
 
 def _introduction(frame: pd.DataFrame) -> list[str]:
-    settings = {}
+    settings: dict[str, Any] = {}
     for text in frame["config"].unique():
-        settings.update(json.loads(text)["settings"])
+        settings |= json.loads(text)["settings"]
     partitions = frame["partition"].nunique()
-    cores = frame["cores"].max()
     spread = ": mean ± standard error over the partitions."
     if partitions == 1:
         spread = ". With one partition, differences are partly chance, the more so the fewer bags there are."
-    rates = {
-        name: ", ".join(f"{rate:g}" for rate in settings.get(name, ())) for name in ("learning_rates", "outside_rates")
-    }
+    rates, outside = (
+        ", ".join(f"{rate:g}" for rate in settings.get(name, ())) for name in ("learning_rates", "outside_rates")
+    )
     lines = [
         f"Each method learns from {number_of(partitions, 'random partition')} of the training rows into "
         "bags of k rows, of which only the proportions are handed to it, and is measured on the individual labels of "
         f"the test rows{spread} Accuracy is that of the threshold ½. Seconds are "
-        f"those of fit and prediction, choices included, one method at a time on {cores} cores."
+        f"those of fit and prediction, choices included, one method at a time on {frame['cores'].max()} cores."
     ]
     if "auto_seconds" in settings:
         lines.append(f"`BagAutoClassifier` has a time budget of {settings['auto_seconds']} s.")
-    if rates["learning_rates"]:
+    if rates:
         lines.append(
             "*Paper's network*: one hidden layer of 32 ReLU, batches of 1024 rows, Adam, E[h] from the other bags of "
-            f"the batch, {settings['epochs']} epochs, learning rates {rates['learning_rates']}; one training each, on "
+            f"the batch, {settings['epochs']} epochs, learning rates {rates}; one training each, on "
             f"the bags that are not held out, serves two rules. *{HELD.capitalize()}*: in each partition the learning "
             f"rate with the least label-free risk on the {HELD_OUT:.0%} of the bags held out. *{TEST.capitalize()}* †: "
             "the learning rate with the best mean test accuracy, as the paper does; that uses test labels, which in "
@@ -108,11 +97,11 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
         "choices not marked † are made without labels. The group prior is LightGBM fitted to proportions as if they "
         "were labels. The mean map's penalty is the one with the least label-free risk on held-out bags."
     )
-    if rates["outside_rates"]:
+    if outside:
         lines.append(
             "*llp-learn 1.6* is installed from PyPI without the versions it pins and runs on the same libraries as the "
             f"rest. Its DLLP has one hidden layer of 32, {settings['epochs']} epochs of one step per bag, learning "
-            f"rates {rates['outside_rates']} under the two rules above; its EM is around scikit-learn's logistic "
+            f"rates {outside} under the two rules above; its EM is around scikit-learn's logistic "
             "regression."
         )
     return lines
@@ -121,12 +110,8 @@ def _introduction(frame: pd.DataFrame) -> list[str]:
 def _table(rows: pd.DataFrame, metric: str) -> str:
     """Methods × bag sizes; a ceiling has one value, whatever the bags."""
     individual = rows["method"].map(lambda method: METHODS[method].individual)
-    measured = ~individual & rows[metric].notna()
-    sizes = sorted(rows.loc[measured, "size"].unique())
-    lines = [
-        f"| {METRICS[metric]} | " + " | ".join(f"k = {size}" for size in sizes) + " |",
-        "| --- |" + " --- |" * len(sizes),
-    ]
+    sizes = sorted(rows.loc[~individual & rows[metric].notna(), "size"].unique())
+    lines = []
     for (method, rule), line in rows.groupby(["method", "rule"], sort=False):
         label = f"{METHODS[method].label}{f', {rule}' if rule else ''}"
         if METHODS[method].individual:
@@ -136,8 +121,8 @@ def _table(rows: pd.DataFrame, metric: str) -> str:
             by_size = {row["size"]: _cell(row, metric) for _, row in line.iterrows()}
             cells = [by_size.get(size, "–") for size in sizes]
         if not set(cells) <= {"–"}:
-            lines.append(f"| {label}{' †' if rule == TEST else ''} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append([f"{label}{' †' if rule == TEST else ''}", *cells])
+    return markdown_table([METRICS[metric], *(f"k = {size}" for size in sizes)], lines)
 
 
 def _cell(row: pd.Series, metric: str) -> str:
@@ -159,7 +144,5 @@ def _failures(rows: pd.DataFrame) -> Iterator[str]:
         tried = rows[(rows["method"] == method) & (rows["size"] == size)]
         rates = sorted(group["learning_rate"].dropna().unique())
         what = f", learning rate {', '.join(f'{rate:g}' for rate in rates)}" if rates else ""
-        yield (
-            f"- {METHODS[method].label}, k = {size}{what} ({len(group)} of {len(tried)} trainings): "
-            f"{' '.join(str(error).split())}"
-        )
+        share = f"{len(group)} of {len(tried)} trainings"
+        yield f"- {METHODS[method].label}, k = {size}{what} ({share}): {' '.join(str(error).split())}"

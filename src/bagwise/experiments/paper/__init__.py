@@ -4,7 +4,6 @@ A frozen config names what to compute, every finished run is a row of Parquet, a
 only.
 """
 
-from bagwise.experiments.paper.plan import PRESETS, PaperConfig, PaperRun, plan, store_of
-from bagwise.experiments.paper.training import run
+from bagwise.experiments.paper.runs import PRESETS, PaperConfig, plan, run, store_of
 
-__all__ = ["PRESETS", "PaperConfig", "PaperRun", "plan", "run", "store_of"]
+__all__ = ["PRESETS", "PaperConfig", "plan", "run", "store_of"]

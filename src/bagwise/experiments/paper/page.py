@@ -1,29 +1,15 @@
 """The page on the reproduction: claims, tables and figures, from stored results alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from bagwise.experiments import store, variance
-from bagwise.experiments.figures import variance_figure
-from bagwise.experiments.paper.figures import accuracy_figure, front_figure
-from bagwise.experiments.paper.plan import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
-from bagwise.experiments.paper.results import (
-    RULES,
-    VERDICTS,
-    Claim,
-    Measured,
-    claims,
-    curves,
-    measurements,
-    table,
-    variance_claims,
-)
-from bagwise.utils.files import replacing
+from bagwise.experiments import variance
+from bagwise.experiments.harness import markdown_table, read_table, save_figure, write_text
+from bagwise.experiments.paper import results as paper
+from bagwise.experiments.paper.runs import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
 from bagwise.utils.text import number_of
 
 _INTRODUCTION = """# The paper's experiments, reproduced
@@ -54,7 +40,7 @@ _REASONS = """## Why results differ
   it is 0 by symmetry, and the variance does not grow.
 """
 
-
+_FORMS = {"rows": ",", "size": "", "method": "", "learning_rate": "g", "epoch": "", False: ".3f", True: ".3f"}
 _PAPER_ROWS = {"adult": 32_561, "mnist": 60_000, "cifar10": 50_000, "higgs": 10_990_000}
 
 
@@ -65,26 +51,31 @@ def write_page(results: Path, page: Path) -> list[Path]:
     """
     drawings, files = page.parent / "figures", []
     stored = {name: found for name in DATASETS if (found := finished(results, name)) is not None}
-    told = claims({name: Measured.of(NAMES[name], *stored[name]) for name in stored}) if stored else []
+    told = paper.claims({name: paper.Measured.of(NAMES[name], *stored[name]) for name in stored}) if stored else []
     sections = []
     for name, (frame, config) in stored.items():
-        files.append(store.save_figure(accuracy_figure(frame, config), drawings / f"{name}.png"))
+        files.append(save_figure(paper.accuracy_figure(frame, config), drawings / f"{name}.png"))
         sections.append(_section(name, frame, config))
         if name == "adult" and "boosting" in config.extras:
-            files.append(store.save_figure(front_figure(frame, config), drawings / "front.png"))
+            files.append(save_figure(paper.front_figure(frame, config), drawings / "front.png"))
     if (results / "variance.parquet").is_file():
-        noise = store.read_table(results / "variance.parquet")
-        files.append(store.save_figure(variance_figure(noise), drawings / "variance.png"))
-        told += variance_claims(noise)
-        sections.append(_variance_section(noise))
+        noise = read_table(results / "variance.parquet")
+        files.append(save_figure(variance.figure(noise), drawings / "variance.png"))
+        told += paper.variance_claims(noise)
+        notes = "\n".join(f"- {note}" for note in variance.summary(noise))
+        sections.append(
+            f"## Variance of a bag's loss\n\n![variance against bag size](figures/variance.png)\n\n{notes}\n"
+        )
     if not told:
         raise FileNotFoundError(f"{results} holds no finished experiment: run bagwise reproduce adult --out {results}.")
     if stored:
         sections.insert(0, differences(stored))
     sections += scaling(results)
+    counts = ", ".join(f"{verdict}: {sum(one.verdict == verdict for one in told)}" for verdict in paper.VERDICTS)
+    rows = [[one.says, f"{one.measured}.", one.verdict] for one in told]
+    claimed = f"## Claims ({counts})\n\n{markdown_table(['the paper says', 'measured here', ''], rows)}\n"
     head = _INTRODUCTION.format(results=results.as_posix(), page=page.as_posix())
-    with replacing(page) as (temporary,):
-        temporary.write_text("\n".join([head, _claims_section(told), *sections]), encoding="utf-8")
+    write_text("\n".join([head, claimed, *sections]), page)
     return [page, *files]
 
 
@@ -93,66 +84,38 @@ def finished(results: Path, name: str) -> tuple[pd.DataFrame, PaperConfig] | Non
     frame = store_of(results, name).read()
     stored = set(frame["config_hash"])
     presets = [PRESETS[scale][name] for scale in ("paper", "machine")]
-    for config in (*presets, *(part for preset in presets for part in _fewer_repetitions(preset))):
+    names = ("repetitions", "extra_repetitions", "held_out_repetitions")
+    fewer = [
+        replace(preset, **{name: min(most, getattr(preset, name)) for name in names})
+        for preset in presets
+        for most in range(preset.repetitions - 1, 0, -1)
+    ]
+    for config in (*presets, *fewer):
         runs = plan(config)
         if all(run.key in stored for run in runs):  # ends at the first that is missing: keys are hashes, plans are long
             return frame[frame["key"].isin([run.key for run in runs])], config
     return None
 
 
-def _fewer_repetitions(config: PaperConfig) -> list[PaperConfig]:
-    """The config with one repetition less, two less, down to one."""
-    names = ("repetitions", "extra_repetitions", "held_out_repetitions")
-    return [
-        replace(config, **{name: min(most, getattr(config, name)) for name in names})
-        for most in range(config.repetitions - 1, 0, -1)
-    ]
-
-
-def _claims_section(told: list[Claim]) -> str:
-    counts = ", ".join(f"{verdict}: {sum(one.verdict == verdict for one in told)}" for verdict in VERDICTS)
-    lines = [f"| {one.says} | {one.measured}. | {one.verdict} |" for one in told]
-    head = ["| the paper says | measured here | |", "| --- | --- | --- |"]
-    return "\n".join([f"## Claims ({counts})", "", *head, *lines, ""])
-
-
 def _section(name: str, frame: pd.DataFrame, config: PaperConfig) -> str:
-    found = curves(frame, config)
+    found = paper.curves(frame, config)
     rows = f"the first {config.rows:,} training rows" if config.rows else "all training rows"
-    lost = int(frame["diverged"].sum())
     repeated = f"{number_of(config.repetitions, 'repetition')} of the paper's methods"
     if config.extras:
         repeated += f", {config.extra_repetitions} of the others"
+    tried = number_of(len(config.learning_rates), "learning rate")
     parts = [
         f"## {NAMES[name]}",
-        "",
-        f"{len(frame):,} trainings on {rows}: {repeated}, {number_of(len(config.learning_rates), 'learning rate')}; "
-        f"{lost:,} diverged.",
-        "",
+        f"{len(frame):,} trainings on {rows}: {repeated}, {tried}; {int(frame['diverged'].sum()):,} diverged.",
         f"![test accuracy against bag size](figures/{name}.png)",
-        "",
     ]
     for epochs in config.epochs:
-        for rule in RULES:
-            title = f"{number_of(epochs, 'epoch')}, learning rate by {rule}:"
-            parts += [title, "", _markdown(table(found, epochs, rule)), ""]
-    return "\n".join(parts)
-
-
-def _markdown(wide: pd.DataFrame) -> str:
-    head = "| | " + " | ".join(f"k = {size}" for size in wide.columns) + " |"
-    lines = [
-        f"| {label} | " + " | ".join("–" if pd.isna(value) else f"{value:.3f}" for value in row) + " |"
-        for label, row in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
-    return "\n".join([head, "| --- " * (wide.shape[1] + 1) + "|", *lines])
-
-
-def _variance_section(frame: pd.DataFrame) -> str:
-    lines = [f"- {note}" for note in variance.summary(frame)]
-    return "\n".join(
-        ["## Variance of a bag's loss", "", "![variance against bag size](figures/variance.png)", "", *lines, ""]
-    )
+        for rule in paper.RULES:
+            wide = paper.table(found, epochs, rule)
+            cells = wide.map(lambda value: "–" if pd.isna(value) else f"{value:.3f}").reset_index().to_numpy()
+            head = ["", *(f"k = {size}" for size in wide.columns)]
+            parts += [f"{number_of(epochs, 'epoch')}, learning rate by {rule}:", markdown_table(head, cells)]
+    return "\n\n".join(parts) + "\n"
 
 
 def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
@@ -160,11 +123,12 @@ def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
     lines = []
     for name, (frame, config) in stored.items():
         rows, full = int((frame["bags"] * frame["size"]).max()), PRESETS["paper"][name]
+        epochs, all_epochs = (" and ".join(map(str, one.epochs)) for one in (config, full))
+        rates, all_rates = config.learning_rates, full.learning_rates
         parts = {
             f"{rows:,} of {_PAPER_ROWS[name]:,} training rows": rows < _PAPER_ROWS[name],
-            f"{_either(config.epochs)} epochs for {_either(full.epochs)}": config.epochs != full.epochs,
-            f"{len(config.learning_rates)} learning rates for {len(full.learning_rates)}": config.learning_rates
-            != full.learning_rates,
+            f"{epochs} epochs for {all_epochs}": epochs != all_epochs,
+            f"{len(rates)} learning rates for {len(all_rates)}": rates != all_rates,
             f"{config.repetitions} repetitions for {full.repetitions}": config.repetitions < full.repetitions,
             f"bag sizes {', '.join(map(str, config.sizes))} only": config.sizes != full.sizes,
         }
@@ -177,37 +141,28 @@ def differences(stored: Mapping[str, tuple[pd.DataFrame, PaperConfig]]) -> str:
 
 def scaling(results: Path) -> list[str]:
     """Images as published beside images scaled to [0, 1], where both were trained on with everything else equal."""
-    lines, gaps = [], []
+    rows: list[list[str]] = []
+    gaps: list[float] = []
     for name in ("mnist", "cifar10"):
         frame = store_of(results, name).read()
         if frame.empty:
             continue
-        long = measurements(frame, "rows", "scaled").query("not held_out")
+        long = paper.measurements(frame, "rows", "scaled").query("not held_out")
         setting = ["rows", "size", "method", "learning_rate", "epoch"]
         wide = long.pivot_table(index=setting, columns="scaled", values="accuracy").dropna().reset_index()
         if {True, False} <= set(wide.columns):
             last = wide[wide["epoch"] == wide["epoch"].max()]
             best = last.groupby(["rows", "size", "method"]).max()
             gaps += list(100 * (best[True] - best[False]))
-            lines += [
-                f"| {NAMES[name]} | {row['rows']:,} | {row['size']} | {METHODS[row['method']].label} "
-                f"| {row['learning_rate']:g} | {row['epoch']} | {row[False]:.3f} | {row[True]:.3f} |"
-                for row in last.to_dict("records")
-            ]
-    if not lines:
+            last = last.assign(method=[METHODS[method].label for method in last["method"]])
+            for row in last.to_dict("records"):
+                rows.append([NAMES[name], *(f"{row[column]:{form}}" for column, form in _FORMS.items())])
+    if not rows:
         return []
-    head = [
-        "## Images scaled to [0, 1], or as published",
-        "",
+    told = (
         "The paper mentions no preprocessing of images. Test accuracy with the numbers 0 to 255 as they are, and "
         "divided by 255. At the best learning rate of each, scaling is worth "
-        f"{min(gaps):.1f} to {max(gaps):.1f} points, so it is an option (`scaled` of a config), on by default:",
-        "",
-        "| | rows | k | method | learning rate | epochs | 0 … 255 | scaled |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    return ["\n".join([*head, *lines, ""])]
-
-
-def _either(values: tuple[int, ...]) -> str:
-    return " and ".join(map(str, values))
+        f"{min(gaps):.1f} to {max(gaps):.1f} points, so it is an option (`scaled` of a config), on by default:"
+    )
+    head = ["", "rows", "k", "method", "learning rate", "epochs", "0 … 255", "scaled"]
+    return [f"## Images scaled to [0, 1], or as published\n\n{told}\n\n{markdown_table(head, rows)}\n"]

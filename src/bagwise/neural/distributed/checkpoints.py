@@ -5,8 +5,6 @@ A folder of checkpoints holds `run.json`, what was decided before training began
 other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is gone on from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -147,8 +145,7 @@ class Checkpoints:
         tensors, numbers = _state(training)
         data = safetensors.torch.save(tensors)
         progress = {**vars(place), "numbers": numbers, "sha256": hashlib.sha256(data).hexdigest()}
-        final = self.folder / f"step-{place.step:08d}"
-        new = self.folder / f".new-{uuid.uuid4().hex}"
+        final, new = self.folder / f"step-{place.step:08d}", self.folder / f".new-{uuid.uuid4().hex}"
         new.mkdir(parents=True)
         try:
             for name, content in ((_STATE, data), (_PROGRESS, json.dumps(progress).encode())):
@@ -161,11 +158,11 @@ class Checkpoints:
             os.rename(new, final)
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        for old in self._stored()[_KEPT:]:
+        begun = [
+            path for path in self._inside() if _BEGUN.fullmatch(path.name) and path.is_dir() and self._is_ours(path)
+        ]
+        for old in [*self._stored()[_KEPT:], *begun]:
             shutil.rmtree(old, ignore_errors=True)
-        for left in self._inside():
-            if _BEGUN.fullmatch(left.name) and left.is_dir() and self._is_ours(left):
-                shutil.rmtree(left, ignore_errors=True)
 
     def last(self) -> bytes:
         """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
@@ -194,7 +191,7 @@ def restore(training: Training, data: bytes, folder: Path | None = None) -> Plac
     length = int.from_bytes(data[:8], "big")
     progress = json.loads(data[8 : 8 + length])
     try:
-        _restore(training, safetensors.torch.load(data[8 + length :]), progress["numbers"])
+        _restore(training, safetensors.torch.load(data[8 + length :]) | progress["numbers"])
         return Place(**{name: progress[name] for name in vars(Place())} | {"losses": tuple(progress["losses"])})
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
@@ -210,35 +207,31 @@ def _digest(run: dict[str, Any]) -> str:
 
 def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Everything that changes from step to step: tensors and numbers."""
-    tensors = {f"module.{name}": value for name, value in training.module.state_dict().items()}
+    found: dict[str, Any] = {f"module.{name}": value for name, value in training.module.state_dict().items()}
     if training.average is not None:
-        tensors |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
-    numbers: dict[str, Any] = {}
+        found |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
     for parameter, entries in training.optimizer.state_dict()["state"].items():
-        for name, value in entries.items():
-            (tensors if isinstance(value, Tensor) else numbers)[f"optimizer.{parameter}.{name}"] = value
+        found |= {f"optimizer.{parameter}.{name}": value for name, value in entries.items()}
     if isinstance(training.objective.means, Running):
         total = torch.as_tensor(training.objective.means.total)
-        if total.numel() == 1:  # of NumPy's kind or torch's: a number goes with both
-            numbers["means.total"] = total.item()
-        else:
-            tensors["means.total"] = total
-        numbers["means.weight"] = float(training.objective.means.weight)
+        found["means.total"] = total.item() if total.numel() == 1 else total  # a number goes with NumPy and torch
+        found["means.weight"] = float(training.objective.means.weight)
+    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in found.items() if name not in tensors}
     return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
 
 
-def _restore(training: Training, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    def part(name: str, given: dict[str, Any]) -> dict[str, Any]:
-        return {key.removeprefix(name): value for key, value in given.items() if key.startswith(name)}
+def _restore(training: Training, found: dict[str, Any]) -> None:
+    def part(name: str) -> dict[str, Any]:
+        return {key.removeprefix(name): value for key, value in found.items() if key.startswith(name)}
 
-    training.module.load_state_dict(part("module.", tensors))
+    training.module.load_state_dict(part("module."))
     if training.average is not None:
-        training.average.load_state_dict(part("average.", tensors))
+        training.average.load_state_dict(part("average."))
     entries: dict[int, dict[str, Any]] = {}
-    for key, value in (part("optimizer.", tensors) | part("optimizer.", numbers)).items():
+    for key, value in part("optimizer.").items():
         number, name = key.split(".", 1)
         entries.setdefault(int(number), {})[name] = value
     training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
     if isinstance(training.objective.means, Running):
-        training.objective.means.total = tensors["means.total"] if "means.total" in tensors else numbers["means.total"]
-        training.objective.means.weight = numbers["means.weight"]
+        training.objective.means.total, training.objective.means.weight = found["means.total"], found["means.weight"]

@@ -1,7 +1,5 @@
 """The processes that train one network together, as torchrun starts them; or one alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -80,11 +78,11 @@ class Processes:
 
     def agree(self, facts: dict[str, Any]) -> None:
         """Raise unless the leading process has the same facts, which are plain data for JSON."""
-        leading, mine = self.share(facts), json.loads(json.dumps(facts))
-        for name in mine:
-            if leading.get(name) != mine[name]:
+        leading = self.share(facts)
+        for name, mine in json.loads(json.dumps(facts)).items():
+            if leading.get(name) != mine:
                 raise ValueError(
-                    f"{name} of process {self.rank} is {short(mine[name])}, that of the leading process "
+                    f"{name} of process {self.rank} is {short(mine)}, that of the leading process "
                     f"{short(leading.get(name))}: start all with the same options, on the same bags."
                 )
 
@@ -101,11 +99,9 @@ class Processes:
 
     def copies(self, module: nn.Module) -> nn.Module:
         """The module with the leading process's weights, whose derivatives are the mean over all processes."""
-        return (
-            module
-            if self.world == 1
-            else DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
-        )
+        if self.world == 1:
+            return module
+        return DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
 
 
 @contextmanager
@@ -191,6 +187,4 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         """What all processes' losses gain from this one's value."""
-        total = gradients[0].clone()
-        dist.all_reduce(total)
-        return total
+        return _Sum.forward(ctx, *gradients)

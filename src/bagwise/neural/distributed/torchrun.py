@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bagwise.neural.distributed.checkpoints import Checkpoints
-from bagwise.neural.distributed.loader import STREAMS
-from bagwise.neural.distributed.processes import LostError, rank_under_torchrun
-from bagwise.neural.distributed.training import Distributed
+from bagwise.neural.distributed.processes import LostError, joined, rank_under_torchrun
+from bagwise.neural.distributed.training import STREAMS, Distributed
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.signals import stopped_by_signals, uninterrupted
@@ -59,7 +58,6 @@ def launch(
     Returns
     -------
     BagNeuralClassifier
-        The estimator, fitted.
     """
     tell = progress or (lambda done, total, text: None)
     data, streams = shards.encoded(shards.encoding()), max(STREAMS, processes)
@@ -68,23 +66,17 @@ def launch(
         (folder / _TASK).write_text(json.dumps(task), encoding="utf-8")
         run(["bagwise.neural.distributed.worker", _TASK], processes, folder, lambda: _tell_again(folder / _TOLD, tell))
         # The last checkpoint is the end of training: nothing is left but to take it over.
-        return estimator.fit_rows(
-            data, distributed=Distributed(streams=streams, checkpoints=Checkpoints(folder / _CHECKPOINTS))
-        )
+        options = Distributed(streams=streams, checkpoints=Checkpoints(folder / _CHECKPOINTS))
+        return estimator.fit_rows(data, distributed=options)
 
 
 def work(estimator: BagNeuralClassifier, shards: Shards, folder: Path, streams: int) -> None:
     """What a process does that `launch` started, in its folder."""
-    from bagwise.neural.distributed.processes import joined
-
     told = folder / _TOLD
     with one_voice(told=told), joined() as processes:
-        estimator.fit_rows(
-            shards.encoded(shards.encoding()),
-            distributed=Distributed(
-                processes, streams, Checkpoints(folder / _CHECKPOINTS), _teller(told) if processes.leads else None
-            ),
-        )
+        tell = _teller(told) if processes.leads else None
+        options = Distributed(processes, streams, Checkpoints(folder / _CHECKPOINTS), tell)
+        estimator.fit_rows(shards.encoded(shards.encoding()), distributed=options)
         processes.share(None)  # all stay until the last checkpoint is written
 
 
@@ -109,13 +101,12 @@ def run(module: list[str], processes: int, folder: Path, meanwhile: Callable[[],
                 time.sleep(0.2)
         finally:
             with uninterrupted():
-                if running.poll() is None:
-                    running.terminate()
-                    try:
-                        running.wait(_ENDING)
-                    except subprocess.TimeoutExpired:
-                        running.kill()
-                        running.wait()
+                running.terminate()  # does nothing where it has ended
+                try:
+                    running.wait(_ENDING)
+                except subprocess.TimeoutExpired:
+                    running.kill()
+                    running.wait()
     if running.returncode:
         meanwhile()
         raise RuntimeError(why((folder / _SAID).read_text(encoding="utf-8", errors="replace")))
@@ -154,18 +145,13 @@ def one_voice(message: Callable[[Exception], str] = _message, *, told: Path | No
                 time.sleep(_LOST)  # where the others failed, torchrun ends this process meanwhile
             elif rank:
                 time.sleep(_WITNESS)  # what happens to all, the leading process says
-            _tell_torchrun(message(error))
+            place = os.environ.get("TORCHELASTIC_ERROR_FILE")
+            if place:  # the sentence that torchrun ends its report with
+                facts = {"message": message(error), "extraInfo": {"timestamp": str(int(time.time()))}}
+                Path(place).write_text(json.dumps({"message": facts}), encoding="utf-8")
             if told is not None and not isinstance(error, LostError):
                 _write(told, {"error": message(error)})
         raise
-
-
-def _tell_torchrun(text: str) -> None:
-    """The sentence that torchrun ends its report with."""
-    place = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if place:
-        facts = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
-        Path(place).write_text(json.dumps({"message": facts}), encoding="utf-8")
 
 
 def _teller(told: Path) -> Callable[[int, int], None]:

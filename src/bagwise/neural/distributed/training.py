@@ -1,31 +1,193 @@
 """One network trained on blocks of bags, by one process or several, stopped and taken up again as need be.
 
+Bags are read block by block in every pass: data that do not fit into memory, or that several processes share. Blocks
+are dealt to *streams*, each of which reads its own, in a new order in every pass, and shuffles the bags of each block.
+A batch takes bags from all streams, in step. What is in a batch depends on the seed, the pass and the number of
+streams, but not on the number of processes, which divide the streams among them: one process or eight give the same
+batches. Every process knows the sizes of all bags and so when everybody is done; it reads the rows of its own streams
+alone. Batches are as good as those of shuffled bags if the bags of a block have nothing in common.
+
 The loss of a batch is the mean over its bags, whoever holds them, and E[h] is that of all its bags. A loss that reads
 predictions through the sums of bags alone needs one message: the processes tell each other these, one number per bag,
 and each then knows the derivatives by its own. Other losses are computed by each process for its own bags; for E[h]
 they add up their sums of h (`Processes.add_up`), two numbers, and back-propagation adds up the derivatives in the same
-way. The derivatives of the weights are averaged by torch's `DistributedDataParallel`. With the batches of
-`BlockLoader`, which do not depend on the number of processes, the steps do not either, but for rounding.
+way. The derivatives of the weights are averaged by torch's `DistributedDataParallel`. So the steps do not depend on the
+number of processes either, but for rounding.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from bagwise.data.rows import BagRows
+from bagwise import segment
+from bagwise.bags import Bags
+from bagwise.data.rows import BagRows, subset
 from bagwise.means import Known, Means
+from bagwise.neural.batches import cut
 from bagwise.neural.distributed.checkpoints import Checkpoints, Place, restore
-from bagwise.neural.distributed.loader import STREAMS, BlockLoader, check_streams
 from bagwise.neural.distributed.processes import Processes
 from bagwise.neural.training import Training
 from bagwise.utils.parameters import ParameterError
+from bagwise.utils.typing import Floats, Integers
+
+STREAMS = 8
+_NUMBERS = 2**20  # that a process encodes together: much faster than a batch at a time, and still small
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a process sees of a batch.
+
+    x, bags: its own rows and bags, maybe none.  whole: the bags of all processes.  mine: where its own are among them.
+    """
+
+    x: Tensor
+    bags: Bags
+    whole: Bags
+    mine: Integers
+    processes: Processes
+
+    def gather(self, sums: Floats) -> Floats:
+        """The sums of all bags, from those of this process's: one message, one number per bag."""
+        total = np.zeros(len(self.whole), dtype=sums.dtype)
+        total[self.mine] = sums
+        return self.processes.total(total)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """The order of one pass.
+
+    blocks: of each stream.  bags: of all streams, as they are dealt.  stream: of each.  cuts: see `cut`.
+    """
+
+    blocks: list[Integers]
+    bags: Integers
+    stream: Integers
+    cuts: Integers
+
+
+class BlockLoader:
+    """Blocks of bags, dealt out in batches of whole bags.
+
+    read: makes rows of the network from rows as the model reads them.
+    rows: about how many a batch has, over all processes.  seed: of the order in every pass.
+    """
+
+    def __init__(
+        self, data: BagRows, read: Callable[[Floats], Tensor], options: Distributed, *, rows: int, seed: int
+    ) -> None:
+        self.data, self.read, self.rows, self.seed, self.processes = data, read, rows, seed, options.processes
+        self._streams = np.array_split(np.arange(len(data)), check_streams(data, options))
+        # The first streams may have a block more: deal them out.
+        self._mine = np.arange(len(self._streams))[self.processes.rank :: self.processes.world]
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
+        """Pass `number` over all bags, from batch `start` on."""
+        order, size = self._pass(number), self.data.size
+        before = slice(order.cuts[start])
+        skipped = np.bincount(order.stream[before], weights=size[order.bags[before]], minlength=len(self._streams))
+        with ThreadPoolExecutor(1) as thread:
+            coming = {one: _Rows(self._pieces(order, one, int(skipped[one]), thread)) for one in self._mine.tolist()}
+            for first, last in pairwise(order.cuts[start:].tolist()):
+                bags, stream = order.bags[first:last], order.stream[first:last]
+                places, parts = [], []
+                for one, rows in coming.items():
+                    places.append(np.flatnonzero(stream == one))
+                    parts += rows.take(int(size[bags[places[-1]]].sum()))
+                x, mine = torch.cat(parts) if parts else self._nothing(), np.concatenate(places)
+                own, whole = subset(self.data, bags[mine]).like(x), subset(self.data, bags)
+                yield Batch(x, own, whole, mine, self.processes)
+
+    def _pass(self, number: int) -> _Pass:
+        """Streams in step: a bag's turn comes when its stream has come as far as the others have."""
+        size, starts = self.data.size, self.data.starts
+        blocks, bags, turns = [], [], []
+        for place, own in enumerate(self._streams):
+            rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number, place)))
+            blocks.append(rng.permutation(own))
+            mine = np.concatenate([rng.permutation(np.arange(*starts[block : block + 2])) for block in blocks[-1]])
+            upto = np.cumsum(size[mine])
+            bags.append(mine)
+            turns.append((upto - size[mine] / 2) / upto[-1])
+        stream = np.repeat(np.arange(len(bags)), [len(mine) for mine in bags])
+        order = np.argsort(np.concatenate(turns), kind="stable")
+        dealt = np.concatenate(bags)[order]
+        return _Pass(blocks, dealt, stream[order], cut(size[dealt], self.rows))
+
+    def _pieces(self, order: _Pass, stream: int, skip: int, thread: Executor) -> Iterator[Tensor]:
+        """The rows of a stream but the first `skip`, in pieces; the next block is read while one is used."""
+        size, starts = self.data.size, self.data.starts
+        mine = order.bags[order.stream == stream]
+        blocks = order.blocks[stream]
+        counts = np.array([size[starts[block] : starts[block + 1]].sum() for block in blocks])
+        first = int(np.searchsorted(np.cumsum(counts), skip, side="right"))
+        skip -= int(counts[:first].sum())
+        place = int((starts[blocks[:first] + 1] - starts[blocks[:first]]).sum())
+        piece = max(1, _NUMBERS // (self.data.shape[1] * len(self._mine)))
+        for block, stored in zip(blocks[first:], _ahead(self.data.block, blocks[first:], thread), strict=True):
+            n_bags = int(starts[block + 1] - starts[block])
+            offsets = np.concatenate([[0], np.cumsum(size[starts[block] : starts[block + 1]])])
+            rows, _ = segment.take(np.arange(len(stored)), offsets, mine[place : place + n_bags] - starts[block])
+            for start in range(skip, len(rows), piece):
+                yield self.read(self.data.encode(stored[rows[start : start + piece]]))
+            place, skip = place + n_bags, 0
+
+    def _nothing(self) -> Tensor:
+        """No rows, as the network reads them."""
+        return self.read(self.data.encode(self.data.block(int(self._streams[int(self._mine[0])][0]))[:0]))
+
+
+def check_streams(data: BagRows, options: Distributed) -> int:
+    """How many streams there are: as many as asked for, unless there are fewer blocks. Raise if too few for all."""
+    found, world = min(options.streams, len(data)), options.processes.world
+    if world <= found:
+        return found
+    many = f"there are {world} processes for {found} {'streams' if found > 1 else 'stream'} of bags"
+    if found < len(data):
+        raise ValueError(f"{many}: ask for more streams, or start {found} at most.")
+    if found < len(data.size):
+        raise ValueError(
+            f"{many}, one for each block: gather the bags in smaller blocks (group_rows), or start {found} at most."
+        )
+    raise ValueError(f"{many}, one for each bag: start {found} at most.")
+
+
+class _Rows:
+    """Rows that come in pieces, taken as many at a time as asked for."""
+
+    def __init__(self, pieces: Iterator[Tensor]) -> None:
+        self.pieces, self.piece, self.place = pieces, torch.empty(0), 0
+
+    def take(self, rows: int) -> list[Tensor]:
+        """The next rows, in parts."""
+        parts = []
+        while rows:
+            if self.place == len(self.piece):
+                self.piece, self.place = next(self.pieces), 0
+            parts.append(self.piece[self.place : self.place + rows])
+            self.place += len(parts[-1])
+            rows -= len(parts[-1])
+        return parts
+
+
+def _ahead(read: Callable[[int], Floats], numbers: Sequence[int] | Integers, thread: Executor) -> Iterator[Floats]:
+    """What `read` gives for each number; the thread reads the next while one is used."""
+    coming = None
+    for number, after in zip(numbers, [*numbers[1:], None], strict=True):
+        block = read(int(number)) if coming is None else coming.result()
+        coming = None if after is None else thread.submit(read, int(after))
+        yield block
 
 
 @dataclass(frozen=True)
@@ -58,7 +220,7 @@ def settle(
     parameters: that the result depends on.  decide: called in the leading process alone.
     """
     processes, checkpoints = options.processes, options.checkpoints
-    check_streams(data, options.streams, processes.world)
+    check_streams(data, options)
     task = {"checksum of the rows": data.fingerprint, "streams": options.streams}
     task |= {name: as_text(value) for name, value in parameters.items()}
     processes.agree({**task, "every": None if checkpoints is None else checkpoints.every})
@@ -106,14 +268,17 @@ def train(
     for epoch, loss in enumerate(place.losses, start=1):
         record(epoch, loss)
     copies = processes.copies(training.module.train())
-    steps = epochs * loader.n_batches
+    steps = epochs * (len(cut(loader.data.size, loader.rows)) - 1)
     with torch.random.fork_rng(devices=[]):  # dropout and its like draw from torch's global generator
         while place.epoch < epochs:
             if place.batch == 0 and training.average is not None:
                 training.average.n_averaged.zero_()
             before, mine, bags = place.loss, np.zeros(1), place.bags
             for batch in loader.epoch(place.epoch, place.batch):
-                torch.default_generator.manual_seed(_drawn(seed, place.step, processes.rank))
+                drawn = np.random.SeedSequence(seed, spawn_key=(place.step, processes.rank)).generate_state(
+                    1, np.uint64
+                )
+                torch.default_generator.manual_seed(int(drawn[0] >> np.uint64(1)))
                 mine += float(training.step(batch.x, batch.bags, module=copies, split=batch)) * len(batch.whole)
                 bags += len(batch.whole)
                 place = replace(place, batch=place.batch + 1, step=place.step + 1)
@@ -141,7 +306,3 @@ def shared_means(means: Means | None, processes: Processes | None) -> Means | No
             "bagwise.means have, or train in one process.",
         )
     return replace(means, add_up=None if processes is None else processes.add_up)  # type: ignore[type-var]
-
-
-def _drawn(seed: int, step: int, rank: int) -> int:
-    return int(np.random.SeedSequence(seed, spawn_key=(step, rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))

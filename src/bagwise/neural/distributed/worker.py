@@ -1,6 +1,4 @@
-"""A process that `launch` starts by torchrun. Argument: the file that says what to do."""
-
-from __future__ import annotations
+"""A process that `launch` starts by torchrun. Argument: the file that says what to do. The result: checkpoints."""
 
 import json
 import sys
@@ -10,13 +8,8 @@ from bagwise.data.shards import Shards
 from bagwise.neural import BagNeuralClassifier
 from bagwise.neural.distributed.torchrun import work
 
-
-def main(place: Path) -> None:
-    """Train; what comes of it is the last checkpoint."""
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
     task = json.loads(place.read_text(encoding="utf-8"))
     estimator = BagNeuralClassifier(**task["parameters"])
     work(estimator, Shards.open(task["shards"]), place.absolute().parent, task["streams"])
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -12,8 +12,7 @@ import bagwise as bw
 from bagwise import tables
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.data.features import TableFeatures
-from bagwise.data.reading import Reads
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, Reads
 from bagwise.data.shards import Shards
 from bagwise.tables import model as table_model
 

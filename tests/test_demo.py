@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 from bagwise import demo
 from bagwise.bags import Bags
 from bagwise.datasets import synthetic
-from bagwise.demo import walkthrough
-from bagwise.demo.presentation import figure
 
 ROWS, SIZES = 20_000, (4, 16, 64)
 
@@ -116,7 +114,7 @@ def test_progress_counts_up_to_the_end(result, steps):
 
 def test_figure(result, folder):
     assert (folder / "demo.png").read_bytes().startswith(b"\x89PNG")
-    picture = figure(result)
+    picture = demo.figure(result)
     assert isinstance(picture, Figure)
     words = {text.get_text() for axes in picture.axes for text in axes.texts}
     assert words == {"individual labels", "constant guess", "ridge on bags", "bag mean as label"}
@@ -144,23 +142,23 @@ def test_wrong_values_write_nothing(tmp_path, options, message):
 
 
 def test_folders(tmp_path):
-    walkthrough.check_folder(tmp_path / "new")
-    walkthrough.check_folder(tmp_path)
+    demo.check_folder(tmp_path / "new")
+    demo.check_folder(tmp_path)
     (tmp_path / ".hidden").touch()
-    walkthrough.check_folder(tmp_path)
+    demo.check_folder(tmp_path)
     (tmp_path / "events.parquet").touch()  # somebody else's table may have this name
     with pytest.raises(FileExistsError, match=r"holds 'events\.parquet', which is not .*force"):
-        walkthrough.check_folder(tmp_path)
-    walkthrough.check_folder(tmp_path, force=True)
-    for name in (*walkthrough.FILES, "notes.txt"):
+        demo.check_folder(tmp_path)
+    demo.check_folder(tmp_path, force=True)
+    for name in (*demo.FILES, "notes.txt"):
         (tmp_path / name).touch()
-    walkthrough.check_folder(tmp_path)
+    demo.check_folder(tmp_path)
     with pytest.raises(NotADirectoryError, match="is a file"):
-        walkthrough.check_folder(tmp_path / "notes.txt", force=True)
+        demo.check_folder(tmp_path / "notes.txt", force=True)
 
 
 def test_nothing_is_half_written(tmp_path, monkeypatch):
-    before = {name: name.encode() for name in walkthrough.FILES}
+    before = {name: name.encode() for name in demo.FILES}
     for name, content in before.items():
         (tmp_path / name).write_bytes(content)
 

@@ -1,13 +1,14 @@
-"""Clipped empirical risk minimisation over a finite set of hypotheses (the paper's main theorem)."""
+"""Choosing among given hypotheses: the two-function test, its tournament, and clipped empirical risk.
 
-from __future__ import annotations
+The paper's Algorithm 1 tells which of two models is the true one, from bags; clipped empirical risk minimisation over a
+finite set of hypotheses is its main theorem.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from bagwise import segment
@@ -18,10 +19,143 @@ from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
 from bagwise.risk import bag_losses
 from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
+__all__ = ["ClippedERM", "TwoFunctionTest", "clipped_erm", "tournament", "two_function_test"]
+
+_Read = tuple[Floats, Floats]  # the predictions of a hypothesis, and their sums over bags
 _BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
-_CONSTRAINTS = {"regret": number(above=0, most=1), "prior": number(least=0, most=1) | NONE, "level": LEVEL}
+_OF_TEST = {"delta": number(least=-1, most=1), "beta": number(least=0, most=1)}
+_OF_RISK = {"regret": number(above=0, most=1), "prior": number(least=0, most=1) | NONE, "level": LEVEL}
+
+
+@dataclass(frozen=True)
+class TwoFunctionTest:
+    r"""What the test decided and on which statistic.
+
+    Attributes
+    ----------
+    choice : int
+        0 or 1, the model chosen.
+    branch : {"totals", "bags"}
+        "totals" where the models' means differ enough to count positives, otherwise "bags".
+    statistic : float
+        \|A₁\| − \|A₂\| on totals, Q on bags; negative chooses model 0.
+    delta, beta : float
+        Bias Δ = E[h₀ − h₁] and separation β = E[(h₀ − h₁)²].
+    """
+
+    choice: int
+    branch: Literal["totals", "bags"]
+    statistic: float
+    delta: float
+    beta: float
+
+
+def two_function_test(
+    h0: Hypothesis, h1: Hypothesis, bags: Bags, *, X: Any = None, delta: float | None = None, beta: float | None = None
+) -> TwoFunctionTest:
+    """Choose between two models, one of which is the true conditional probability (Algorithm 1).
+
+    Bags of unequal size are allowed; the rule that picks the statistic then uses their mean size.
+
+    Parameters
+    ----------
+    h0, h1 : array of shape (n_rows,), function or fitted model
+        Predictions in table order, or what is applied to `X`.
+    bags : Bags
+        Random bags of the rows.
+    X : array or table, optional
+        The rows that functions or models predict.
+    delta, beta : float, optional
+        E[h₀ − h₁] and E[(h₀ − h₁)²]; where not given they are estimated on all rows, which needs no label.
+
+    Returns
+    -------
+    TwoFunctionTest
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    >>> good, bad = np.array([0.1, 0.2, 0.9, 0.8]), np.array([0.9, 0.8, 0.1, 0.2])
+    >>> two_function_test(good, bad, bags).choice
+    0
+    """
+    first, second = (_read(h, bags, X) for h in as_hypotheses([h0, h1], bags))
+    return _decide(first, second, bags, delta, beta)
+
+
+def _read(hypothesis: Hypothesis, bags: Bags, X: Any) -> _Read:
+    h = hypothesis_values(hypothesis, bags, X)
+    return h, bags.sum_table(h)
+
+
+def _decide(
+    first: _Read, second: _Read, bags: Bags, delta: float | None = None, beta: float | None = None
+) -> TwoFunctionTest:
+    gap = first[0] - second[0]
+    delta = float(gap.mean()) if delta is None else delta
+    beta = float((gap**2).mean()) if beta is None else beta
+    check_parameters({"delta": delta, "beta": beta}, _OF_TEST)
+    totals = counts_decide(delta=delta, beta=beta, size=bags.n_bagged / len(bags))
+    statistic = float(two_function_statistic(first[1], second[1], bags.size * bags.proportion, totals=totals))
+    return TwoFunctionTest(int(statistic >= 0), "totals" if totals else "bags", statistic, delta, beta)
+
+
+def counts_decide(*, delta: float, beta: float, size: float) -> bool:
+    r"""Whether the models' means differ enough for the total count of positives: \|Δ\| ≥ √(β/2k)."""
+    return bool(abs(delta) >= np.sqrt(beta / (2 * size)))
+
+
+def two_function_statistic(sums0: ArrayLike, sums1: ArrayLike, counts: ArrayLike, *, totals: bool) -> Floats:
+    r"""The statistic of Algorithm 1 from bag sums, over the last axis; negative chooses model 0.
+
+    With totals :math:`|A_1| - |A_2|`, :math:`A_s = \sum_j (k\alpha_j - E_{j,s})`; otherwise
+    :math:`Q = \sum_j \pm(k\alpha_j - \mu_j)`, :math:`\mu_j = (E_{j,1}+E_{j,2})/2`, with + where
+    :math:`E_{j,1} \le E_{j,2}`.
+
+    sums0, sums1: (…, m) sums of each model's predictions.  counts: (…, m) reported counts k_j α_j.
+
+    >>> float(two_function_statistic([0.3, 1.7], [1.7, 0.3], [0, 2], totals=False))
+    -2.0
+    """
+    e0, e1, count = (np.asarray(a, dtype=float) for a in (sums0, sums1, counts))
+    if totals:
+        return np.asarray(abs((count - e0).sum(axis=-1)) - abs((count - e1).sum(axis=-1)))
+    return np.asarray((np.where(e0 <= e1, 1.0, -1.0) * (count - (e0 + e1) / 2)).sum(axis=-1))
+
+
+def tournament(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags, *, X: Any = None) -> int:
+    """Number of the hypothesis that survives an elimination tournament of two-function tests.
+
+    The champion so far meets each hypothesis in turn, so that two columns of predictions are held at a time.
+    As the paper says, the guarantee is for classes that contain the truth.
+
+    Parameters
+    ----------
+    hypotheses : sequence of functions or fitted models, or array of shape (n_rows, H)
+        Applied to `X`, or predictions in table order.
+    bags, X
+        As for `two_function_test`.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([0.0, 0.0, 1.0, 1.0], [0, 0, 1, 1])
+    >>> tournament(np.array([[0.5, 0.9, 0.1], [0.5, 0.8, 0.2], [0.5, 0.1, 0.9], [0.5, 0.2, 0.8]]), bags)
+    2
+    """
+    given = as_hypotheses(hypotheses, bags)
+    columns: Sequence[Any] = list(given.T) if isinstance(given, np.ndarray) else given
+    best, champion = 0, _read(columns[0], bags, X)
+    for place, column in enumerate(columns[1:], start=1):
+        challenger = _read(column, bags, X)
+        if _decide(champion, challenger, bags).choice == 1:
+            best, champion = place, challenger
+    return best
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +240,7 @@ def clipped_erm(
     """
     given = as_hypotheses(hypotheses, bags)
     count = given.shape[1] if isinstance(given, np.ndarray) else len(given)
-    check_parameters({"regret": regret, "prior": prior, "level": level}, _CONSTRAINTS)
+    check_parameters({"regret": regret, "prior": prior, "level": level}, _OF_RISK)
     known = prior is not None and means is not None
     if len(bags) < (2 if known else 4):
         raise ValueError(f"there are {len(bags)} bags only: 2 are needed at least, or 4 if p or E[h] is estimated.")

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from bagwise.theory import SymmetricPair, information_bound, limiting_information
-from bagwise.theory.information import binary_entropy
+from bagwise.theory.two_function import binary_entropy
 from bagwise.utils.parameters import ParameterError
 
 

@@ -1,21 +1,87 @@
-r"""Label generation: rows are given labels that add up to the bag's count, and the model is fitted to them.
+"""Losses that fit the count a bag reported: matched, or by labels that add up to it.
 
-Each time the loss is computed, labels are generated from the current predictions, so a training loop alternates between
-assigning and fitting (Dulac-Arnold et al., 2019, for two classes). Simple, and biased for single rows: what the
-model believes already decides which rows of a bag get the labels.
+Proportion matching compares the bag's mean prediction with its proportion: simple, and biased for single rows. In label
+generation rows are given labels that add up to the bag's count, and the model is fitted to them: each time the loss is computed, labels are
+generated from the current predictions, so a training loop alternates between assigning and fitting (Dulac-Arnold et
+al., 2019, for two classes). Simple, too, and biased for single rows: what the model believes already decides which rows
+of a bag get the labels.
 """
-
-from __future__ import annotations
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
 from bagwise.bags import Bags
-from bagwise.losses.label_linear import log_probabilities, sigmoid
+from bagwise.losses.debiased import log_probabilities, sigmoid
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 
-_MOST_STEPS = 100  # halving alone would do with fewer in double precision
+_MOST_STEPS = 100  # of Newton's method: halving alone would do with fewer in double precision
+
+
+def matching_square(h: Array, bags: Bags) -> Array:
+    r"""Squared difference of mean prediction and proportion (the paper's VanillaSQ).
+
+    .. math:: \ell_j = (\bar\alpha_j - \alpha_j)^2, \qquad \bar\alpha_j = \tfrac{1}{k_j} \sum_{i \in j} h_i
+
+    Parameters
+    ----------
+    h, bags
+        As for `debiased_square`.
+
+    Returns
+    -------
+    array of shape (m,)
+        One value per bag, summed over classes.
+
+    Examples
+    --------
+    >>> matching_square(np.array([0.4, 0.5, 0.9]), Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
+    array([0.0025, 0.01  ])
+    """
+    bags.check_predictions(h)
+    square = (bags.mean(h) - bags.like(h).proportion) ** 2
+    return square if square.ndim == 1 else square.sum(1)
+
+
+def matching_cross_entropy(h: Array, bags: Bags) -> Array:
+    r"""Cross-entropy of the bag's mean prediction (the paper's VanillaCE).
+
+    .. math:: \ell_j = -\alpha_j \log \bar\alpha_j - (1 - \alpha_j) \log(1 - \bar\alpha_j)
+
+    and :math:`-\sum_c \alpha_{jc} \log \bar\alpha_{jc}` for classes. Mean predictions are kept one rounding unit away
+    from 0 and 1, so the loss stays finite.
+
+    Parameters
+    ----------
+    h, bags
+        As for `debiased_square`.
+
+    Returns
+    -------
+    array of shape (m,)
+
+    Examples
+    --------
+    >>> matching_cross_entropy(np.array([0.4, 0.6]), Bags.from_rows([0.5, 0.5], [0, 0])).round(4)
+    array([0.6931])
+    """
+    bags.check_predictions(h)
+    xp = array_namespace(h)
+    mean = bags.mean(h)
+    eps = xp.finfo(mean.dtype).eps
+    mean = xp.clip(mean, eps, 1 - eps)
+    proportion = bags.like(h).proportion
+    if mean.ndim == 2:
+        return -(proportion * xp.log(mean)).sum(1)
+    return -proportion * xp.log(mean) - (1 - proportion) * xp.log1p(-mean)
+
+
+def _checked(h: Array, bags: Bags, loss: str) -> Array:
+    if h.ndim != 1:
+        raise ValueError(f"{loss} takes binary predictions of shape (n,), got {tuple(h.shape)}.")
+    bags.check_predictions(h)
+    bags.check_proportions()
+    return 1.0 * h  # hard 0/1 predictions come as whole numbers
 
 
 def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: bool = False) -> Array:
@@ -29,19 +95,14 @@ def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: 
 
     Parameters
     ----------
-    h : array of shape (n,)
-        Predictions in bag order, or logits.
-    bags : Bags
-        The batch's bags, m of them.
+    h, bags, logits
+        As for `easyllp`.
     temperature : float, default 1
         Of the labels; 0 makes them hard.
-    logits : bool, default False
-        Whether h are logits.
 
     Returns
     -------
     array of shape (m,)
-        One value per bag.
 
     Examples
     --------
@@ -51,7 +112,7 @@ def label_generation(h: Array, bags: Bags, *, temperature: float = 1.0, logits: 
     >>> label_generation(h, bags).round(4)
     array([0.6892, 0.1054])
     """
-    h = _checked(h, bags)
+    h = _checked(h, bags, "label generation")
     labels = generate_labels(h, bags, temperature=temperature, logits=logits)
     log1, log0 = log_probabilities(h, logits=logits)
     return -bags.mean(labels * log1 + (1 - labels) * log0)
@@ -88,7 +149,7 @@ def generate_labels(h: Array, bags: Bags, *, temperature: float = 1.0, logits: b
     array([0.09, 0.79, 0.62])
     """
     check_parameters({"temperature": temperature}, {"temperature": number(least=0)})
-    h = _checked(h, bags)
+    h = _checked(h, bags, "label generation")
     h = h.detach() if is_torch_array(h) else h
     if not logits:
         log1, log0 = log_probabilities(h)
@@ -97,14 +158,6 @@ def generate_labels(h: Array, bags: Bags, *, temperature: float = 1.0, logits: b
     size = xp.asarray(batch.size, dtype=h.dtype)
     count = xp.minimum(xp.clip(size * batch.proportion, 0.0, None), size)
     return _soft(h / temperature, bags, size, count) if temperature else _hard(h, bags, count)
-
-
-def _checked(h: Array, bags: Bags) -> Array:
-    if h.ndim != 1:
-        raise ValueError(f"label generation takes binary predictions of shape (n,), got {tuple(h.shape)}.")
-    bags.check_predictions(h)
-    bags.check_proportions()
-    return 1.0 * h  # hard 0/1 predictions come as whole numbers
 
 
 def _hard(logit: Array, bags: Bags, count: Array) -> Array:

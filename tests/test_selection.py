@@ -4,7 +4,7 @@ from scipy.stats import binomtest
 
 from bagwise import Bags, clipped_erm, tournament, two_function_test
 from bagwise.losses import clip_threshold, debiased_square
-from bagwise.selection.two_function import counts_decide
+from bagwise.selection import counts_decide
 
 
 def draw(rng, size, m, eta=lambda x: x**2):
@@ -207,7 +207,7 @@ def test_hypotheses_stream_in_blocks(monkeypatch):
     x, bags = draw(rng, 4, 30)
     columns = np.stack([x**a for a in np.linspace(0.5, 3, 11)], axis=1)
     whole = clipped_erm(columns, bags, random_state=0)
-    monkeypatch.setattr("bagwise.selection.erm._BLOCK_BYTES", 8 * len(x) * 3)
+    monkeypatch.setattr("bagwise.selection._BLOCK_BYTES", 8 * len(x) * 3)
     in_blocks = clipped_erm(columns, bags, random_state=0)
     np.testing.assert_allclose(in_blocks.risks, whole.risks)
     assert in_blocks.choice == whole.choice

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from bagwise.experiments import figures, samples, store, variance
-from bagwise.experiments.config import as_json, fingerprint, load
+from bagwise.experiments import samples, variance
+from bagwise.experiments.harness import as_json, fingerprint, load, read_table, save_figure, write_table
 from bagwise.experiments.samples import SamplesConfig
 from bagwise.experiments.variance import VarianceConfig
 from bagwise.utils.files import replacing
@@ -56,8 +56,8 @@ def test_fingerprint_knows_what_matters():
 
 def test_table_survives_parquet(tmp_path):
     frame = pd.DataFrame({"k": [2, 4], "bags": [1.5, np.nan], "successes": [[0.5, 1.0], [0.25]]})
-    path = store.write_table(frame, tmp_path / "new" / "table.parquet")
-    read = store.read_table(path)
+    path = write_table(frame, tmp_path / "new" / "table.parquet")
+    read = read_table(path)
     assert list(read["successes"][0]) == [0.5, 1.0]
     pd.testing.assert_frame_equal(read[["k", "bags"]], frame[["k", "bags"]])
 
@@ -99,11 +99,11 @@ def test_figures_are_drawn_from_stored_tables(tmp_path):
         "samples": samples.run(small),
     }
     assert frames["samples"]["censored"].any()
-    for name, draw in (("variance", figures.variance_figure), ("samples", figures.samples_figure)):
-        frame = store.read_table(store.write_table(frames[name], tmp_path / f"{name}.parquet"))
+    for name, draw in (("variance", variance.figure), ("samples", samples.figure)):
+        frame = read_table(write_table(frames[name], tmp_path / f"{name}.parquet"))
         figure = draw(frame.assign(label="my " + frame["label"]))  # words come from the table, too
         assert isinstance(figure, Figure)
-        image = store.save_figure(figure, tmp_path / f"{name}.png")
+        image = save_figure(figure, tmp_path / f"{name}.png")
         assert image.read_bytes().startswith(b"\x89PNG")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert "information lower bound" in labels
