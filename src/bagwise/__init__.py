@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.cross_validation import label_free_scorer as label_free_scorer
     from bagwise.diagnostics import diagnose as diagnose
     from bagwise.evaluation import evaluate as evaluate
+    from bagwise.linear import BagLogisticClassifier as BagLogisticClassifier
     from bagwise.linear import BagMeanMapClassifier as BagMeanMapClassifier
     from bagwise.linear import BagRidgeClassifier as BagRidgeClassifier
     from bagwise.linear import BagRidgeRegressor as BagRidgeRegressor
@@ -79,7 +80,9 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "datasets": (),
     "diagnostics": ("diagnose",),
     "evaluation": ("evaluate",),
+    "formation": (),
     "linear": (
+        "BagLogisticClassifier",
         "BagMeanMapClassifier",
         "BagRidgeClassifier",
         "BagRidgeRegressor",

@@ -17,8 +17,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
+from bagwise.losses import posterior
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
+
+_SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
 
 
 class BagEstimator(ABC, BaseEstimator):
@@ -157,13 +160,16 @@ class BagClassifier(ClassifierMixin, BagEstimator):
                 f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
             )
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any, *, bags: Bags | None = None) -> Floats:
         """Probabilities of the classes: h kept in [0, 1], rows summing to 1.
 
         Parameters
         ----------
         X : array or table, shape (n, features)
             The rows.
+        bags : Bags, optional
+            Reports about these rows. Rows of a bag then get probabilities given its report, too, which add up to the
+            count where that is exact (see `bagwise.losses.posterior`); rows in no bag get theirs as without.
 
         Returns
         -------
@@ -171,10 +177,12 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             In the order of `classes_`.
         """
         h = np.clip(self._checked_predict(X), 0, 1)
-        if h.ndim == 1:
-            return np.stack([1 - h, h], axis=1)
-        total = h.sum(axis=1, keepdims=True)
-        return np.where(total > 0, h / np.where(total > 0, total, 1), 1 / h.shape[1])
+        if h.ndim == 2:
+            total = h.sum(axis=1, keepdims=True)
+            h = np.where(total > 0, h / np.where(total > 0, total, 1), 1 / h.shape[1])
+        if bags is not None:
+            h = _given_reports(h, bags, getattr(self, "effect_variance_", 0.0))
+        return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row.
@@ -212,6 +220,18 @@ class BagRegressor(RegressorMixin, BagEstimator):
 def classes_of(proportion: Floats) -> NDArray[np.int64]:
     """The classes that proportions (m,) or (m, classes) are of: 0 and 1, or one per column."""
     return np.arange(2 if proportion.ndim == 1 else proportion.shape[1])
+
+
+def _given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
+    """Predictions of rows, given the reports of their bags."""
+    if bags.n_rows != len(h):
+        raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
+    bags.check_predictions(h[bags.order])
+    sure = np.clip(h[bags.order], _SURE, 1 - _SURE)
+    scores = np.log(sure) - (np.log1p(-sure) if h.ndim == 1 else 0.0)
+    known = h.copy()
+    known[bags.order] = posterior(scores, bags, effect_variance=effect_variance)
+    return known
 
 
 def check_enough(bags: Bags) -> None:

@@ -22,6 +22,8 @@ ESTIMATORS = {
 MODELS = {
     "auto": "BagAutoClassifier",
     "boosting": "BagBoostingClassifier",
+    "logistic": "BagLogisticClassifier",
+    "mean-map": "BagMeanMapClassifier",
     "network": "BagNeuralClassifier",
     "ridge": "BagRidgeClassifier",
     "sgd": "BagSGDClassifier",

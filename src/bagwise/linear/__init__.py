@@ -1,7 +1,15 @@
-"""Linear models: ridge in closed form, projected stochastic gradient descent (Algorithm 2), and the mean map."""
+"""Linear models: ridge in closed form, the count likelihood, projected SGD (Algorithm 2), and the mean map."""
 
+from bagwise.linear.logistic import BagLogisticClassifier
 from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
 
-__all__ = ["BagMeanMapClassifier", "BagRidgeClassifier", "BagRidgeRegressor", "BagSGDClassifier", "BagSGDRegressor"]
+__all__ = [
+    "BagLogisticClassifier",
+    "BagMeanMapClassifier",
+    "BagRidgeClassifier",
+    "BagRidgeRegressor",
+    "BagSGDClassifier",
+    "BagSGDRegressor",
+]

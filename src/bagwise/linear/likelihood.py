@@ -13,18 +13,23 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, logit
+from scipy.optimize import minimize
+from scipy.special import expit, logit, softmax
 
 from bagwise.bags import Bags
 from bagwise.base import check_finite_features
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted, tilted
+from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
 _PIECE = 2**20  # numbers standardised at a time
 _KEPT = 2**25  # numbers that are kept standardised, where there are no more
 _STEPS, _HALVINGS = 50, 20
+_CLOSE = 1e-10  # relative, of E[h] to p
+_FARTHEST = 1.5  # that scores move in one step, on average
+_LEAST_VARIANCE = 1e-9  # of a count that is not known beforehand
 
 
 class Design:
@@ -102,48 +107,79 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """Gradient and curvature of the likelihood by w.
+    """Gradient and curvature of the likelihood by w, and by the intercept of features measured from `centre`.
 
-    gradient: (d,).  rows, bags: (d, d) curvature of single rows and of bags.  by_bag: (m, d) gradients of bags.
+    centre: (d,) mean of the features, weighted by h(1 − h).
+    scores: (m, d + 1) gradient of each bag; the last column is that of E[h] = p, the count less what is expected.
+    hessian: (d + 1, d + 1) −∂²L, the last line that of E[h] = p.
     """
 
-    gradient: Floats
-    rows: Floats
-    bags: Floats
+    centre: Floats
+    scores: Floats
+    hessian: Floats
+
+    @property
+    def gradient(self) -> Floats:
+        """(d,) by w, the intercept following."""
+        return np.asarray(self.scores[:, :-1].sum(axis=0))
 
     @property
     def curvature(self) -> Floats:
-        """(d, d) what of it is positive; that of rows may be negative where it says little."""
-        values, vectors = np.linalg.eigh(self.rows)
-        return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T + self.bags)
+        """(d, d) by w, as far as it is positive."""
+        values, vectors = np.linalg.eigh(self.hessian[:-1, :-1])
+        return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
+
+    def step(self, w: Floats, penalty: Floats) -> tuple[Floats, float]:
+        """Newton's step from w, and the rise it promises; where L is convex, as far as it would be if it were not."""
+        gradient = self.gradient - penalty * w
+        values, vectors = np.linalg.eigh(self.hessian[:-1, :-1] + np.diag(penalty))
+        least = 1e-8 * np.abs(values).max(initial=1e-300)
+        step = np.asarray(vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), least)))
+        return step, float(gradient @ step)
+
+    def free(self, w: Floats) -> tuple[Floats, Floats]:
+        r"""Weights (d,) without a penalty, one step of Newton's from w, and their covariance by the sandwich.
+
+        Both equations, of the likelihood and of E[h] = p, are sums over bags :math:`\sum_j \psi_j = 0`, so that the
+        covariance is :math:`A^{-1} \bigl(\sum_j \psi_j \psi_j^\top\bigr) A^{-\top}` in every formation.
+        """
+        m, inverse = len(self.scores), np.linalg.pinv(self.hessian)
+        covariance = inverse @ (self.scores.T @ self.scores * m / (m - 1)) @ inverse.T
+        return w + inverse[:-1, :-1] @ self.gradient, covariance[:-1, :-1]
 
 
-def intercept_of(s: Floats, prior: float) -> float:
-    """The b for which the mean of σ(s + b) is the prior.
+def intercept_of(s: Floats, prior: float, *, start: float | None = None) -> float:
+    """The b for which the mean of σ(s + b) is the prior.  start: about where it is.
 
     >>> round(intercept_of(np.array([-1.0, 1.0]), 0.5), 6)
     0.0
     """
     low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
-    b = float(np.clip(logit(prior) - s.mean(), low, high))
-    for _ in range(100):
+    b = float(np.clip(logit(prior) - s.mean() if start is None else start, low, high))
+    for _ in range(_STEPS):
         h = expit(s + b)
-        over = float(h.mean()) - prior
+        over, slope = float(h.mean()) - prior, float((h * (1 - h)).mean())
         low, high = (low, b) if over > 0 else (b, high)
-        slope = float((h * (1 - h)).mean())
-        moved = b - over / slope if slope > 0 else np.inf
-        moved = moved if low < moved < high else (low + high) / 2
-        if abs(moved - b) <= 1e-12 * (1 + abs(b)):
+        if abs(over) <= _CLOSE * prior * (1 - prior):
             break
-        b = moved
+        moved = b - over / slope if slope > 0 else np.inf
+        b = moved if low < moved < high else (low + high) / 2
     return b
 
 
-def point(design: Design, w: Floats, prior: float, effect_variance: float, extra: Floats | None = None) -> Point:
+def point(
+    design: Design,
+    w: Floats,
+    prior: float,
+    effect_variance: float,
+    *,
+    extra: Floats | None = None,
+    start: float | None = None,
+) -> Point:
     """The likelihood at w.  extra: as it is held during a step; None for that of these scores."""
     check_time()
     s = design.scores(w)
-    b = intercept_of(s, prior)
+    b = intercept_of(s, prior, start=start)
     s += b
     if extra is None:
         extra = extra_variance(s, design.bags, effect_variance)
@@ -151,19 +187,39 @@ def point(design: Design, w: Floats, prior: float, effect_variance: float, extra
 
 
 def system(design: Design, at: Point) -> System:
-    """The sums of Newton's method at a point."""
-    d, m, bags = len(at.w), len(design.bags), design.bags
-    spread, variance = at.h * (1 - at.h), at.found.variance
-    own = spread - at.found.spread
-    centre = sum(spread[rows] @ z for rows, _, z in design.pieces()) / spread.sum()
-    gradient, curvature, sums = np.zeros(d), np.zeros((d, d)), np.empty((m, d))
+    r"""The sums of Newton's method at a point.
+
+    With :math:`a, b, c` the sums over a bag of :math:`v z`, :math:`v(1-2q) z`, :math:`v(1-6v) z`, and
+    :math:`\beta = b - \tfrac{M_3}{W} a`, the derivative of W, the curvature of a bag is
+
+    .. math:: \sum_i f_i z_i z_i^\top + \frac{a a^\top}{W} - \frac{\beta\beta^\top}{2W^2}
+              - \frac{c a^\top + a c^\top}{2W^2} + \frac{M_3 (b a^\top + a b^\top)}{2W^3}
+              + \frac{(M_4 - M_3^2/W)\, a a^\top}{2W^3}
+
+    with :math:`f = h(1-h) - v + \tfrac{1}{2W}\bigl(v(1-6v) - \tfrac{M_3}{W} v(1-2q)\bigr)`, up to the next term of
+    the series.
+    """
+    d, bags, found = len(at.w), design.bags, at.found
+    spread, q, v = at.h * (1 - at.h), expit(at.s + bags.repeat(found.tilt)), found.spread
+    skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
+    per = np.where(found.variance > _LEAST_VARIANCE, 1 / np.maximum(found.variance, _LEAST_VARIANCE), 0.0)
+    m3, m4 = bags.sum(skew) * per, bags.sum(flat) * per
+    own = spread - v + 0.5 * bags.repeat(per) * (flat - bags.repeat(m3) * skew)
+    centre = np.asarray(sum(spread[rows] @ z for rows, _, z in design.pieces()) / spread.sum())
+    weights = np.column_stack([v, skew, flat, found.gradient])
+    hessian, sums = np.zeros((d + 1, d + 1)), np.empty((4, len(bags), d + 1))
     for rows, some, z in design.pieces():
-        z = z - centre
-        gradient += at.found.gradient[rows] @ z
-        curvature += (z * own[rows, None]).T @ z
-        sums[some] = np.add.reduceat(z * at.found.spread[rows, None], bags.offsets[some] - rows.start, axis=0)
-    sums /= np.sqrt(variance)[:, None]
-    return System(gradient, curvature, sums.T @ sums)
+        z = np.column_stack([z - centre, np.ones(len(z))])
+        hessian += (z * own[rows, None]).T @ z
+        for total, weight in zip(sums, weights[rows].T, strict=True):
+            total[some] = np.add.reduceat(z * weight[:, None], bags.offsets[some] - rows.start, axis=0)
+    a, b, c, scores = sums
+    change = (b - m3[:, None] * a) * per[:, None]
+    mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - c))
+    hessian += a.T @ ((per + 0.5 * per**2 * (m4 - m3**2))[:, None] * a) - 0.5 * change.T @ change + mixed + mixed.T
+    hessian[-1, :-1], hessian[-1, -1] = 0.0, spread.sum()
+    scores[:, -1] = bags.size * bags.proportion - bags.sum(at.h)
+    return System(centre, scores, hessian)
 
 
 def maximise(
@@ -181,19 +237,46 @@ def maximise(
     """
     at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
     for _ in range(_STEPS):
-        sums = system(design, at)
-        gradient = sums.gradient - penalty * at.w
-        step = np.linalg.solve(sums.curvature + np.diag(penalty + 1e-10 * (1 + penalty)), gradient)
-        rise, share = float(gradient @ step), 1.0
+        step, rise = system(design, at).step(at.w, penalty)
+        share = min(1.0, _FARTHEST / float(np.abs(design.scores(step)).mean() + 1e-12))
         height = at.value - penalty @ at.w**2 / 2
         for _ in range(_HALVINGS):
-            moved = point(design, at.w + share * step, prior, effect_variance, at.extra)
+            moved = point(design, at.w + share * step, prior, effect_variance, extra=at.extra, start=at.intercept)
             if moved.value - penalty @ moved.w**2 / 2 >= height + 1e-4 * share * rise:
                 break
             share /= 2
         else:
             return at
-        at = moved if effect_variance == 0 else point(design, moved.w, prior, effect_variance)
+        at = moved if effect_variance == 0 else point(design, moved.w, prior, effect_variance, start=moved.intercept)
         if share * rise < close:
             break
     return at
+
+
+def maximise_classes(
+    design: Design, prior: Floats, penalty: Floats, *, effect_variance: float = 0.0, start: Floats | None = None
+) -> tuple[Floats, Floats]:
+    r"""Weights (classes, d) and intercepts of several classes, by L-BFGS; E[h] is held to p by its likelihood.
+
+    prior: (classes,).  penalty: (d,) as in `maximise`.
+    """
+    bags, classes, d = design.bags, len(prior), len(penalty)
+    n, p = bags.n_bagged, np.maximum(prior, 1e-9)
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        check_time()
+        w = parameters.reshape(classes, d + 1)
+        s = design.scores(w[:, :-1].T) + w[:, -1]
+        found = tilted_classes(s, bags, extra=extra_variance(s, bags, effect_variance))
+        h = softmax(s, axis=1)
+        off = h.mean(axis=0) - prior
+        pull = h * (off / p - (h * (off / p)).sum(axis=1, keepdims=True)) - found.gradient
+        gradient = np.column_stack([sum(pull[rows].T @ z for rows, _, z in design.pieces()), pull.sum(axis=0)])
+        gradient[:, :-1] += penalty * w[:, :-1]
+        value = n * (off**2 / p).sum() / 2 - found.log_likelihood.sum() + (penalty * w[:, :-1] ** 2).sum() / 2
+        return value / n, gradient.ravel() / n
+
+    begin = np.column_stack([np.zeros((classes, d)), np.log(p)]) if start is None else start
+    found = minimize(loss, begin.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500, "gtol": 1e-6})
+    w = found.x.reshape(classes, d + 1)
+    return w[:, :-1], w[:, -1]

@@ -1,10 +1,10 @@
 """Losses that fit the count a bag reported: matched, or by labels that add up to it.
 
 Proportion matching compares the bag's mean prediction with its proportion: simple, and biased for single rows. In label
-generation rows are given labels that add up to the bag's count, and the model is fitted to them: each time the loss is computed, labels are
-generated from the current predictions, so a training loop alternates between assigning and fitting (Dulac-Arnold et
-al., 2019, for two classes). Simple, too, and biased for single rows: what the model believes already decides which rows
-of a bag get the labels.
+generation rows are given labels that add up to the bag's count, and the model is fitted to them: each time the loss is
+computed, labels are generated from the current predictions, so a training loop alternates between assigning and fitting
+(Dulac-Arnold et al., 2019, for two classes). Simple, too, and biased for single rows: what the model believes already
+decides which rows of a bag get the labels.
 """
 
 import numpy as np

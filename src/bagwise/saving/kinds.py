@@ -19,6 +19,7 @@ _MODULE_OF = ESTIMATORS | {
     "Recipe": "bagwise.tables.model",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
+    "Told": "bagwise.formation",
 }
 _OTHER_MODELS = {"Recipe", "TableModel"}  # that are no estimators
 _REGISTERED: dict[str, type] = {}

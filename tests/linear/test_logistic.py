@@ -1,0 +1,227 @@
+"""Logistic regression by the count likelihood: against ordinary supervision, in every formation, and its errors."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+
+import bagwise as bw
+from bagwise import Bags, aggregate, random_bags
+from bagwise.linear import likelihood
+from bagwise.linear.logistic import BagLogisticClassifier, NoBetterThanConstantWarning, penalty_of
+
+WEIGHTS = np.array([1.5, -1.0, 0.5, 0.0])
+
+
+def labelled(n, rng, effect=0.0):
+    X = rng.normal(size=(n, 4))
+    return X, (rng.random(n) < expit(X @ WEIGHTS - 1 + effect)).astype(float)
+
+
+def by_rates(rng, k, m, low=0.05, high=0.6):
+    X, y = labelled(8 * k * m, rng)
+    ones, zeros = np.flatnonzero(y == 1), np.flatnonzero(y == 0)
+    counts = rng.binomial(k, rng.uniform(low, high, size=m))
+    taken = np.concatenate([ones[: counts.sum()], zeros[: k * m - counts.sum()]])
+    ids = np.concatenate([np.repeat(np.arange(m), counts), np.repeat(np.arange(m), k - counts)])
+    return X[taken], y[taken], ids
+
+
+def by_features(rng, k, m, effects=0.0):
+    ids = np.arange(k * m) // k
+    X = 0.7 * rng.normal(size=(m, 4))[ids] + 0.7 * rng.normal(size=(k * m, 4))
+    u = rng.normal(0, effects, size=m) if effects else np.zeros(m)
+    return X, (rng.random(k * m) < expit(X @ WEIGHTS - 1 + u[ids])).astype(float), ids
+
+
+def at_random(rng, k, m):
+    X, y = labelled(k * m, rng)
+    return X, y, random_bags(k * m, k, random_state=rng)
+
+
+FORMATIONS = {"random": at_random, "rates": by_rates, "features": by_features}
+every_formation = pytest.mark.parametrize("formation", FORMATIONS)
+
+
+def fitted(X, y, ids, **options):
+    return BagLogisticClassifier(random_state=0, **options).fit(X, aggregate(y, ids), bags=ids)
+
+
+def test_singletons_are_logistic_regression():
+    X, y = labelled(2000, np.random.default_rng(0))
+    model = BagLogisticClassifier(alphas=1e-3, scaling=1.0, random_state=0).fit(X, y)
+    plain = LogisticRegression(C=1e9, tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(model.coef_, plain.coef_[0], rtol=1e-4)
+    assert model.intercept_ == pytest.approx(plain.intercept_[0], rel=1e-3)
+    information = np.linalg.inv(_information(X, plain.predict_proba(X)[:, 1]))
+    np.testing.assert_allclose(model.coef_errors_, np.sqrt(np.diag(information))[:-1], rtol=0.15)
+
+
+def _information(X, h):
+    Z = np.column_stack([X, np.ones(len(X))])
+    return (Z * (h * (1 - h))[:, None]).T @ Z
+
+
+@every_formation
+def test_weights_are_found_in_every_formation(formation):
+    rng = np.random.default_rng(1)
+    X, y, ids = FORMATIONS[formation](rng, 32, 600)
+    model = fitted(X, y, ids)
+    assert model.formation_.name == formation
+    assert (np.abs(model.free_coef_ - WEIGHTS) < 4 * model.coef_errors_).all()
+    assert np.abs(model.coef_ - WEIGHTS).max() < 0.35
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=1e-6)
+
+
+@every_formation
+def test_hessian_and_gradient_are_derivatives(formation):
+    rng = np.random.default_rng(2)
+    X, y, ids = FORMATIONS[formation](rng, 40, 60)
+    bags = Bags.from_rows(aggregate(y, ids), ids)
+    design, p = likelihood.Design.of(X, bags), float(y.mean())
+    w = 0.8 * WEIGHTS * design.scale
+
+    def at(w):
+        return likelihood.point(design, w, p, 0.0)
+
+    found, step = likelihood.system(design, at(w)), 1e-4
+    for c, unit in enumerate(np.eye(4)):
+        slope = (at(w + step * unit).value - at(w - step * unit).value) / (2 * step)
+        assert found.gradient[c] == pytest.approx(slope, rel=1e-3, abs=1e-3)
+        up, down = (likelihood.system(design, at(w + sign * step * unit)).gradient for sign in (1, -1))
+        scale = np.abs(found.hessian[:-1, :-1]).max()
+        np.testing.assert_allclose(found.hessian[:-1, c], (down - up) / (2 * step), atol=0.02 * scale)
+
+
+def test_pieces_do_not_change_the_sums(monkeypatch):
+    rng = np.random.default_rng(3)
+    X, y, ids = by_features(rng, 30, 50)
+    shuffled = rng.permutation(len(X))
+    sums = []
+    for rows, piece in ((np.arange(len(X)), 2**20), (shuffled, 500)):
+        monkeypatch.setattr(likelihood, "_PIECE", piece)
+        monkeypatch.setattr(likelihood, "_KEPT", 0 if piece == 500 else 2**25)
+        design = likelihood.Design.of(X[rows].astype(np.float32), Bags.from_rows(aggregate(y, ids)[rows], ids[rows]))
+        point = likelihood.point(design, np.ones(4), float(y.mean()), 0.0)
+        sums.append(likelihood.system(design, point))
+    np.testing.assert_allclose(sums[0].hessian, sums[1].hessian, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(sums[0].gradient, sums[1].gradient, rtol=1e-4, atol=1e-3)
+
+
+def test_the_penalty_has_the_maximum_that_it_should():
+    """At the maximum the gradient is the penalty's."""
+    X, y, ids = at_random(np.random.default_rng(4), 16, 300)
+    design = likelihood.Design.of(X, Bags.from_rows(aggregate(y, ids), ids))
+    penalty = penalty_of(design, 20.0, 0.5)
+    at = likelihood.maximise(design, float(y.mean()), penalty, close=1e-9)
+    np.testing.assert_allclose(likelihood.system(design, at).gradient, penalty * at.w, atol=1e-3)
+
+
+def test_two_mixtures_are_told_apart_as_well_as_by_a_classifier_of_bags():
+    rng = np.random.default_rng(5)
+    X, y = labelled(40_000, rng)
+    ids = np.where(y == 1, rng.random(40_000) < 0.7, rng.random(40_000) < 0.3).astype(int)
+    test, truth = labelled(20_000, rng)
+    model = fitted(X, y, ids)
+    told = LogisticRegression().fit(X, ids)
+    found, best = (roc_auc_score(truth, one.predict_proba(test)[:, 1]) for one in (model, told))
+    assert abs(found - best) < 0.02
+    assert "too few" in str(model.formation_)
+
+
+def test_effects_are_found_and_do_no_harm():
+    rng = np.random.default_rng(6)
+    X, y, ids = by_features(rng, 256, 120, effects=1.0)
+    model = fitted(X, y, ids, formation="effects")
+    assert 0.3 <= model.effect_variance_ <= 3
+    assert np.abs(model.coef_ - WEIGHTS).max() < 0.4
+    assert model.effects_.std() == pytest.approx(1, abs=0.3)
+    test, truth = labelled(20_000, rng)
+    h = model.predict_proba(test)[:, 1]
+    assert ((h - truth) ** 2).mean() < truth.var()
+
+
+def test_nothing_to_learn_is_told():
+    rng = np.random.default_rng(7)
+    X, y = rng.normal(size=(6400, 5)), (rng.random(6400) < 0.3).astype(float)
+    ids = random_bags(6400, 64, random_state=0)
+    with pytest.warns(NoBetterThanConstantWarning, match="do not clearly prefer"):
+        model = fitted(X, y, ids)
+    assert model.gain_ <= model.gain_error_
+    assert np.abs(model.predict_proba(X)[:, 1] - y.mean()).max() < 0.15
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoBetterThanConstantWarning)
+        fitted(*at_random(rng, 16, 400))
+
+
+def test_noised_bags_never_make_it_worse():
+    """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
+    errors = {"all": [], "exact": []}
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X, y, ids = at_random(rng, 40, 400)
+        noised = np.arange(400) % 4 > 0
+        counts = np.bincount(ids, weights=y)
+        for variance in (25.0, 400.0):
+            reported = (counts + noised * rng.normal(0, np.sqrt(variance), size=400)) / 40
+            noise = np.where(noised, variance, 0.0)
+            everything = Bags.from_rows(reported[ids], ids, noise_variance=noise[ids])
+            exact = ~noised[ids]
+            for name, model in (
+                ("all", BagLogisticClassifier(random_state=0).fit(X, bags=everything)),
+                ("exact", fitted(X[exact], y[exact], ids[exact])),
+            ):
+                errors[name].append(np.mean((model.predict_proba(X)[:, 1] - expit(X @ WEIGHTS - 1)) ** 2))
+    assert np.mean(errors["all"]) < 1.05 * np.mean(errors["exact"])
+
+
+def test_several_classes():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(4000, 3))
+    s = np.column_stack([2 * X[:, 0], 2 * X[:, 1], 2 * X[:, 2]])
+    labels = (s + rng.gumbel(size=s.shape)).argmax(axis=1)
+    ids = random_bags(4000, 10, random_state=0)
+    model = BagLogisticClassifier(random_state=0).fit(X, aggregate(np.eye(3)[labels], ids), bags=ids)
+    assert model.score(X, labels) > 0.97 * np.mean(s.argmax(axis=1) == labels)
+    h = model.predict_proba(X)
+    np.testing.assert_allclose(h.mean(axis=0), np.bincount(labels) / 4000, atol=0.01)
+
+
+def test_reports_of_bags_are_added_up_to():
+    rng = np.random.default_rng(9)
+    X, y, ids = by_features(rng, 40, 50)
+    ids[:7] = -1
+    bags = Bags.from_rows(aggregate(y, ids), ids)
+    for model in (fitted(X, y, ids, formation="features"), bw.BagRidgeClassifier(random_state=0).fit(X, bags=bags)):
+        known = model.predict_proba(X, bags=bags)[:, 1]
+        h = model.predict_proba(X)[:, 1]
+        np.testing.assert_array_equal(known[:7], h[:7])
+        if getattr(model, "effect_variance_", 0.0) == 0:
+            np.testing.assert_allclose(bags.sum(known[bags.order]), bags.size * bags.proportion, atol=1e-6)
+        assert ((known - y) ** 2).mean() < ((h - y) ** 2).mean()
+    with pytest.raises(ValueError, match=r"built on 2000 rows but X has 10"):
+        model.predict_proba(X[:10], bags=bags)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"formation": "grouped"}, "formation"),
+        ({"alphas": -1}, "alphas"),
+        ({"cv": 1}, "cv"),
+        ({"scaling": 2}, "scaling"),
+    ],
+)
+def test_wrong_parameters_are_named(options, named):
+    X, y, ids = at_random(np.random.default_rng(0), 8, 20)
+    with pytest.raises(ValueError, match=rf"^{named} must be"):
+        fitted(X, y, ids, **options)
+
+
+def test_counts_must_be_whole():
+    X, _, ids = at_random(np.random.default_rng(0), 8, 20)
+    with pytest.raises(ValueError, match=r"bag 0 of 8 rows reports a count of 2\.4, which is no whole number"):
+        BagLogisticClassifier().fit(X, np.full(160, 0.3), bags=ids)
