@@ -19,6 +19,7 @@ CLASSIFIERS = [
     bw.BagRidgeClassifier(random_state=0),
     bw.BagSGDClassifier(random_state=0),
     bw.BagMeanMapClassifier(),
+    bw.BagLogisticClassifier(random_state=0),
     bw.BagBoostingClassifier(**SMALL),
     bw.BagAutoClassifier(
         candidates={
@@ -48,6 +49,11 @@ linear = pytest.mark.parametrize("estimator", LINEAR, ids=name)
 sgd = pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if "SGD" in name(e)], ids=name)
 
 
+# Some checks fit to labels that have nothing to do with X.
+of_noise = pytest.mark.filterwarnings("ignore::bagwise.linear.NoBetterThanConstantWarning")
+
+
+@of_noise
 @parametrize_with_checks([e for e in ESTIMATORS if "Neural" not in name(e)])
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
@@ -55,6 +61,7 @@ def test_scikit_learn_checks(estimator, check):
         check(estimator)
 
 
+@of_noise
 @pytest.mark.parametrize(
     ("estimator", "check"),
     [pytest.param(e, check, id=f"{name(e)}-{check.__name__}") for e in ESTIMATORS for check in checks_for(e)],

@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import datasets as datasets
     from bagwise import diagnostics as diagnostics
     from bagwise import evaluation as evaluation
+    from bagwise import formation as formation
     from bagwise import linear as linear
     from bagwise import losses as losses
     from bagwise import means as means

@@ -17,9 +17,10 @@ import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.distributed import fit_in_processes
+from bagwise.estimators import MODELS
 
 Engine = StrEnum("Engine", "here torchrun")
-Model = StrEnum("Model", "auto boosting network ridge sgd")
+Model = StrEnum("Model", {name.replace("-", "_"): name for name in MODELS})
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that auto may take
 ModelFolder = Annotated[Path, Argument(help="Folder that bagwise fit wrote.")]

@@ -141,7 +141,7 @@ def _best_penalty(
         """(penalties or stretches, m) the one or the other being several."""
         paths = [one.path(penalty_of(design, 1.0, scaling), alphas) * stretches for one in held]
         values = [one.value(w, effect_variance) for one, w in zip(held, paths, strict=True)]
-        return np.concatenate(values, axis=1) - constant
+        return np.asarray(np.concatenate(values, axis=1) - constant)
 
     totals = np.array([gains(float(scaling), alphas, np.ones(1)).sum(axis=1) for scaling in scalings])
     best = int(np.argmax(logsumexp(totals, axis=1)))

@@ -145,7 +145,8 @@ def fit(
     data : BagTable
         Events and reports, joined.
     model : str or BagClassifier
-        One of `MODELS` ("auto", "boosting", "network", "ridge", "sgd"), or an estimator with settings of your own.
+        One of `MODELS` ("auto", "boosting", "logistic", "mean-map", "network", "ridge", "sgd"), or an estimator with
+        settings of your own.
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
         as boosting and networks do (see `bagwise.data.Reads`).
