@@ -17,10 +17,20 @@ import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.distributed import fit_in_processes
-from bagwise.estimators import MODELS
 
 Engine = StrEnum("Engine", "here torchrun")
-Model = StrEnum("Model", {name.replace("-", "_"): name for name in MODELS})
+Model = StrEnum(
+    "Model",
+    {
+        "auto": "auto",
+        "boosting": "boosting",
+        "logistic": "logistic",
+        "mean_map": "mean-map",
+        "network": "network",
+        "ridge": "ridge",
+        "sgd": "sgd",
+    },
+)
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that auto may take
 ModelFolder = Annotated[Path, Argument(help="Folder that bagwise fit wrote.")]
