@@ -24,17 +24,14 @@ from bagwise.losses.counts import (
     matching_square,
 )
 from bagwise.losses.debiased import (
-    centred,
     clip_threshold,
-    components,
     debiased_square,
     debiased_square_gradient,
     debiased_square_of_sums,
-    difference,
-    easyllp,
     li_square,
     residual,
 )
+from bagwise.losses.label_linear import centred, components, difference, easyllp
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array

@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, device, is_torch_array
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
-from bagwise.losses.debiased import log_probabilities, sigmoid
+from bagwise.losses.label_linear import log_probabilities, sigmoid
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array, NDArray
 
