@@ -62,7 +62,7 @@ __all__ = [
 Loss = Callable[Concatenate[Array, Bags, ...], Array]
 """A loss: predictions in bag order and their `Bags` in, and options by keyword; one value per bag out."""
 SumGradient = Callable[..., tuple[Array, Array]]
-"""The mean loss of a batch of two classes and its derivative by the sums of bags: see `debiased_square_gradient`."""
+"""The mean loss of a batch of two classes and its derivative by the sums of bags, as `debiased_square_gradient` has."""
 
 
 @dataclass(frozen=True, kw_only=True)
