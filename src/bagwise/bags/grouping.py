@@ -75,8 +75,10 @@ def as_bags(
 
     Parameters
     ----------
-    y, noise_variance : array-like of shape (n,) or (n, classes), or None
+    y : array-like of shape (n,) or (n, classes), or None
         As in `Bags.from_rows`; None where bags is a `Bags`.
+    noise_variance : float or array-like of shape (n,), optional
+        As in `Bags.from_rows`; not with a `Bags`, which has its own.
     bags : Bags, array-like of shape (n,), or None
         The bag of each row; None where every row is its own.
     n_rows : int

@@ -228,7 +228,10 @@ def _fits(role: Role, type_: DataType) -> bool:
 
 
 def _category(table: Table, name: str, about: int | None, max_levels: int, connection: Connection) -> Column:
-    """A category of about so many levels, hashed or ignored if too many; None: the user knows that it is a category."""
+    """A category with its levels; hashed if they are too many, ignored if every row has one of its own.
+
+    about: how many levels there are; None where the user says that it is a category.
+    """
     if about is None or about <= _SURELY_MORE * max_levels:
         levels = table.select(level=_as_text(table[name]))
         levels = levels.filter(levels.level.notnull()).distinct()
