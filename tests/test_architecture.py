@@ -63,6 +63,8 @@ def test_every_package_has_tests_where_it_stands():
         mirror = TESTS / package.relative_to(SOURCE)
         nested = mirror.with_name(f"test_{mirror.name}.py")
         assert (mirror / "__init__.py").exists() or (package.parent != SOURCE and nested.exists()), package
+    for folder in {path.parent for path in TESTS.rglob("test_*.py")}:
+        assert (SOURCE / folder.relative_to(TESTS)).is_dir(), folder
 
 
 def test_every_test_stands_where_its_module_does():

@@ -647,3 +647,9 @@ def test_differences_are_those_of_two_evaluations_and_know_that_bags_are_shared(
         assert estimate.value == pytest.approx(getattr(one, name).value - getattr(two, name).value, abs=1e-12)
         assert estimate.standard_error < getattr(one, name).standard_error / 2
     assert differences(h, h, bags)["auc"].high == 0
+
+
+@pytest.mark.parametrize("measure", [lambda y: evaluate(np.full(8, 0.5), None, y), lambda y: bw.diagnose(np.eye(8), y)])
+def test_proportions_without_their_bags_are_refused(measure):
+    with pytest.raises(ValueError, match=r"^bags is missing: y holds proportions"):
+        measure([0.5] * 8)

@@ -129,6 +129,21 @@ class NumericFeatures:
         return np.asarray(validate_data(self, X, reset=fitting, ensure_min_samples=2 if fitting else 1, **options))
 
 
+class LinearPredictor(NumericFeatures):
+    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
+
+    coef_: Floats
+    intercept_: Floats | float
+
+    def _keep(self, coef: Floats, intercept: Floats, *, classes: bool) -> None:
+        """coef: (outputs, features).  intercept: (outputs,).  Without classes there is one output."""
+        self.coef_ = coef if classes else coef[0]
+        self.intercept_ = intercept if classes else float(intercept[0])
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        return X @ self.coef_.T + self.intercept_
+
+
 class BagClassifier(ClassifierMixin, BagEstimator):
     """A classifier that learns from bags: classes 0 and 1, or one class per column of proportions."""
 

@@ -148,7 +148,7 @@ def diagnose(
     """
     check_level(level)
     n, columns = dispersion.columns_of(X)
-    given = as_bags(y, bags, n, noise_variance=noise_variance)
+    given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=True)
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
     spread, drift = [], [dispersion.proportion_drift(given)]

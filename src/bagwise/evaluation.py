@@ -154,7 +154,7 @@ def evaluate(
     0.7716 [0.7452, 0.7980]
     """
     h = predicted(model, X)
-    given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
     given.check_proportions()
     features = [] if X is None else feature_dispersions(X, given)
     result = measure(h, given, features=features, level=level, n_bins=n_bins, even_if_not_random=even_if_not_random)

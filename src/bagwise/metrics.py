@@ -14,7 +14,7 @@ import numpy as np
 from scipy import special
 
 from bagwise.bags import Bags
-from bagwise.losses.debiased import log_probabilities
+from bagwise.losses.label_linear import log_probabilities
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers
 

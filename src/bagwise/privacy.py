@@ -2,7 +2,8 @@ r"""Releasing the proportions of bags with label differential privacy.
 
 Two data sets are neighbours if they differ in the label of one row; rows, features and bags are the same. A release is
 (ε, δ)-differentially private if no outcome is more than :math:`e^\varepsilon` times as likely (plus δ) under one of
-them as under the other. Noise comes from OpenDP (``pip install 'bagwise[privacy]'``), never from a generator of ours.
+them as under the other. Labels go in, noised reports come out: everything about labels that leaves this module went
+through OpenDP (``pip install 'bagwise[privacy]'``), never through a generator of ours.
 """
 
 from __future__ import annotations
@@ -254,9 +255,10 @@ def release(
     r"""Report the bags' counts with label differential privacy.
 
     Neighbouring data sets differ in one label; rows, features, bags and their sizes are the same and not protected. One
-    label moves the vector of counts by 1 (for classes: one count down, another up, which is 2 in :math:`L_1` and
-    :math:`\sqrt{2}` in :math:`L_2`). Bags are disjoint, so ε holds for the whole release. It protects a row: somebody
-    with r rows has rε, and releasing the same labels twice costs the sum of both budgets.
+    label moves the vector of counts by 1 in both norms, however many bags there are, since they are disjoint (for
+    classes: one count down, another up, which is 2 in :math:`L_1` and :math:`\sqrt{2}` in :math:`L_2`): ε holds for the
+    whole release. It protects a row: somebody with r rows has rε, and releasing the same labels twice costs the sum of
+    both budgets.
 
     Noise is drawn by OpenDP from the system's secure generator, which cannot be seeded: there is no `random_state`, on
     purpose, since whoever knew it could take the noise off. Counts may leave 0 … k. Their noise has mean zero and its

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import bagwise as bw
 from bagwise.tables import connect, join
 from bagwise.tables.bag_table import MISMATCHES
 from bagwise.tables.engine import fetch
@@ -160,3 +161,20 @@ def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: s
     if marker == "none":  # the same tables with on_mismatch="error": the first kind, and an example
         with pytest.raises(ValueError, match=f"^{re.escape(str(first))} "):
             join(events, reports, **options)
+
+
+def test_the_index_of_a_pandas_table_is_neither_learned_from_nor_published(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"x": rng.normal(size=400), "bag": np.arange(400) // 20})
+    rows["y"] = (rng.random(400) < 1 / (1 + np.exp(-2 * rows["x"]))).astype(int)
+    shuffled = rows.sample(frac=1, random_state=0)  # whose index tells the order of before
+    shuffled.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"column '__index_level_0__' is the index of a pandas table"):
+        bw.tables.put_in_bags(tmp_path / "rows.parquet", tmp_path / "out", label="y", size=20)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+    shuffled.drop(columns="y").to_parquet(tmp_path / "events.parquet")
+    reports = rows.groupby("bag", as_index=False)["y"].sum().rename(columns={"y": "count"})
+    model = bw.tables.fit(bw.tables.join(tmp_path / "events.parquet", reports, keys="bag", count="count"), "ridge")
+    assert [made.name for made in model.features.made] == ["x"]
+    (ignored,) = (column for column in model.features.columns if column.name == "__index_level_0__")
+    assert ignored.note == "the index of a pandas table"

@@ -69,18 +69,27 @@ def aggregate(y: ArrayLike, ids: ArrayLike) -> Floats:
 
 
 def as_bags(
-    y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int, *, noise_variance: ArrayLike | None = None
+    y: ArrayLike | None,
+    bags: ArrayLike | Bags | None,
+    n_rows: int,
+    *,
+    noise_variance: ArrayLike | None = None,
+    whole_labels: bool = False,
 ) -> Bags:
     """What `fit` and `evaluate` accept as bags, as `Bags`.
 
     Parameters
     ----------
-    y, noise_variance : array-like of shape (n,) or (n, classes), or None
+    y : array-like of shape (n,) or (n, classes), or None
         As in `Bags.from_rows`; None where bags is a `Bags`.
+    noise_variance : float or array-like of shape (n,), optional
+        As in `Bags.from_rows`; not with a `Bags`, which has its own.
     bags : Bags, array-like of shape (n,), or None
         The bag of each row; None where every row is its own.
     n_rows : int
         Rows that there must be.
+    whole_labels : bool
+        Whether labels of single rows must be whole numbers: others are proportions of bags that were not passed.
 
     Returns
     -------
@@ -97,6 +106,8 @@ def as_bags(
     y = as_labels(y)
     if len(y) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(y)}.")
+    if bags is None and whole_labels and (y != np.rint(y)).any():
+        raise ParameterError("bags", "is missing: y holds proportions, which are those of bags, not of single rows.")
     if bags is None and noise_variance is None:
         return Bags.singletons(y)
     return Bags.from_rows(y, np.arange(n_rows) if bags is None else bags, noise_variance=noise_variance)

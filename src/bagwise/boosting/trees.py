@@ -347,7 +347,7 @@ def side_by_side(
 ) -> list[Result]:
     """The results of calls that take a number of threads; together they use `n_jobs`, 0 or −1 for all.
 
-    tell: called with how many are finished, in the order of `calls`, each time one more is.
+    tell: called each time one more is finished, in the order of `calls`: "fit" says how many are, "fits" of how many.
     """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
     at_once = min(threads, len(calls)) if in_one_piece(rows) else 1

@@ -47,6 +47,14 @@ _IN_WORDS = {int: "whole number", float: "number", str: "text"}
 
 BAG_SIZES = several(whole(1), "one or more bag sizes of at least 1")
 
+PAPER_LOSSES = {
+    "ours": "debiased_square",
+    "li": "li_square",
+    "vanilla_sq": "matching_square",
+    "vanilla_ce": "matching_cross_entropy",
+}
+"""The paper's names of losses, which stored results carry, where the library has others."""
+
 
 def names_of(known: Collection[str]) -> Constraint:
     """Names out of those that are known."""

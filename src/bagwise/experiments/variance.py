@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from bagwise.bags import Bags
-from bagwise.experiments.harness import in_processes, provenance
+from bagwise.experiments.harness import PAPER_LOSSES, in_processes, provenance
 from bagwise.losses import LOSSES
 from bagwise.means import MEANS, Known, Running
 from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look, dodge, legend_below, size_axis
@@ -53,7 +53,6 @@ ESTIMATORS: dict[tuple[str, str], tuple[str, Look]] = {
     ("centred_square", "leave_one_out"): ("centred, leave-one-out", Look(GREEN, "p", "--")),
 }
 """Label and look by loss and means; the paper's estimators are the leave-one-out ones."""
-_LIBRARY = {"ours": "debiased_square", "li": "li_square"}  # where the library calls a loss by another name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,7 @@ def _repetition(config: VarianceConfig, seed: np.random.SeedSequence) -> list[di
             h = model.function(x)
             exact: dict[str, Floats] = {}
             for (loss, means), (label, _) in ESTIMATORS.items():
-                function = LOSSES[_LIBRARY.get(loss, loss)]
+                function = LOSSES[PAPER_LOSSES.get(loss, loss)]
                 if means in MEANS:  # E[h] is estimated as a training loop would: batch after batch
                     # The model does not change: a running mean forgets nothing.
                     strategy = Running(decay=1.0) if means == "running" else MEANS[means]()

@@ -9,11 +9,10 @@ import numpy as np
 from scipy.special import expit, logsumexp, softmax
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, check_finite_features
+from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.folds import folds_of
 from bagwise.formation import FORMATION, Told, evidence, told
 from bagwise.linear.likelihood import Design, Point, System, intercept_of, maximise, maximise_classes, system
-from bagwise.linear.ridge import LinearPredictor
 from bagwise.losses.likelihood import check_counts, extra_variance
 from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes

@@ -12,8 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logsumexp, softmax
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, check_finite_features
-from bagwise.linear.ridge import LinearPredictor
+from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, number
 from bagwise.utils.typing import Floats, Integers

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, NumericFeatures, check_finite_features
+from bagwise.base import BagClassifier, BagRegressor, LinearPredictor, check_finite_features
 from bagwise.data.rows import Reads
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
@@ -102,9 +102,17 @@ class Moments:
         return quadratic / self.bags
 
 
-def solve_ridge(
-    parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0
-) -> tuple[Floats, Floats, float, float, Floats]:
+class RidgeSolution(NamedTuple):
+    """coef: (d, c).  intercept: (c,).  alpha, scaling: the penalty.  risks: (scalings, alphas) what each scored."""
+
+    coef: Floats
+    intercept: Floats
+    alpha: float
+    scaling: float
+    risks: Floats
+
+
+def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0) -> RidgeSolution:
     r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
 
     parts: moments of the folds of bags; one part alone is solved with the first penalty.
@@ -112,7 +120,6 @@ def solve_ridge(
     noise: mean over bags of s_j²/k_j, which declared noise adds to every risk.
     The prior and the feature means of a fold's risk come from the other folds: with the overall means, the held-out
     bags' deviations would sum to zero with those of the training bags and give the held-out part away.
-    Returns the weights (d, c), the intercepts (c,), α, g, and (scalings, alphas) what each penalty scored.
     """
     whole = sum(parts[1:], parts[0])
     variance = whole.variance
@@ -126,7 +133,7 @@ def solve_ridge(
     best = np.unravel_index(np.argmin(risks), risks.shape)
     alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
     coef = _coefficients(whole, scaling, variance, np.array([alpha]))[0]
-    return coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks
+    return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
 
 
 def _coefficients(moments: Moments, scaling: float, whole: Floats, alphas: Floats) -> Floats:
@@ -161,21 +168,6 @@ def moments_by_fold(
         return [Moments.of(deviation, size, target)], origin
     fold = rng.permutation(len(bags)) % n_folds
     return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
-
-
-class LinearPredictor(NumericFeatures):
-    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
-
-    coef_: Floats
-    intercept_: Floats | float
-
-    def _keep(self, coef: Floats, intercept: Floats, *, classes: bool) -> None:
-        """coef: (outputs, features).  intercept: (outputs,).  Without classes there is one output."""
-        self.coef_ = coef if classes else coef[0]
-        self.intercept_ = intercept if classes else float(intercept[0])
-
-    def _predict_mean(self, X: Floats) -> Floats:
-        return X @ self.coef_.T + self.intercept_
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

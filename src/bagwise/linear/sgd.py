@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bagwise import means
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, check_finite_features
-from bagwise.linear.ridge import LinearPredictor
+from bagwise.base import BagClassifier, BagRegressor, LinearPredictor, check_finite_features
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator

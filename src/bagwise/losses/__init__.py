@@ -13,7 +13,7 @@ array([0.215, 0.061])
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate
+from typing import Any, Concatenate, Protocol
 
 from bagwise.bags import Bags
 from bagwise.losses.counts import (
@@ -23,17 +23,14 @@ from bagwise.losses.counts import (
     matching_square,
 )
 from bagwise.losses.debiased import (
-    centred,
     clip_threshold,
-    components,
     debiased_square,
     debiased_square_gradient,
     debiased_square_of_sums,
-    difference,
-    easyllp,
     li_square,
     residual,
 )
+from bagwise.losses.label_linear import centred, components, difference, easyllp
 from bagwise.losses.likelihood import count_likelihood, posterior
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
@@ -65,8 +62,15 @@ __all__ = [
 
 Loss = Callable[Concatenate[Array, Bags, ...], Array]
 """A loss: predictions in bag order and their `Bags` in, and options by keyword; one value per bag out."""
-SumGradient = Callable[..., tuple[Array, Array]]
-"""The mean loss of a batch of two classes and its derivative by the sums of bags: see `debiased_square_gradient`."""
+
+
+class SumGradient(Protocol):
+    """The mean loss of a batch of two classes and its derivative, where the loss reads predictions through bag sums."""
+
+    def __call__(
+        self, sums: Array, size: Array, proportion: Array, *, prior: Array, mean: Array, rest: Array | None
+    ) -> tuple[Array, Array]:
+        """Loss and derivative by `sums`; see `debiased_square_gradient`."""
 
 
 @dataclass(frozen=True, kw_only=True)

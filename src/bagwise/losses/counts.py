@@ -11,7 +11,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_torch_array
 
 from bagwise.bags import Bags
-from bagwise.losses.debiased import log_probabilities, sigmoid
+from bagwise.losses.label_linear import log_probabilities, sigmoid
 from bagwise.utils.parameters import check_parameters, number
 from bagwise.utils.typing import Array
 

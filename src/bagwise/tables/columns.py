@@ -9,6 +9,7 @@ about the columns in training is part of the model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -135,7 +136,8 @@ class Features:
         given = {name: Role(value) for name, value in (roles or {}).items()}
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
-        kinds = {name: given.get(name) or _role_of(table[name].type()) for name in names}
+        told = {name: Role.ignored for name in names if is_pandas_index(name)} | given
+        kinds = {name: told.get(name) or _role_of(table[name].type()) for name in names}
         figures = {}  # in one query: when times begin, and about how many values categories have
         for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
@@ -156,6 +158,7 @@ class Features:
             else:
                 untold = role is Role.ignored and name not in given
                 why = "it is empty" if type_.is_null() else f"nothing is made of {str(type_).lower()}"
+                why = "the index of a pandas table" if is_pandas_index(name) else why
                 columns.append(Column(name, role, note=why if untold else ""))
         features = cls(tuple(columns))
         if not features.made:
@@ -213,6 +216,11 @@ class Features:
         return matrix
 
 
+def is_pandas_index(name: str) -> bool:
+    """Whether a column is the number that rows had before a pandas table was sorted or cut: no feature of a row."""
+    return re.fullmatch(r"__index_level_\d+__", name) is not None
+
+
 def _role_of(type_: DataType) -> Role:
     fitting = (role for role in (Role.number, Role.time, Role.ignored) if _fits(role, type_))
     return Role.category if type_.is_string() else next(fitting)
@@ -228,7 +236,10 @@ def _fits(role: Role, type_: DataType) -> bool:
 
 
 def _category(table: Table, name: str, about: int | None, max_levels: int, connection: Connection) -> Column:
-    """A category of about so many levels, hashed or ignored if too many; None: the user knows that it is a category."""
+    """A category with its levels; hashed if they are too many, ignored if every row has one of its own.
+
+    about: how many levels there are; None where the user says that it is a category.
+    """
     if about is None or about <= _SURELY_MORE * max_levels:
         levels = table.select(level=_as_text(table[name]))
         levels = levels.filter(levels.level.notnull()).distinct()

@@ -86,7 +86,7 @@ class Measurement:
 
     Attributes
     ----------
-    evaluation : bagwise.Evaluation
+    evaluation : bagwise.evaluation.Evaluation
         Its label-free measures.
     guess : dict of float
         Those of one guess for all rows: the mean label of the bags that the model was fitted to.
@@ -173,7 +173,7 @@ def evaluate(
 
     Returns
     -------
-    bagwise.Evaluation
+    bagwise.evaluation.Evaluation
         A warning says why, where numbers are withheld or not to be relied on.
     """
     found = measure(model, data, level=level, even_if_not_random=even_if_not_random).evaluation
@@ -198,7 +198,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
 
     Returns
     -------
-    bagwise.Diagnosis
+    bagwise.diagnostics.Diagnosis
         As `bagwise.diagnose` returns it.
     """
     features = features or features_of(data)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from bagwise.privacy import Budget, budget_for, record, report_counts
 from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
+from bagwise.tables.columns import is_pandas_index
 from bagwise.tables.engine import Connection, Table
 from bagwise.tables.sources import Source, read
 from bagwise.utils.files import replacing
@@ -167,6 +168,9 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
         raise ValueError(f"there is no column {absent[0]!r}: there are {', '.join(table.columns)}.")
     if reserved := [name for name in table.columns if is_reserved(name)]:
         raise ValueError(f"column {reserved[0]!r} has a name that bagwise uses itself: rename it first.")
+    if index := [name for name in table.columns if is_pandas_index(name)]:
+        why = "may tell the order of its rows, and that their labels"
+        raise ValueError(f"column {index[0]!r} is the index of a pandas table, which {why}: write it with index=False.")
     if label in by:
         raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
     if taken := [name for name in table.columns if size is not None and name.lower() == BAG]:

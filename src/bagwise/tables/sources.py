@@ -169,7 +169,10 @@ def _check_names(names: Sequence[str], what: str) -> None:
 
 
 def _check_same_columns(files: Sequence[Path], columns: Sequence[str], what: str) -> None:
-    """Raise unless the first file with content names these columns: DuckDB renames, and guesses if lines differ."""
+    """Raise unless the first file with content names these columns.
+
+    DuckDB renames columns that it would mistake for each other, and guesses where the lines of a CSV file differ.
+    """
     file = next((file for file in files if file.stat().st_size), files[0])
     if file.name.lower().endswith((".parquet", ".pq")):
         with suppress(pa.ArrowException):  # DuckDB reads what Arrow does not

@@ -18,6 +18,7 @@ from bagwise.data.features import FeatureCodes, is_table
 from bagwise.data.rows import Reads
 from bagwise.estimators import ESTIMATORS
 from bagwise.experiments.bench import llp_learn
+from bagwise.experiments.harness import PAPER_LOSSES
 from bagwise.folds import Fold
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.risk import held_out_risk
@@ -206,10 +207,10 @@ METHODS: dict[str, Method] = {
     "boosting": _estimator("BagBoostingClassifier"),
     "neural": _estimator("BagNeuralClassifier"),
     "auto": _estimator("BagAutoClassifier", settings=("auto_seconds",), needs="bagwise.neural"),
-    "network_ours": _loss("debiased square (Ours)", "debiased_square"),
-    "network_li": _loss("Li et al.", "li_square"),
-    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", "matching_square"),
-    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", "matching_cross_entropy"),
+    "network_ours": _loss("debiased square (Ours)", PAPER_LOSSES["ours"]),
+    "network_li": _loss("Li et al.", PAPER_LOSSES["li"]),
+    "network_vanilla_sq": _loss("matching, square (VanillaSQ)", PAPER_LOSSES["vanilla_sq"]),
+    "network_vanilla_ce": _loss("matching, cross-entropy (VanillaCE)", PAPER_LOSSES["vanilla_ce"]),
     "network_easyllp": _loss("EasyLLP", "easyllp"),
     "network_label_generation": _loss("label generation (ROT)", "label_generation"),
     "mean_map": Method(label="mean map", run=_mean_map),

@@ -18,7 +18,7 @@ from bagwise import datasets
 from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.datasets import Split
-from bagwise.experiments.harness import Progress, Run, Store, complete, different, names_of, scores
+from bagwise.experiments.harness import PAPER_LOSSES, Progress, Run, Store, complete, different, names_of, scores
 from bagwise.folds import Fold, folds_of
 from bagwise.linear import BagRidgeClassifier
 from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look
@@ -47,12 +47,12 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "ours": Method("Ours", Look(BLUE, "o"), "debiased_square"),
-    "li": Method("Li et al.", Look(RED, "^"), "li_square"),
-    "vanilla_sq": Method("VanillaSQ", Look(PURPLE, "s"), "matching_square"),
-    "vanilla_ce": Method("VanillaCE", Look(GREEN, "x", "--"), "matching_cross_entropy"),
+    "ours": Method("Ours", Look(BLUE, "o"), PAPER_LOSSES["ours"]),
+    "li": Method("Li et al.", Look(RED, "^"), PAPER_LOSSES["li"]),
+    "vanilla_sq": Method("VanillaSQ", Look(PURPLE, "s"), PAPER_LOSSES["vanilla_sq"]),
+    "vanilla_ce": Method("VanillaCE", Look(GREEN, "x", "--"), PAPER_LOSSES["vanilla_ce"]),
     "easyllp": Method("EasyLLP", Look(ORANGE, "D"), "easyllp"),
-    "ours_running": Method("ours, running mean", Look(SKY, "P", "--"), "debiased_square", "running"),
+    "ours_running": Method("ours, running mean", Look(SKY, "P", "--"), PAPER_LOSSES["ours"], "running"),
     "centred_log": Method("centred log loss", Look(GREEN, "v", ":"), "centred_log", "running"),
     "count_likelihood": Method("count likelihood", Look(PURPLE, "p", ":"), "count_likelihood"),
     "label_generation": Method("label generation", Look(RED, "X", ":"), "label_generation"),
