@@ -105,7 +105,7 @@ class Table:
             return self.rows.block(0)[numbers]
         starts = row_starts(self.rows)
         owner = np.searchsorted(starts, numbers, side="right") - 1
-        taken = np.empty((len(numbers), self.rows.shape[1]))
+        taken = np.zeros((len(numbers), self.rows.shape[1]))
         for number in np.unique(owner).tolist():
             block, mine = self.rows.block(number), owner == number
             taken = taken.astype(block.dtype, copy=False)
