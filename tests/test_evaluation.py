@@ -653,3 +653,10 @@ def test_differences_are_those_of_two_evaluations_and_know_that_bags_are_shared(
 def test_proportions_without_their_bags_are_refused(measure):
     with pytest.raises(ValueError, match=r"^bags is missing: y holds proportions"):
         measure([0.5] * 8)
+
+
+def test_single_rows_may_be_noised_or_lack_a_label():
+    noised = np.random.default_rng(0).normal(0.5, 1, size=40)
+    assert evaluate(np.full(40, 0.5), None, noised, noise_variance=1.0, even_if_not_random=True).brier is not None
+    with pytest.raises(ValueError, match=r"row 1 has a NaN or infinite label"):
+        evaluate(np.full(8, 0.5), None, [0.0, np.nan, *[1.0] * 6])

@@ -89,7 +89,8 @@ def as_bags(
     n_rows : int
         Rows that there must be.
     whole_labels : bool
-        Whether labels of single rows must be whole numbers: others are proportions of bags that were not passed.
+        Whether labels of single rows must be whole numbers unless noised: others are proportions of bags that were not
+        passed.
 
     Returns
     -------
@@ -106,8 +107,9 @@ def as_bags(
     y = as_labels(y)
     if len(y) != n_rows:
         raise ValueError(f"X has {n_rows} rows but y has {len(y)}.")
-    if bags is None and whole_labels and (y != np.rint(y)).any():
-        raise ParameterError("bags", "is missing: y holds proportions, which are those of bags, not of single rows.")
     if bags is None and noise_variance is None:
+        if whole_labels and (np.isfinite(y) & (y != np.rint(y))).any():
+            said = "is missing: y holds proportions, which are those of bags, not of single rows."
+            raise ParameterError("bags", said)
         return Bags.singletons(y)
     return Bags.from_rows(y, np.arange(n_rows) if bags is None else bags, noise_variance=noise_variance)

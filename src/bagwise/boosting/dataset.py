@@ -105,10 +105,11 @@ class Table:
             return self.rows.block(0)[numbers]
         starts = row_starts(self.rows)
         owner = np.searchsorted(starts, numbers, side="right") - 1
-        taken = np.zeros((len(numbers), self.rows.shape[1]))
+        taken = np.empty((0, self.rows.shape[1]))
         for number in np.unique(owner).tolist():
             block, mine = self.rows.block(number), owner == number
-            taken = taken.astype(block.dtype, copy=False)
+            if not len(taken):
+                taken = np.empty((len(numbers), self.rows.shape[1]), dtype=block.dtype)
             taken[mine] = block[numbers[mine] - starts[number]]
         return taken
 
