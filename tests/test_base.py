@@ -50,7 +50,7 @@ sgd = pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if "SGD" in na
 
 
 # Some checks fit to labels that have nothing to do with X.
-of_noise = pytest.mark.filterwarnings("ignore::bagwise.linear.NoBetterThanConstantWarning")
+of_noise = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 
 
 @of_noise

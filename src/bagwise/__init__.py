@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import diagnostics as diagnostics
     from bagwise import evaluation as evaluation
     from bagwise import formation as formation
+    from bagwise import gains as gains
     from bagwise import linear as linear
     from bagwise import losses as losses
     from bagwise import means as means
@@ -82,6 +83,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "diagnostics": ("diagnose",),
     "evaluation": ("evaluate",),
     "formation": (),
+    "gains": (),
     "linear": (
         "BagLogisticClassifier",
         "BagMeanMapClassifier",

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
+from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
@@ -31,9 +32,15 @@ class BagEstimator(ABC, BaseEstimator):
     ----------
     reads : Reads
         What it reads of a table; a property of the class.
+    formation : str
+        How bags came about, as a parameter: a key of `bagwise.formation.FORMATIONS`, or "auto".
+    formation_ : Told
+        The formation that was used, and why.
     """
 
     reads: ClassVar[Reads] = Reads()
+    formation: str = "auto"
+    formation_: Told
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
 
     # In a search or a pipeline of scikit-learn, bags reach `fit` without being asked for once more.
@@ -100,7 +107,7 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _checked(self, data: BagRows) -> BagRows:
         """The data, after a look at parameters and bags."""
-        check_parameters(self, self._constraints)
+        check_parameters(self, {"formation": FORMATION, **self._constraints})
         if in_one_piece(data):
             self._check_bags(data.bags)
         return data
@@ -109,6 +116,10 @@ class BagEstimator(ABC, BaseEstimator):
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
+
+    def _tell_formation(self, X: Floats, bags: Bags) -> None:
+        """Set `formation_`: as asked for, or as these bags tell."""
+        self.formation_ = formation_of(self.formation, X, bags)
 
     def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)

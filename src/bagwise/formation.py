@@ -131,6 +131,25 @@ class Told:
         return f"{self.name}: {self.reason}"
 
 
+def formation_of(name: str, X: Any, bags: Bags) -> Told:
+    """The formation asked for; or, for "auto", the one that the bags tell.
+
+    Parameters
+    ----------
+    name : str
+        A key of `FORMATIONS`, or "auto".
+    X : array of shape (n, …)
+        Rows, in table order.
+    bags : Bags
+        Their bags.
+
+    Returns
+    -------
+    Told
+    """
+    return told(evidence(X, bags)) if name == "auto" else Told(name, "as asked for")
+
+
 def evidence(X: Any, bags: Bags) -> Evidence:
     """Measure what bags show; where X is large, on some of the bags and features.
 
@@ -239,4 +258,14 @@ def _words(finding: Finding) -> str:
     return finding.subject if not np.isnan(finding.p_value) else "a feature"
 
 
-__all__ = ["ENOUGH_BAGS", "FORMATION", "FORMATIONS", "Evidence", "Formation", "Told", "evidence", "told"]
+__all__ = [
+    "ENOUGH_BAGS",
+    "FORMATION",
+    "FORMATIONS",
+    "Evidence",
+    "Formation",
+    "Told",
+    "evidence",
+    "formation_of",
+    "told",
+]

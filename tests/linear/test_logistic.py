@@ -10,8 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise import Bags, aggregate, random_bags
+from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.linear import likelihood
-from bagwise.linear.logistic import BagLogisticClassifier, NoBetterThanConstantWarning, penalty_of
+from bagwise.linear.logistic import BagLogisticClassifier, penalty_of
 
 WEIGHTS = np.array([1.5, -1.0, 0.5, 0.0])
 

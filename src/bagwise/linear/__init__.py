@@ -1,6 +1,6 @@
 """Linear models: ridge in closed form, the count likelihood, projected SGD (Algorithm 2), and the mean map."""
 
-from bagwise.linear.logistic import BagLogisticClassifier, NoBetterThanConstantWarning
+from bagwise.linear.logistic import BagLogisticClassifier
 from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
@@ -12,5 +12,4 @@ __all__ = [
     "BagRidgeRegressor",
     "BagSGDClassifier",
     "BagSGDRegressor",
-    "NoBetterThanConstantWarning",
 ]

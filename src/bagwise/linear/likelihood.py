@@ -14,10 +14,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
 from bagwise.base import check_finite_features
+from bagwise.gains import shift_to
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted, tilted
 from bagwise.losses.tilting_classes import tilted_classes
@@ -27,7 +28,6 @@ from bagwise.utils.typing import Floats, Integers
 _PIECE = 2**20  # numbers standardised at a time
 _KEPT = 2**25  # numbers that are kept standardised, where there are no more
 _STEPS, _HALVINGS = 50, 20
-_CLOSE = 1e-10  # relative, of E[h] to p
 _FARTHEST = 1.5  # that scores move in one step, on average
 _LEAST_VARIANCE = 1e-9  # of a count that is not known beforehand
 
@@ -148,25 +148,6 @@ class System:
         return w + inverse[:-1, :-1] @ self.gradient, covariance[:-1, :-1]
 
 
-def intercept_of(s: Floats, prior: float, *, start: float | None = None) -> float:
-    """The b for which the mean of σ(s + b) is the prior.  start: about where it is.
-
-    >>> round(intercept_of(np.array([-1.0, 1.0]), 0.5), 6)
-    0.0
-    """
-    low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
-    b = float(np.clip(logit(prior) - s.mean() if start is None else start, low, high))
-    for _ in range(_STEPS):
-        h = expit(s + b)
-        over, slope = float(h.mean()) - prior, float((h * (1 - h)).mean())
-        low, high = (low, b) if over > 0 else (b, high)
-        if abs(over) <= _CLOSE * prior * (1 - prior):
-            break
-        moved = b - over / slope if slope > 0 else np.inf
-        b = moved if low < moved < high else (low + high) / 2
-    return b
-
-
 def point(
     design: Design,
     w: Floats,
@@ -179,7 +160,7 @@ def point(
     """The likelihood at w.  extra: as it is held during a step; None for that of these scores."""
     check_time()
     s = design.scores(w)
-    b = intercept_of(s, prior, start=start)
+    b = shift_to(prior, s, start=start)
     s += b
     if extra is None:
         extra = extra_variance(s, design.bags, effect_variance)

@@ -1,6 +1,5 @@
 """Logistic regression from bags, by the likelihood of their counts."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -11,11 +10,9 @@ from scipy.special import expit, logsumexp, softmax
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.folds import folds_of
-from bagwise.formation import FORMATION, Told, evidence, told
-from bagwise.linear.likelihood import Design, Point, System, intercept_of, maximise, maximise_classes, system
-from bagwise.losses.likelihood import check_counts, extra_variance
-from bagwise.losses.tilting import tilted
-from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.gains import log_likelihoods, prior_of, prior_of_classes, shift_to, tell_gain
+from bagwise.linear.likelihood import Design, Point, System, maximise, maximise_classes, system
+from bagwise.losses.likelihood import check_counts
 from bagwise.utils.parameters import NONE, Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -27,12 +24,7 @@ _EFFECTS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
 _USUAL_ALPHA, _USUAL_SCALING, _USUAL_EFFECTS = 30.0, 0.5, 0.03  # where the search begins
 _CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on
 _ROUNDS = 2
-_SMALLEST_PRIOR = 1e-9
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
-
-
-class NoBetterThanConstantWarning(UserWarning):
-    """Held-out bags do not clearly prefer a model to the mean label: it may say nothing about single rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +63,8 @@ class _Held:
         """(weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
         bags, found, start = self.held_out.bags, [], None
         for s, trained in zip(self.held_out.scores(w).T, self.train.scores(w).T, strict=True):
-            start = intercept_of(trained, self.prior, start=start)
-            s = s + start
-            found.append(tilted(s, bags, extra=extra_variance(s, bags, effect_variance)).log_likelihood)
+            start = shift_to(self.prior, trained, start=start)
+            found.append(log_likelihoods(s + start, bags, effect_variance=effect_variance))
         return np.array(found)
 
 
@@ -82,17 +73,6 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
     scale = np.where(np.isfinite(design.scale), design.scale, 1.0)
     relative = scale ** (2 * (scaling - 1))
     return np.asarray(alpha * relative * np.mean(1 / relative))
-
-
-def prior_of(bags: Bags) -> float:
-    """p, kept away from 0 and 1, where no score is finite; a noised count says the less of it the more noise it has."""
-    count, weight = bags.size * bags.proportion, np.ones(len(bags))
-    p = float(np.clip(count.sum() / bags.n_bagged, _SMALLEST_PRIOR, 1 - _SMALLEST_PRIOR))
-    if bags.noise_variance is not None and bags.noise_variance.any():
-        for _ in range(2):
-            weight = 1 / (1 + bags.noise_variance / (bags.size * p * (1 - p)))
-            p = float(np.clip((weight * count).sum() / (weight * bags.size).sum(), 1e-3, 1 - 1e-3))
-    return p
 
 
 def _sample(design: Design, rng: np.random.Generator, rows: int) -> Design:
@@ -149,12 +129,6 @@ def _best_penalty(
     return Choice(alpha, scaling, stretch, effect_variance, gains(scaling, np.array([alpha]), np.array([stretch]))[0])
 
 
-def prior_of_classes(bags: Bags) -> Floats:
-    """(classes,) p, adding up to 1."""
-    p = np.maximum((bags.size[:, None] * bags.proportion).sum(axis=0), _SMALLEST_PRIOR)
-    return np.asarray(p / p.sum())
-
-
 def choose_of_classes(
     design: Design, cv: int, rng: np.random.Generator, alphas: Floats, scaling: float
 ) -> tuple[float, Floats | None]:
@@ -168,11 +142,11 @@ def choose_of_classes(
     for fold in folds:
         train, held_out = design.take(fold.train), design.take(fold.held_out)
         prior, start, lines = prior_of_classes(train.bags), None, []
-        constant = tilted_classes(np.tile(np.log(prior), (held_out.bags.n_bagged, 1)), held_out.bags).log_likelihood
+        constant = log_likelihoods(np.tile(np.log(prior), (held_out.bags.n_bagged, 1)), held_out.bags)
         for alpha in tried[::-1]:  # from the heaviest on, each beginning where the one before ended
             w, intercept = maximise_classes(train, prior, penalty_of(design, alpha, scaling), start=start)
             start = np.column_stack([w, intercept])
-            lines.append(tilted_classes(held_out.scores(w.T) + intercept, held_out.bags).log_likelihood - constant)
+            lines.append(log_likelihoods(held_out.scores(w.T) + intercept, held_out.bags) - constant)
         gains = np.concatenate([gains, np.array(lines[::-1])], axis=1)
     best = int(np.argmax(gains.sum(axis=1)))
     return float(tried[best]), gains[best]
@@ -234,7 +208,6 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
-        "formation": FORMATION,
         "alphas": several(number(above=0), "one or more finite numbers above 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,
         "cv": whole(2),
@@ -250,21 +223,10 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         if bags.noise_variance is None:
             check_counts(bags)
         design = Design.of(X, bags, getattr(self, "feature_names_in_", None))
-        if self.formation == "auto":
-            self.formation_ = told(evidence(X, bags))
-        else:
-            self.formation_ = Told(self.formation, "as asked for")
+        self._tell_formation(X, bags)
         rng = generator(self.random_state)
         gains = self._fit_classes(design, rng) if bags.proportion.ndim == 2 else self._fit_two(design, rng)
-        self.gain_ = float("nan") if gains is None else float(gains.mean())
-        self.gain_error_ = float("nan") if gains is None else float(gains.std(ddof=1) / np.sqrt(len(gains)))
-        if self.gain_ <= self.gain_error_:
-            warnings.warn(
-                "held-out bags do not clearly prefer this model to the mean label of all rows (log-likelihood of a bag "
-                f"{self.gain_:+.2g} ± {self.gain_error_:.2g}): it may say nothing about single rows.",
-                NoBetterThanConstantWarning,
-                stacklevel=4,
-            )
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=5)
 
     @property
     def _penalties(self) -> tuple[Floats, Floats]:
@@ -281,7 +243,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
         self.effects_ = chosen.effect_variance * design.bags.sum(at.h * (1 - at.h)) * tilt
         scores, coef = self.stretch_ * design.scores(at.w), self.stretch_ * at.w / design.scale
-        self._keep(coef[None], np.array([intercept_of(scores, prior)]) - coef @ design.mean, classes=False)
+        self._keep(coef[None], np.array([shift_to(prior, scores)]) - coef @ design.mean, classes=False)
         free, covariance = system(design, at).free(at.w)
         self.free_coef_: Floats | None = free / design.scale
         self.coef_errors_: Floats | None = np.sqrt(np.diag(covariance)) / design.scale
