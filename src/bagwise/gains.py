@@ -23,7 +23,6 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 
 _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
-_CLOSE = 1e-10  # relative, of E[h] to p
 
 
 class NoBetterThanConstantWarning(UserWarning):
@@ -95,7 +94,7 @@ def prior_of_classes(bags: Bags) -> Floats:
     return np.asarray(p / p.sum())
 
 
-def shift_to(prior: float, s: Floats, *, start: float | None = None) -> float:
+def shift_to(prior: float, s: Floats, *, start: float | None = None, close: float = 1e-10) -> float:
     """The b for which the mean of σ(s + b) is the prior.
 
     Parameters
@@ -106,6 +105,8 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None) -> float:
         Log odds.
     start : float, optional
         About where b is.
+    close : float
+        How close the mean comes to the prior, of p(1 − p).
 
     Returns
     -------
@@ -122,7 +123,7 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None) -> float:
         h = expit(s + b)
         over, slope = float(h.mean()) - prior, float((h * (1 - h)).mean())
         low, high = (low, b) if over > 0 else (b, high)
-        if abs(over) <= _CLOSE * prior * (1 - prior):
+        if abs(over) <= close * prior * (1 - prior):
             break
         moved = b - over / slope if slope > 0 else np.inf
         b = moved if low < moved < high else (low + high) / 2

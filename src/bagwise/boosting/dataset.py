@@ -21,10 +21,16 @@ from bagwise.boosting.links import IDENTITY
 from bagwise.data.rows import BagRows, in_one_piece, row_starts
 from bagwise.utils.typing import Floats, Integers
 
+LIKELIHOOD, SQUARE = "likelihood", "square"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions:
-    """How trees are grown and their values solved; names as in LightGBM, and the scale they add up on (`links`)."""
+    """How trees are grown and their values solved; names as in LightGBM, and the scale they add up on (`links`).
+
+    counts: whether labels are 0 and 1.  objective: what trees go down on (`objectives`).  effect_variance: τ² of
+    effects of bags, for the likelihood.
+    """
 
     learning_rate: float
     num_leaves: int
@@ -36,6 +42,9 @@ class TreeOptions:
     n_jobs: int
     extra_trees: bool = False
     link: str = IDENTITY
+    counts: bool = False
+    objective: str = SQUARE
+    effect_variance: float = 0.0
 
     def for_lightgbm(self, seed: int, n_features: int, *, lean: bool = False) -> dict[str, Any]:
         """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours.

@@ -9,14 +9,28 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
-from bagwise.boosting.dataset import Table, TreeOptions
-from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
-from bagwise.boosting.trees import Job, side_by_side
-from bagwise.boosting.tuning import Choice, choose, join
+from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
+from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of
+from bagwise.boosting.trees import Boosted, Job, side_by_side
+from bagwise.boosting.tuning import (
+    Path,
+    Stage,
+    best_stage,
+    choose,
+    choose_blend,
+    held_out_of,
+    join,
+    risks_of,
+    sample_of,
+    some_watched,
+)
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
-from bagwise.folds import folds_of
-from bagwise.utils.parameters import Constraint, number, several, whole
+from bagwise.folds import ENOUGH, Fold, folds_of
+from bagwise.formation import formation_of
+from bagwise.gains import prior_of, tell_gain
+from bagwise.losses.likelihood import are_counts, check_counts
+from bagwise.utils.parameters import Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -30,6 +44,7 @@ class _BoostingFit(TableFeatures):
 
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
+        "objective": one_of("auto", LIKELIHOOD, SQUARE),
         **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
         "early_stopping_rounds": whole(1),
         **dict.fromkeys(("num_leaves", "cv"), whole(2)),
@@ -43,18 +58,20 @@ class _BoostingFit(TableFeatures):
         "n_jobs": whole(-1),
     }
 
-    n_estimators: int = 160
+    formation: str = "auto"
+    objective: str = "auto"
+    n_estimators: int = 240
     learning_rate: float = 0.1
     num_leaves: int = 8
     min_child_samples: int = 20
     colsample_bytree: float = 0.4
-    reg_lambda: float | Sequence[float] = (10.0, 100.0)
+    reg_lambda: float | Sequence[float] = 10.0
     max_cat_to_onehot: int = 64
     cat_smooth: float = 10.0
     kinds: Sequence[str] = KINDS
     n_fits: int = 2
     cv: int = 5
-    early_stopping_rounds: int = 100
+    early_stopping_rounds: int = 60
     categorical_features: Sequence[int] | None = None
     callback: Callable[[dict[str, Any]], object] | None = None
     n_jobs: int = 0
@@ -70,8 +87,9 @@ class _BoostingFit(TableFeatures):
             self._fit_bags(some.X, some.bags)
             return
         rng = generator(self.random_state)
-        chosen = self._choose(self._table(some), seed=int(rng.integers(2**31)))
-        self._fit_table(self._table(data), chosen, rng)
+        self.formation_ = formation_of(self.formation, some.X, some.bags)
+        self._choose(self._table(some), rng)
+        self._fit_whole(self._table(data), rng)
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         if bags.n_bagged < len(X):  # rows in no bag say nothing, not even where to cut
@@ -79,88 +97,171 @@ class _BoostingFit(TableFeatures):
             code = bags.code[rows]
             noise = None if bags.noise_variance is None else bags.noise_variance[code]
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
-        table, rng = self._table(InMemory(X, bags)), generator(self.random_state)
-        self._fit_table(table, self._choose(table, seed=int(rng.integers(2**31))), rng)
+        rng = generator(self.random_state)
+        self.formation_ = formation_of(self.formation, X, bags)
+        table = self._table(InMemory(X, bags))
+        if self._choose(table, rng):
+            self._fit_whole(table, rng)
 
     def _table(self, rows: BagRows) -> Table:
         return Table.of(rows, self._options(rows), self._categorical())
 
-    def _fit_table(self, table: Table, chosen: Mapping[str, Choice], rng: np.random.Generator) -> None:
-        """The fits that predictions are the mean of."""
-        kinds = self._kinds(table.rows)
+    # -- choice ---------------------------------------------------------------------------------------------------
+
+    def _choose(self, table: Table, rng: np.random.Generator) -> bool:
+        """Kinds, penalties, numbers of trees and the stretch of their mean; whether fits to all bags are needed."""
+        self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
+        self.gain_ = self.gain_error_ = self.risk_ = float("nan")
+        self.stretch_, self.effect_variance_ = 1.0, 0.0
+        counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
+        folds = folds_of(len(table.bags), self.cv, rng, enough=len(table.bags) if counts else ENOUGH)
+        penalties = [float(penalty) for penalty in np.atleast_1d(self.reg_lambda)]
+        self.n_estimators_ = dict.fromkeys(kinds, self.n_estimators)
+        self.reg_lambda_ = dict.fromkeys(kinds, penalties[0])
+        if not folds:  # two or three bags: nothing to hold out, nothing to choose
+            return True
+        if counts:
+            self._choose_by_likelihood(table, some_watched(folds, table.bags), penalties, rng)
+        else:
+            self._choose_by_risk(table, folds, penalties, rng)
+        return not counts
+
+    def _jobs(
+        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator, **how: Any
+    ) -> list[tuple[str, float, list[Job]]]:
+        """Each kind with each penalty, and its fits without each fold."""
+        seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
+        most, patience = self.n_estimators, self.early_stopping_rounds
+        found = []
+        for kind, options in self._kinds(table).items():
+            for penalty in penalties:
+                of, each = replace(options, reg_lambda=penalty), zip(folds, seeds, strict=True)
+                jobs = [Job(table, of, most, seed, fold, patience, **how) for fold, seed in each]
+                found.append((kind, penalty, jobs))
+        return found
+
+    def _choose_by_likelihood(
+        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator
+    ) -> None:
+        """The fits without a fold are what predictions are the mean of: each of the kinds that held-out bags like."""
+        rows = sample_of(folds, table.bags)
+        tried = self._jobs(table, folds, penalties, rng, rows=rows)
+        jobs = [job for *_, each in tried for job in each]
+        found = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "fit")))
+        fits: dict[str, list[Boosted]] = {}
+        stages: dict[str, list[Stage]] = {}
+        for kind, penalty, each in tried:
+            own = [next(found) for _ in each]
+            if not all(fit.stages for fit in own):
+                continue  # nothing varies, or nothing can be cut
+            best = best_stage([fit.stages for fit in own])
+            gain = sum(float(stage.gains.sum()) for stage in best)
+            if kind not in stages or gain > sum(float(stage.gains.sum()) for stage in stages[kind]):
+                stages[kind], fits[kind], self.reg_lambda_[kind] = best, own, penalty
+        watch = [table.bags.take(fold.held_out) for fold in folds]
+        priors = [prior_of(table.bags.take(fold.train)) for fold in folds]
+        self.prior_ = np.atleast_1d(prior_of(table.bags))
+        self.offset_: Floats = np.zeros(1)
+        if not stages:
+            self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
+            return
+        blend = choose_blend(stages, priors, watch)
+        self.stretch_ = blend.stretch
+        if self.formation_.name == "random":
+            self.risk_ = float(
+                np.mean(risks_of(held_out_of([stages[kind] for kind in blend.kinds], priors, watch), blend.stretch))
+            )
+        self.gain_, self.gain_error_ = tell_gain(blend.gains, stacklevel=6)
+        self.fits_ = {kind: fits[kind] for kind in blend.kinds}
+        self.n_estimators_ = {kind: max(stage.n_trees for stage in stages[kind]) for kind in blend.kinds}
+        self.reg_lambda_ = {kind: self.reg_lambda_[kind] for kind in blend.kinds}
+        mean = np.mean([stage.sample for kind in blend.kinds for stage in stages[kind]], axis=0, dtype=float)
+        self.offset_ = centring(self.stretch_ * mean[:, None], self.prior_)
+        for kind in blend.kinds:
+            for fit, stage in zip(self.fits_[kind], stages[kind], strict=True):
+                fit.keep(stage.n_trees)
+
+    def _choose_by_risk(
+        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator
+    ) -> None:
+        """Penalty and number of trees of each kind, the stretch and the risk of their mean."""
+        tried = self._jobs(table, folds, penalties, rng)
+        jobs = [job for *_, each in tried for job in each]
+        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
+        joined: dict[str, dict[float, Path]] = {}
+        for kind, penalty, each in tried:
+            joined.setdefault(kind, {})[penalty] = join([next(paths) for _ in each])
+        chosen = {kind: choose(found) for kind, found in joined.items()}
         self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
         self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
         self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
+        deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
+        some = next(iter(joined.values()))[penalties[0]]
+        mean = replace(some, deviations=deviations[:, :, None])  # a path one step long
+        self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
+
+    # -- fits to all bags -----------------------------------------------------------------------------------------
+
+    def _fit_whole(self, table: Table, rng: np.random.Generator) -> None:
+        """Fits with what was chosen, each to all bags, that predictions are the mean of."""
+        kinds = self._kinds(table)
         jobs = [
-            Job(table, replace(kinds[kind], reg_lambda=choice.reg_lambda), choice.n_trees, int(rng.integers(2**31)))
-            for kind, choice in chosen.items()
+            Job(table, replace(kinds[kind], reg_lambda=self.reg_lambda_[kind]), n_trees, int(rng.integers(2**31)))
+            for kind, n_trees in self.n_estimators_.items()
             for _ in range(self.n_fits)
         ]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "final")))
-        self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in chosen}
-        self._classes = table.bags.proportion.ndim == 2
+        self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in self.n_estimators_}
         self._centre()
-
-    def _choose(self, table: Table, *, seed: int) -> dict[str, Choice]:
-        """Penalty and number of trees of each kind; sets the stretch and the risk of their mean."""
-        self.stretch_, self.risk_ = 1.0, np.nan
-        rng, kinds = generator(seed), self._kinds(table.rows)
-        penalties = [float(penalty) for penalty in np.atleast_1d(self.reg_lambda)]
-        folds = folds_of(len(table.bags), self.cv, rng)
-        if not folds:  # two or three bags: nothing to hold out, nothing to choose
-            unknown = np.full(self.n_estimators, np.nan)
-            plain = Choice(penalties[0], self.n_estimators, unknown, np.zeros_like(table.bags.outputs))
-            return dict.fromkeys(kinds, plain)
-        seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
-        jobs = [
-            Job(table, replace(options, reg_lambda=penalty), self.n_estimators, one, fold, self.early_stopping_rounds)
-            for options in kinds.values()
-            for penalty in penalties
-            for fold, one in zip(folds, seeds, strict=True)
-        ]
-        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
-        chosen: dict[str, Choice] = {}
-        for kind in kinds:
-            joined = {penalty: join([next(paths) for _ in folds]) for penalty in penalties}
-            chosen[kind] = choose(joined)
-        deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
-        mean = replace(joined[penalties[0]], deviations=deviations[:, :, None])  # a path one step long
-        self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
-        return chosen
 
     def _tell(self, stage: str, progress: dict[str, Any]) -> None:
         if self.callback is not None:
             self.callback({"stage": stage, **progress})
 
-    def _kinds(self, rows: BagRows) -> dict[str, TreeOptions]:
-        options = self._options(rows)
+    def _kinds(self, table: Table) -> dict[str, TreeOptions]:
+        """What is tried: the likelihood of counts, where labels are 0 and 1, for random bags also the square."""
+        counts = isinstance(self, BagClassifier) and not self._classes
+        options = replace(self._options(table.rows), counts=counts)
         link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
-        known = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
-        return {kind: known[kind] for kind in self.kinds}
+        square = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
+        square = {kind: square[kind] for kind in self.kinds}
+        if not counts or self.objective == SQUARE or (self.objective == "auto" and not are_counts(table.bags)):
+            return square
+        check_counts(table.bags)
+        kinds = {
+            kind: replace(each, link=LOGIT, objective=LIKELIHOOD, effect_variance=self.effect_variance_)
+            for kind, each in square.items()
+        }
+        if self.objective == "auto" and self.formation_.name == "random" and "greedy" in square:
+            kinds["square"] = square["greedy"]
+        return kinds
 
     def _centre(self) -> None:
         """Make the mean prediction of the training rows p: that of each fit, then that of their stretched mean."""
         fits = [fit for fits in self.fits_.values() for fit in fits]
+        self.prior_ = fits[0].prior
         if isinstance(self, BagClassifier):
-            self.offset_ = np.zeros_like(fits[0].prior)
             centre = centring_of_classes if self._classes else centring
-            self.offset_ = centre(self._stretched([fit.centre() for fit in fits]), fits[0].prior)
+            mean = np.mean([fit.centre() for fit in fits], axis=0)
+            self.offset_ = np.zeros(1)
+            self.offset_ = centre(self._stretched(mean), self.prior_)
         for fit in fits:
             fit.trained = None
 
-    def _stretched(self, log_odds: Sequence[Floats]) -> Floats:
-        """(n, outputs) the mean of the fits' log odds, stretched away from that of p, and centred."""
-        start = score_of(next(iter(self.fits_.values()))[0].prior, LOGIT)
-        return np.asarray(start + self.stretch_ * (np.mean(log_odds, axis=0) - start) + self.offset_)
+    def _stretched(self, log_odds: Floats) -> Floats:
+        """(n, outputs) mean log odds of fits, stretched, and centred."""
+        return np.asarray(self.stretch_ * log_odds + self.offset_)
 
     def _predict_mean(self, X: Floats) -> Floats:
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        if not fits:
+            return np.full(len(X), self.prior_[0])
         scores = [fit.scores(X, n_trees, self.n_jobs) for fit, n_trees in fits]
         if isinstance(self, BagClassifier):
-            z = self._stretched([fit.log_odds(score) for (fit, _), score in zip(fits, scores, strict=True)])
+            z = self._stretched(np.mean([fit.log_odds(s) for (fit, _), s in zip(fits, scores, strict=True)], axis=0))
             h = prediction_of(np.clip(z, -_SUREST, _SUREST), LOGIT)
         else:
-            p = fits[0][0].prior
+            p = self.prior_
             h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
 

@@ -1,4 +1,4 @@
-"""Trees on the gradient of the debiased loss, their leaf values solved at the level of bags; fits side by side.
+"""Trees on the gradient of an objective, their leaf values solved at the level of bags; fits side by side.
 
 LightGBM works outside Python's lock, so threads share a table without copies.
 """
@@ -12,27 +12,28 @@ from typing import Any, TypeVar
 import joblib
 import lightgbm as lgb
 import numpy as np
-from scipy import linalg, sparse
 
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
-from bagwise.boosting.dataset import Table, TreeOptions
-from bagwise.boosting.tuning import Path
+from bagwise.boosting.dataset import LIKELIHOOD, Table, TreeOptions
+from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective
+from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
 from bagwise.folds import Fold
-from bagwise.losses import residual
+from bagwise.gains import HeldOut, prior_of
 from bagwise.utils.deadline import check_time
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 _LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _TOGETHER = 2**20  # rows to look at
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
-_FLAT = 1e-9  # mean slope below which log odds can move no prediction
-_SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
 _LONGEST = 4.0  # step on log odds
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
+EVERY = 10
+"""Trees between two looks at bags that are held out."""
+
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
 
 Result = TypeVar("Result")
@@ -44,6 +45,7 @@ class Boosted:
 
     prior: (outputs,) what the predictions start from.  boosters: one per output.  link: the scale of the trees.
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
+    stages: what it said of watched bags every `EVERY` trees, in their place where labels are 0 and 1.
     trained: (rows, outputs) scores of rows that it was fitted to, None once they have served to centre it.
     offset: (outputs,) what is added to its log odds.
     """
@@ -52,6 +54,7 @@ class Boosted:
     boosters: list[lgb.Booster]
     link: str
     deviations: list[Floats] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
     trained: Floats | None = None
     offset: Floats = field(default_factory=lambda: np.zeros(1))
 
@@ -76,6 +79,12 @@ class Boosted:
         self.offset = links.centring(self.log_odds(self.trained), self.prior)
         trained, self.trained = self.log_odds(self.trained), None
         return trained
+
+    def keep(self, n_trees: int) -> None:
+        """Forget later trees, the rows and what was watched."""
+        cut = [booster.model_to_string(num_iteration=n_trees) for booster in self.boosters]
+        self.boosters = [lgb.Booster(model_str=text) for text in cut]
+        self.deviations, self.stages, self.trained = [], [], None
 
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
@@ -105,49 +114,45 @@ class _Growth:
     def __init__(
         self, table: Table, bags: Bags, watch: Bags | None, prior: Floats, options: TreeOptions, seed: int
     ) -> None:
-        self.bags, self.prior, self.options = bags, prior, options
+        self.table, self.options, self.watch = table, options, watch
         n_rows, n_columns = table.rows.shape
         parameters = options.for_lightgbm(seed, n_columns, lean=not in_one_piece(table.rows))
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
         self.order: Integers | slice
         self.blocks: Callable[[], Iterable[Floats]] = table.blocks
+        self.place: Integers | None = None
         if bags.n_bagged == n_rows:
-            part, self.bag_of_row = table.binned, bags.code
+            part = table.binned
             self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
         else:
             chosen = np.flatnonzero(bags.code >= 0)
             taken, part = [table.take(chosen)], table.binned.subset(chosen, params=parameters)
             self.blocks = lambda: taken
-            self.bag_of_row = bags.code[chosen]
-            place = np.empty(n_rows, dtype=np.int64)
-            place[chosen] = np.arange(len(chosen))
-            self.order = place[bags.order]
+            self.place = np.full(n_rows, -1)
+            self.place[chosen] = np.arange(len(chosen))
+            self.order = self.place[bags.order]
         self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         # Outputs that take no tree, or no more: no log odds lead to a mean that noise has put beyond 0 or 1.
         beyond = (prior <= links.MARGIN) | (prior >= 1 - links.MARGIN)
         self.stuck = set(np.flatnonzero(beyond).tolist()) if options.link == links.LOGIT else set()
+        self.objectives = [objective_of(options, bags, output, float(p)) for output, p in enumerate(prior)]
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
-        self.watched = np.tile(start, (0 if watch is None else watch.n_bagged, 1))
+        self.watched, self.seen = np.tile(start, (0 if watch is None else watch.n_bagged, 1)), [0] * len(prior)
 
     def add_tree(self, output: int) -> bool:
-        """Grow a tree on the gradient of each row, then solve for its values. False if none can grow.
-
-        The gradient is −R_j + (E[h] − p), times the slope of the row's prediction.
-        """
-        bags, options, booster = self.bags, self.options, self.boosters[output]
-        if output in self.stuck:
+        """Grow a tree on the gradient of each row, then solve for its values. False if none can grow."""
+        options, booster, objective = self.options, self.boosters[output], self.objectives[output]
+        if output in self.stuck or (found := objective.gradient(self.scores[self.order, output])) is None:
             return False
-        r, bias, slope = self._residuals(output)
-        if slope is not None and slope.mean() < _FLAT:
-            return False
-        tree = booster.num_trees()
+        tree, down = booster.num_trees(), np.empty((2, len(self.scores)), dtype=np.float32)  # as LightGBM reads them
+        down[:, self.order] = found
         try:
-            step = _grow(booster, *self._gradient(bias - r, slope))
+            step = _grow(booster, *down)
         except lgb.basic.LightGBMError as error:
-            if slope is None or _LOST_COUNT not in str(error):
+            if options.link == links.IDENTITY or _LOST_COUNT not in str(error):
                 raise
             self.stuck.add(output)
             return False
@@ -155,39 +160,44 @@ class _Growth:
             return False
         if (leaf := leaves_of(booster, tree, step)) is None:
             leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
-        ordered = None if slope is None else slope[self.order]
-        leaves = leaf[self.order], int(leaf.max()) + 1
-        value = solve_leaves(*leaves, bags, r, bias, reg_lambda=options.reg_lambda, slope=ordered)
-        value *= options.learning_rate
-        if slope is not None:  # noise alone asks for longer ones, where labels are rare
+        value = options.learning_rate * objective.leaf_values(leaf[self.order], int(leaf.max()) + 1, options.reg_lambda)
+        if options.link == links.LOGIT:  # noise alone asks for longer ones, where labels are rare
             value = np.clip(value, -_LONGEST, _LONGEST)
         for number, leaf_value in enumerate(value):
             booster.set_leaf_output(tree, number, float(leaf_value))
         self.scores[:, output] += value[leaf]
-        if self.watched_rows is not None:
-            self.watched[:, output] += value[_predicted_leaves(booster, tree, [self.watched_rows], options.n_jobs)]
         return True
 
-    def _residuals(self, output: int) -> tuple[Floats, float, Floats | None]:
-        """R of the bags, E[h] − p, and the slopes dh/dscore of the predictions, None where all are 1."""
-        bags, p = self.bags, self.prior[output]
-        h = links.prediction_of(self.scores[:, output], self.options.link)
-        mean = h.mean()
-        r = residual(bags.sum(h[self.order]), bags.size, bags.outputs[:, output], prior=p, mean=mean)
-        return r, float(mean - p), None if self.options.link == links.IDENTITY else h * (1 - h)
-
-    def _gradient(self, pull: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
-        """Gradient and curvature of the rows, from −R_j + (E[h] − p) of the bags; LightGBM reads single precision."""
-        if slope is None:
-            return pull.astype(np.float32)[self.bag_of_row], np.ones(len(self.scores), dtype=np.float32)
-        relative = np.clip(slope / slope.mean(), *_SLOPES)
-        return (pull[self.bag_of_row] * relative).astype(np.float32), (relative**2).astype(np.float32)
+    def look(self) -> None:
+        """Bring the scores of the rows that are watched up to date."""
+        for output, booster in enumerate(self.boosters):
+            if new := booster.num_trees() - self.seen[output]:
+                how = {"raw_score": True, "start_iteration": self.seen[output], "num_iteration": new}
+                self.watched[:, output] += booster.predict(self.watched_rows, num_threads=self.options.n_jobs, **how)
+                self.seen[output] += new
 
     def deviations(self, watch: Bags) -> Floats:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
         size, link = watch.size[:, None], self.options.link
         mean = links.prediction_of(self.scores, link).mean(axis=0)
         return np.asarray((watch.sum(links.prediction_of(self.watched, link)) - size * mean) / np.sqrt(size))
+
+    def sample(self, rows: Integers) -> tuple[Floats, Booleans]:
+        """Scores of rows of the table in bags that are fitted to or watched; and which are fitted to."""
+        if self.place is None:
+            return self.scores[rows, 0], np.ones(len(rows), dtype=bool)
+        assert self.watch is not None
+        everywhere = np.empty(len(self.place))
+        everywhere[self.place >= 0] = self.scores[:, 0]
+        everywhere[self.watch.order] = self.watched[:, 0]
+        return everywhere[rows], self.place[rows] >= 0
+
+
+def objective_of(options: TreeOptions, bags: Bags, output: int, prior: float) -> Objective:
+    """What trees of these options go down on."""
+    if options.objective == LIKELIHOOD:
+        return CountLikelihood(bags, prior, options.effect_variance)
+    return DebiasedSquare(bags, output, prior, options.link)
 
 
 def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
@@ -232,54 +242,6 @@ def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats],
     return np.concatenate([np.ravel(booster.predict(block, **how)).astype(np.int32) for block in blocks])
 
 
-def solve_leaves(
-    leaf: Integers, n_leaves: int, bags: Bags, r: Floats, bias: float, *, reg_lambda: float, slope: Floats | None = None
-) -> Floats:
-    r"""The leaf values v that minimise the penalised debiased loss.
-
-    A tree adds :math:`v_{l(i)}` to the prediction of row i. With A the bags × leaves matrix of row counts, f the shares
-    of rows in leaves and :math:`\tilde A = A - k f^T`, the debiased loss after the tree is quadratic in v:
-
-    .. math:: \tfrac{1}{m} \sum_j (R_j - \tilde A_j v)^2 / k_j + (\bar h - p + f \cdot v)^2 + \tfrac{\lambda}{m} |v|^2
-
-    Where trees add up on another scale than that of predictions, a row counts by the slope of its prediction instead of
-    by 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.
-    The cost is that of one pass over the rows, plus leaves² per bag (or fewer where bags are small), plus leaves³.
-
-    leaf: (n,) leaf of each row, in bag order.  r: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
-    reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag order; None: all 1.
-    Returns (n_leaves,).
-
-    >>> bags = Bags.singletons([1.0, 0.0, 0.5])
-    >>> solve_leaves(np.array([0, 1, 1]), 2, bags, np.array([0.5, -0.5, 0.0]), 0.0, reg_lambda=0.0).round(3)
-    array([ 0.5 , -0.25])
-    """
-    m, n = len(bags), len(leaf)
-    share = np.bincount(leaf, weights=slope, minlength=n_leaves) / n
-    gram, right = _products(leaf, n_leaves, bags, r / bags.size, slope)
-    unit = 1.0 if slope is None else float(slope.mean()) ** 2
-    # ÃᵀK⁻¹Ã = AᵀK⁻¹A − n f fᵀ, since the rows of A add up to n f.
-    matrix = (gram - n * np.outer(share, share)) / m + np.outer(share, share)
-    matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
-    return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
-
-
-def _products(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats, slope: Floats | None) -> tuple[Floats, Floats]:
-    """AᵀK⁻¹A and Aᵀ weight. Where bags have fewer rows than there are leaves, A is not written out."""
-    m = len(bags)
-    if m * n_leaves <= 4 * len(leaf):
-        cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
-        cell += leaf
-        counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
-        scaled = counts / np.sqrt(bags.size)[:, None]
-        return scaled.T @ scaled, counts.T @ weight
-    each, right = bags.repeat(1 / np.sqrt(bags.size)), bags.repeat(weight)
-    if slope is not None:
-        each, right = each * slope, right * slope
-    rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
-    return (rows.T @ rows).toarray(), np.bincount(leaf, weights=right, minlength=n_leaves).astype(float, copy=False)
-
-
 def targets(bags: Bags, prior: Floats) -> Floats:
     """(m, outputs) √k(α − p): what the deviations of a good model are near to."""
     return np.asarray(np.sqrt(bags.size)[:, None] * (bags.outputs - prior))
@@ -289,8 +251,9 @@ def targets(bags: Bags, prior: Floats) -> Floats:
 class Job:
     """One fit of at most `n_trees` trees per output.
 
-    fold: bags to fit to and bags to watch; None: fit to all.  patience: growth stops when the deviations of those that
-    are watched have not come closer to √k(α − p) for so many trees.
+    fold: bags to fit to and bags to watch; None: fit to all.  patience: growth stops when bags that are watched have
+    liked no fit better for so many trees.  rows: of the table, whose scores are kept; None where labels are not 0 and
+    1: then the deviations of watched bags are.
     """
 
     table: Table
@@ -299,13 +262,14 @@ class Job:
     seed: int
     fold: Fold | None = None
     patience: int = 0
+    rows: Integers | None = None
 
     def fit(self, n_jobs: int) -> Boosted:
-        """The fit, by `n_jobs` threads; what is watched is recorded after every tree."""
+        """The fit, by `n_jobs` threads; what is watched is recorded on the way."""
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
         bags = table.bags if fold is None else table.bags.take(fold.train)
         watch = None if fold is None else table.bags.take(fold.held_out)
-        prior = np.atleast_1d(means.prior(bags))
+        prior = np.atleast_1d(prior_of(bags) if options.counts else means.prior(bags))
         model = Boosted(prior, [], options.link)
         if not varies(table.blocks()):
             model.trained = links.score_of(prior, options.link)[None]  # as every row has it
@@ -313,16 +277,21 @@ class Job:
         growth = _Growth(table, bags, watch, prior, options, self.seed)
         model.boosters = growth.boosters
         best, best_gap, barren = 0, np.inf, 0
-        for tree in range(self.n_trees):
+        for tree in range(1, self.n_trees + 1):
             check_time()
             grown = [growth.add_tree(output) for output in range(len(prior))]
             barren = 0 if any(grown) else barren + 1
             if barren == _BARREN:
                 break
-            if watch is None:
+            if watch is None or (self.rows is not None and tree % EVERY and tree < self.n_trees):
                 continue
-            model.deviations.append(growth.deviations(watch))
-            gap = float(np.square(targets(watch, prior) - model.deviations[-1]).sum())
+            growth.look()
+            if self.rows is None:
+                model.deviations.append(growth.deviations(watch))
+                gap = float(np.square(targets(watch, prior) - model.deviations[-1]).sum())
+            else:
+                model.stages.append(self._stage(model, growth, tree))
+                gap = -float(model.stages[-1].gains.sum())
             if gap < best_gap:
                 best, best_gap = tree, gap
             if tree - best >= self.patience:
@@ -332,6 +301,21 @@ class Job:
         if not in_one_piece(table.rows):
             model.release()
         return model
+
+    def _stage(self, model: Boosted, growth: _Growth, n_trees: int) -> Stage:
+        """What the fit says of bags, now that it has so many trees."""
+        assert self.rows is not None
+        assert growth.watch is not None
+        scores, known = growth.sample(self.rows)
+        held = HeldOut(
+            float(model.prior[0]),
+            model.log_odds(scores[known, None])[:, 0],
+            model.log_odds(growth.watched)[:, 0],
+            growth.watch,
+        )
+        kept = model.log_odds(scores[:, None])[:, 0].astype(np.float32)
+        gains = held.gains(np.ones(1), effect_variance=self.options.effect_variance)[0]
+        return Stage(n_trees, kept, known, held.scores.astype(np.float32), gains)
 
     def path(self, n_jobs: int) -> Path:
         """What the fit says, tree by tree, about bags it did not see; p and E[h] come from those it saw."""

@@ -1,5 +1,8 @@
 r"""Number of trees, penalty and stretch, chosen by bags that fits did not see.
 
+Counts of two classes choose by their likelihood (`Stage`, `join_stages`), in every formation. Real labels and several
+classes choose by the label-free risk of random bags (`Path`, `choose`), as follows.
+
 Shrunken steps and penalties keep predictions too close to p as long as trees are few. Held-out bags show by how much:
 the stretch s of least squares of :math:`\sqrt{k_j}(\alpha_j - p)` on the deviations :math:`\Sigma(h - E[h])/\sqrt{k_j}`
 makes :math:`p + s(h - p)` right on average. So fewer trees suffice, which overfit less. Lengths and penalties are
@@ -7,14 +10,21 @@ chosen for each kind of fit by itself; the last stretch is that of their mean, a
 where it leads to no probability beyond 0 or 1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from scipy.special import expit
 
+from bagwise.bags import Bags
+from bagwise.folds import Fold
+from bagwise.gains import HeldOut, best_stretch, shift_to
 from bagwise.risk import bag_losses, clearly_above, least_of
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Booleans, Floats, Integers
 
+_SAMPLE = 2**15  # rows to know a mean by
+_WATCHED, _ENOUGH_BAGS = 2**18, 2048  # rows that are watched, where bags are more than so many
 _STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
 
 
@@ -112,3 +122,94 @@ def choose_path(losses: list[Floats]) -> int:
     if min(each.shape[1] for each in losses) == 0:
         return 0
     return least_of([each[:, int(np.argmin(each.mean(axis=0)))] for each in losses])
+
+
+# -- two classes, by likelihood -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What a fit says after some of its trees.
+
+    n_trees: how many.  sample: (rows,) log odds of some rows of the table.  known: which of these it was fitted to.
+    watched: (n,) log odds of the rows of bags it did not see.  gains: (m,) of these bags over the mean label.
+    """
+
+    n_trees: int
+    sample: Floats
+    known: Booleans
+    watched: Floats
+    gains: Floats
+
+
+def some_watched(folds: Sequence[Fold], bags: Bags) -> list[Fold]:
+    """The same folds, with no more bags held out than are needed where rows are many."""
+    step = max(1, min(bags.n_bagged // _WATCHED, len(bags) // _ENOUGH_BAGS))
+    return [Fold(fold.train, fold.held_out[::step]) for fold in folds]
+
+
+def sample_of(folds: Sequence[Fold], bags: Bags) -> Integers:
+    """Rows of bags that every fit is fitted to, or watches."""
+    rows = bags.take(np.sort(np.concatenate([fold.held_out for fold in folds]))).order
+    return np.sort(rows[:: -(-len(rows) // _SAMPLE)])
+
+
+def best_stage(paths: Sequence[Sequence[Stage]]) -> list[Stage]:
+    """The stage of each fold that held-out bags choose, as `choose_length` does; where it stopped earlier, its last.
+
+    paths: the stages of each fold.
+    """
+    longest = max(map(len, paths))
+    even = [[*path, *[path[-1]] * (longest - len(path))] for path in paths]
+    losses = np.concatenate([[-stage.gains for stage in path] for path in even], axis=1).T
+    chosen = max(choose_length(losses), 1) - 1
+    return [path[min(chosen, longest - 1)] for path in even]
+
+
+def held_out_of(kinds: Iterable[Sequence[Stage]], priors: Sequence[float], watch: Sequence[Bags]) -> list[HeldOut]:
+    """What the mean of several kinds of fits says, fold by fold.  kinds: of each, a stage per fold."""
+    parts = []
+    for stages, prior, bags in zip(zip(*kinds, strict=True), priors, watch, strict=True):
+        sample = np.mean([stage.sample[stage.known] for stage in stages], axis=0)
+        parts.append(HeldOut(prior, sample, np.mean([stage.watched for stage in stages], axis=0), bags))
+    return parts
+
+
+def risks_of(parts: Iterable[HeldOut], stretch: float) -> Floats:
+    """(m,) label-free square losses of held-out bags, right for random ones."""
+    losses = []
+    for one in parts:
+        shift, bags = shift_to(one.prior, stretch * one.trained), one.bags
+        sums, mean = bags.sum(expit(stretch * one.scores + shift)), one.prior  # E[h] is p by the shift
+        of = {"prior": one.prior, "mean": mean, "noise": bags.noise_per_row}
+        losses.append(bag_losses(sums, bags.size, bags.proportion, **of))
+    return np.concatenate(losses)
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Kinds of fits whose mean held-out bags choose, by what to stretch it, and what they gain by it."""
+
+    kinds: tuple[str, ...]
+    stretch: float
+    gains: Floats
+
+
+def choose_blend(
+    chosen: Mapping[str, Sequence[Stage]],
+    priors: Sequence[float],
+    watch: Sequence[Bags],
+    *,
+    effect_variance: float = 0.0,
+) -> Blend:
+    """The mean of all kinds, unless held-out bags gain clearly more by some of them.
+
+    chosen: of each kind, a stage per fold.
+    """
+    names = list(chosen)
+    tried = [kinds for n in range(len(names), 0, -1) for kinds in combinations(names, n)]
+    blends = []
+    for kinds in tried:
+        parts = held_out_of([chosen[kind] for kind in kinds], priors, watch)
+        blends.append(Blend(kinds, *best_stretch(parts, effect_variance=effect_variance)))
+    return blends[least_of([-blend.gains for blend in blends])]

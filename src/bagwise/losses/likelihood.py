@@ -14,7 +14,7 @@ from bagwise.bags import Bags
 from bagwise.bags.reading import name
 from bagwise.losses.tilting import EXACT_UP_TO, tilted
 from bagwise.losses.tilting_classes import tilted_classes
-from bagwise.utils.typing import Array, Floats
+from bagwise.utils.typing import Array, Booleans, Floats, Integers
 
 _SUREST = 300.0  # log odds that stand for certainty
 _LEAST_EXTRA = 1e-9  # variance of a count below which there is none
@@ -144,6 +144,31 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     return extra
 
 
+def are_counts(bags: Bags) -> bool:
+    """Whether all reports without declared noise are counts: whole numbers.
+
+    Parameters
+    ----------
+    bags : Bags
+        To be looked at.
+
+    Returns
+    -------
+    bool
+    """
+    return not _reported(bags)[2].any()
+
+
+def _reported(bags: Bags) -> tuple[Integers, Floats, Booleans]:
+    """Sizes, counts, and where a count without noise is no whole number."""
+    size = np.diff(bags.offsets)
+    reported = segment.per_bag(size, bags.proportion) * segment.to_numpy(bags.proportion)
+    off = np.abs(reported - np.rint(reported)) > 1e-3
+    if bags.noise_variance is not None:
+        off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
+    return size, reported, off
+
+
 def check_counts(bags: Bags) -> None:
     """Raise where a bag without declared noise reports a count that is no whole number.
 
@@ -152,11 +177,7 @@ def check_counts(bags: Bags) -> None:
     bags : Bags
         To be looked at.
     """
-    size = np.diff(bags.offsets)
-    reported = segment.per_bag(size, bags.proportion) * segment.to_numpy(bags.proportion)
-    off = np.abs(reported - np.rint(reported)) > 1e-3
-    if bags.noise_variance is not None:
-        off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
+    size, reported, off = _reported(bags)
     if off.any():
         place = tuple(np.argwhere(off)[0])
         raise ValueError(

@@ -61,7 +61,16 @@ class Tilted:
     variance: Floats
 
 
-def tilted(s: Floats, bags: Bags, *, extra: Floats | None = None, exact_up_to: int = EXACT_UP_TO) -> Tilted:
+def tilted(
+    s: Floats,
+    bags: Bags,
+    *,
+    extra: Floats | None = None,
+    exact_up_to: int = EXACT_UP_TO,
+    start: Floats | None = None,
+    close: float = 1e-11,
+    value: bool = True,
+) -> Tilted:
     """The likelihood of the counts that bags report.
 
     Parameters
@@ -74,6 +83,12 @@ def tilted(s: Floats, bags: Bags, *, extra: Floats | None = None, exact_up_to: i
         Variance of counts beyond that of independent labels; None for the declared noise.
     exact_up_to : int, default 20
         Rows of the largest bag that is computed exactly without need.
+    start : array of shape (m,), optional
+        About where the tilts are: those of scores close by.
+    close : float, default 1e-11
+        How close, of all, the tilted sums come to the counts.
+    value : bool, default True
+        Whether the log-likelihood itself is wanted, which takes as long as all the rest; NaN without.
 
     Returns
     -------
@@ -90,7 +105,7 @@ def tilted(s: Floats, bags: Bags, *, extra: Floats | None = None, exact_up_to: i
     if extra is None:
         extra = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     known = (extra == 0) & ((count <= 0) | (count >= size))
-    t = _solve(s, bags, count, extra, known)
+    t = _solve(s, bags, count, extra, known, start, close)
     by_row = bags.repeat(t)
     q = expit(s + by_row)
     v = q * expit(-s - by_row)
@@ -98,11 +113,13 @@ def tilted(s: Floats, bags: Bags, *, extra: Floats | None = None, exact_up_to: i
     variance = np.maximum(own + extra, _TINY)
     finite = np.where(known, 0.0, t)
     h = expit(s)
-    rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
-    base = bags.sum(rise) + finite * (extra * finite / 2 - count)
+    base = np.full(len(bags), np.nan)
+    if value:
+        rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
+        base = bags.sum(rise) + finite * (extra * finite / 2 - count)
     exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < _LEAST_VARIANCE))
-    value, slope = _series(q, v, variance, bags)
-    log_likelihood, gradient, posterior = base + value, q - h + slope, q.copy()
+    density, slope = _series(q, v, variance, bags)
+    log_likelihood, gradient, posterior = base + density, q - h + slope, q.copy()
     if known.any():
         all_ones = known & (count > 0)
         rows = bags.repeat(known)
@@ -123,7 +140,9 @@ def _whole(bags: Bags) -> Booleans:
     return np.ones(len(bags), dtype=bool) if bags.noise_variance is None else bags.noise_variance == 0
 
 
-def _solve(s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans) -> Floats:
+def _solve(
+    s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans, start: Floats | None, close: float
+) -> Floats:
     """(m,) the tilts, by Newton's method kept between bounds; infinite where all labels are known."""
     size = bags.size
     starts = bags.offsets[:-1]
@@ -135,9 +154,9 @@ def _solve(s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans)
     low, high = odds - np.maximum.reduceat(s, starts), odds - np.minimum.reduceat(s, starts)
     low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
     high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
-    t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0, low, high))
+    t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0 if start is None else start, low, high))
     active = np.flatnonzero(~known)
-    close = 1e-11 * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
+    gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
     part, scores = bags.take(active), s if len(active) == len(bags) else s[bags.repeat(~known)]
     for _ in range(_STEPS):
         if not len(active):
@@ -152,7 +171,7 @@ def _solve(s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans)
             moved = t[active] - over / slope
         inside = (moved >= low[active]) & (moved <= high[active])
         moved = np.where(inside, moved, (low[active] + high[active]) / 2)
-        open_ = (np.abs(over) > close[active]) & (high[active] - low[active] > 1e-14 * (1 + np.abs(t[active])))
+        open_ = (np.abs(over) > gap[active]) & (high[active] - low[active] > 1e-14 * (1 + np.abs(t[active])))
         t[active] = np.where(np.abs(over) > 0, moved, t[active])
         if open_.sum() < len(active) / 2:
             scores = scores[part.repeat(open_)]

@@ -1,0 +1,196 @@
+"""What trees are grown on and their leaf values solved for: the debiased square, or the likelihood of the counts.
+
+Both give the grower a gradient per row, and then solve for the values of its leaves at the level of bags: in bags that
+are alike rows speak only through the sum of their bag, and a tree's own means would add up to nonsense.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy import linalg, sparse
+from scipy.special import expit
+
+from bagwise.bags import Bags
+from bagwise.boosting import links
+from bagwise.gains import shift_to
+from bagwise.losses import residual
+from bagwise.losses.likelihood import extra_variance
+from bagwise.losses.tilting import Tilted, tilted
+from bagwise.utils.typing import Floats, Integers
+
+_SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
+_FLAT = 1e-9  # mean slope below which log odds can move no prediction
+_CLOSE = 1e-5  # of shift and tilts, which begin at those of the tree before and are better after their last step
+
+
+class Objective(Protocol):
+    """What a tree goes down on; rows are in bag order."""
+
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
+        """Gradient and curvature of each row at these scores; None where nothing can move any more."""
+
+    def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
+        """(n_leaves,) the best values at the scores of the last `gradient`.  leaf: (n,) the leaf of each row."""
+
+
+class DebiasedSquare:
+    """The paper's loss of one output.
+
+    prior: p.  link: the scale of the scores.  weights: (m,) what each bag counts; None: all the same.
+    """
+
+    def __init__(self, bags: Bags, output: int, prior: float, link: str) -> None:
+        self.bags, self.prior, self.link = bags, prior, link
+        self.proportion = bags.outputs[:, output]
+        self.weight = bag_weights(bags, self.proportion, prior)
+
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
+        """−R_j + (E[h] − p), times the slope of the row's prediction."""
+        bags, h = self.bags, links.prediction_of(scores, self.link)
+        mean = h.mean()
+        self.r = residual(bags.sum(h), bags.size, self.proportion, prior=self.prior, mean=mean)
+        self.bias = float(mean - self.prior)
+        self.slope = None if self.link == links.IDENTITY else h * (1 - h)
+        pull = bags.repeat(self.bias - (self.r if self.weight is None else self.weight * self.r))
+        if self.slope is None:
+            return pull, np.ones(len(scores))
+        if self.slope.mean() < _FLAT:
+            return None
+        relative = np.clip(self.slope / self.slope.mean(), *_SLOPES)
+        return pull * relative, relative**2
+
+    def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
+        """See `solve_leaves`."""
+        bags, slope, weight = self.bags, self.slope, self.weight
+        return solve_leaves(leaf, n_leaves, bags, self.r, self.bias, reg_lambda=reg_lambda, slope=slope, weight=weight)
+
+
+class CountLikelihood:
+    r"""The likelihood of the counts of two classes, scores shifted so that E[h] = p (see `bagwise.losses.tilting`).
+
+    A step v of the leaf values moves scores by :math:`v_{l(i)} - \mu \cdot v`, :math:`\mu` the shares of the leaves in
+    Σh(1 − h), since the shift follows. With :math:`a_j` the sums over the leaves of the tilted variances of bag j,
+    :math:`\tilde a_j = a_j - (\sum a_j)\mu`, and D the leaf sums of h(1 − h) less these variances, which is what
+    single rows say, v solves
+
+    .. math:: \Bigl(\sum_j \tilde a_j \tilde a_j^\top / W_j + (I - \mu 1^\top) D (I - 1\mu^\top) + \lambda\Bigr) v
+              = \text{leaf sums of the gradient}
+
+    prior: p.  effect_variance: τ² of effects of bags.
+    """
+
+    def __init__(self, bags: Bags, prior: float, effect_variance: float) -> None:
+        self.bags, self.prior, self.effect_variance = bags, prior, effect_variance
+        self.shift: float | None = None
+        self.found: Tilted | None = None
+
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
+        """−dL/ds of each row, the shift held."""
+        self.shift = shift_to(self.prior, scores, start=self.shift, close=_CLOSE)
+        s = scores + self.shift
+        h = expit(s)
+        self.slope = h * (1 - h)
+        if self.slope.mean() < _FLAT:
+            return None
+        start = None if self.found is None else self.found.tilt
+        extra = extra_variance(s, self.bags, self.effect_variance)
+        self.found = tilted(s, self.bags, extra=extra, start=start, close=_CLOSE, value=False)
+        return -self.found.gradient, np.ones(len(s))
+
+    def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
+        """A step of Newton's."""
+        assert self.found is not None
+        m, found = len(self.bags), self.found
+        share = np.bincount(leaf, weights=self.slope, minlength=n_leaves) / self.slope.sum()
+        whole = self.bags.sum(found.spread)  # Σa_j
+        total = _leaf_sums(leaf, n_leaves, self.bags, whole / found.variance, found.spread)
+        own = np.maximum(np.bincount(leaf, weights=self.slope - found.spread, minlength=n_leaves), 0)
+        matrix = _gram(leaf, n_leaves, self.bags, 1 / found.variance, found.spread) + np.diag(own)
+        matrix -= np.outer(total + own, share) + np.outer(share, total + own)
+        matrix += (float((whole**2 / found.variance).sum()) + own.sum()) * np.outer(share, share)
+        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * m
+        right = np.bincount(leaf, weights=found.gradient, minlength=n_leaves) - found.gradient.sum() * share
+        return np.asarray(linalg.solve(matrix, right, assume_a="pos"))
+
+
+def bag_weights(bags: Bags, proportion: Floats, prior: float) -> Floats | None:
+    r"""(m,) V/(V + s²), what a noised bag counts beside an exact one; None where none is noised.
+
+    V is the variance of a count without noise, :math:`k_j` times that of a row, as the bags themselves show it.
+    """
+    if bags.noise_variance is None or not bags.noise_variance.any():
+        return None
+    noise = bags.noise_per_row
+    weight: Floats = np.ones(len(bags))
+    spread = bags.size * (proportion - prior) ** 2
+    for _ in range(3):  # the less a bag counts, the less its noise says of the variance
+        variance = float((weight**2 * (spread - noise)).sum() / (weight**2).sum())
+        variance = max(variance, 1e-3 * float((weight * spread).sum() / weight.sum()), 1e-12)
+        weight = variance / (variance + noise)
+    return weight
+
+
+def solve_leaves(
+    leaf: Integers,
+    n_leaves: int,
+    bags: Bags,
+    r: Floats,
+    bias: float,
+    *,
+    reg_lambda: float,
+    slope: Floats | None = None,
+    weight: Floats | None = None,
+) -> Floats:
+    r"""The leaf values v that minimise the penalised debiased loss.
+
+    A tree adds :math:`v_{l(i)}` to the prediction of row i. With A the bags × leaves matrix of row counts, f the shares
+    of rows in leaves and :math:`\tilde A = A - k f^T`, the debiased loss after the tree is quadratic in v:
+
+    .. math:: \tfrac{1}{m} \sum_j (R_j - \tilde A_j v)^2 / k_j + (\bar h - p + f \cdot v)^2 + \tfrac{\lambda}{m} |v|^2
+
+    Where trees add up on another scale than that of predictions, a row counts by the slope of its prediction instead of
+    by 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.
+    The cost is that of one pass over the rows, plus leaves² per bag (or fewer where bags are small), plus leaves³.
+
+    leaf: (n,) leaf of each row, in bag order.  r: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
+    reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag order; None: all 1.
+    weight: (m,) what each bag's square counts; None: all 1.
+    Returns (n_leaves,).
+
+    >>> bags = Bags.singletons([1.0, 0.0, 0.5])
+    >>> solve_leaves(np.array([0, 1, 1]), 2, bags, np.array([0.5, -0.5, 0.0]), 0.0, reg_lambda=0.0).round(3)
+    array([ 0.5 , -0.25])
+    """
+    m, n = len(bags), len(leaf)
+    share = np.bincount(leaf, weights=slope, minlength=n_leaves) / n
+    each = np.ones(m) if weight is None else weight
+    total = _leaf_sums(leaf, n_leaves, bags, each, slope)
+    matrix = _gram(leaf, n_leaves, bags, each / bags.size, slope) - np.outer(total, share) - np.outer(share, total)
+    matrix += float((each * bags.size).sum()) * np.outer(share, share)
+    right = _leaf_sums(leaf, n_leaves, bags, each * r / bags.size, slope) - float((each * r).sum()) * share
+    unit = 1.0 if slope is None else float(slope.mean()) ** 2
+    matrix = matrix / m + np.outer(share, share)
+    matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
+    return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
+
+
+def _leaf_sums(leaf: Integers, n_leaves: int, bags: Bags, value: Floats, slope: Floats | None) -> Floats:
+    """(n_leaves,) Σ_j value_j A_j, a row counting by its slope in A."""
+    weights = bags.repeat(value) if slope is None else bags.repeat(value) * slope
+    return np.asarray(np.bincount(leaf, weights=weights, minlength=n_leaves), dtype=float)
+
+
+def _gram(leaf: Integers, n_leaves: int, bags: Bags, scale: Floats, slope: Floats | None) -> Floats:
+    """Σ_j scale_j A_j A_jᵀ. Where bags have fewer rows than there are leaves, A is not written out."""
+    m, root = len(bags), np.sqrt(scale)
+    if m * n_leaves <= 4 * len(leaf):
+        cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
+        cell += leaf
+        counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves)
+        scaled = counts * root[:, None]
+        return np.asarray(scaled.T @ scaled)
+    each = bags.repeat(root) if slope is None else bags.repeat(root) * slope
+    rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
+    return np.asarray((rows.T @ rows).toarray())
