@@ -3,7 +3,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import bagwise as bw
-from bagwise.linear.ridge import Moments, moments_by_fold
+from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.linear.moments import BagSums, Moments, solve_ridge
 from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 from bagwise.theory import sgd_constants
@@ -147,7 +148,8 @@ def test_single_precision_loses_no_digits_in_the_sums():
     y = (rng.random(200_000) < 0.2 + 0.1 * (year[:, 0] - 2024)).astype(float)
     ids = bw.random_bags(200_000, 10_000, random_state=0)
     single, double = (
-        bw.BagRidgeClassifier(alphas=0.0).fit(year.astype(t), bw.aggregate(y, ids), bags=ids) for t in ("f4", "f8")
+        bw.BagRidgeClassifier(alphas=0.0, random_state=0).fit(year.astype(t), bw.aggregate(y, ids), bags=ids)
+        for t in ("f4", "f8")
     )
     np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-6)
 
@@ -162,9 +164,7 @@ def test_numbers_too_large_are_called_so(size):
 
 def test_every_class_is_its_own_regression():
     X, _, bags = bagged(np.random.default_rng(0), classes=3)
-    parts, _ = moments_by_fold(X, bags, 1, np.random.default_rng(0))
-    from bagwise.linear.ridge import solve_ridge
-
+    parts = BagSums.of(X, bags, 1, np.random.default_rng(0), None).moments(np.ones(len(bags)))
     together, *_ = solve_ridge(parts, np.array([0.1]), np.array([1.0]))
     for c in range(3):
         alone = bw.BagRidgeRegressor(alphas=0.1, scaling=1.0).fit(
@@ -366,3 +366,96 @@ def test_sgd_refuses_wrong_parameters(name, value):
 def test_sgd_refuses_no_passes():
     with pytest.raises(ParameterError, match="n_passes"):
         bw.BagSGDRegressor(n_passes=0).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_noised_bags_never_make_ridge_worse():
+    """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
+    weights, wrong = np.array([0.1, -0.05, 0.05, 0.0]), {"all": [], "exact": []}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X, ids = rng.normal(size=(8000, 4)), bw.random_bags(8000, 40, random_state=seed)
+        counts = np.bincount(ids, weights=rng.random(8000) < 0.3 + X @ weights)
+        noised = np.arange(200) % 4 > 0
+        for variance in (25.0, 100.0, 400.0):
+            reported = (counts + noised * rng.normal(0, np.sqrt(variance), size=200)) / 40
+            noise = np.where(noised, variance, 0.0)
+            everything = bw.Bags.from_rows(reported[ids], ids, noise_variance=noise[ids])
+            for name, bags in (("all", everything), ("exact", everything.take(~noised))):
+                model = bw.BagRidgeRegressor(alphas=0.01, scaling=1.0, random_state=0).fit(X, bags=bags)
+                wrong[name].append(((model.coef_ - weights) ** 2).sum())
+    everything, exact = (np.reshape(wrong[name], (60, 3)) for name in ("all", "exact"))
+    more = everything - exact
+    assert (more.mean(axis=0) < 2 * more.std(axis=0) / np.sqrt(60)).all()
+    assert everything[:, 0].mean() < 0.75 * exact[:, 0].mean()
+
+
+def by_rates(rng, k, m):
+    """Mixtures of two normal classes, bags differing in how much of each they hold."""
+    ids = np.repeat(np.arange(m), k)
+    y = (rng.random(k * m) < rng.uniform(0.05, 0.6, size=m)[ids]).astype(float)
+    return rng.normal(size=(k * m, 3)) + y[:, None] * [1.5, -1.0, 0.0], y, ids
+
+
+def test_where_rates_differ_ridge_is_least_squares_on_rows():
+    X, y, ids = by_rates(np.random.default_rng(0), 200, 150)
+    model = bw.BagRidgeClassifier(alphas=1e-9, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "rates"
+    rows = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), y)[0]
+    np.testing.assert_allclose(model.coef_, rows[:-1], atol=0.03)  # slopes of 150 bag means: ± 0.006
+    assert model.intercept_ == pytest.approx(rows[-1], abs=0.01)
+    on_bags = bw.BagRidgeClassifier(alphas=1e-9, formation="random", random_state=0)
+    on_bags.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert np.abs(on_bags.coef_ - rows[:-1]).max() > 0.1
+
+
+def test_a_risk_that_random_bags_cannot_have_is_told():
+    _, y, ids = by_rates(np.random.default_rng(0), 200, 150)
+    model = bw.BagRidgeClassifier(formation="random", random_state=0)
+    with pytest.warns(UserWarning, match=r"impossible for random bags: their formation"):
+        model.fit(np.random.default_rng(1).normal(size=(len(y), 2)), bw.aggregate(y, ids), bags=ids)
+
+
+@pytest.mark.parametrize("k", [8, 64])
+def test_probabilities_of_ridge_are_probabilities(k):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(12_800, 3))
+    y = (rng.random(12_800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(float)
+    ids = bw.random_bags(12_800, k, random_state=0)
+    model = bw.BagRidgeClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert model.sigmoid_ is not None
+    assert 0 < h.min() <= h.max() < 1
+    assert h.mean() == pytest.approx(y.mean(), abs=0.01)
+    constant = -(y.mean() * np.log(y.mean()) + (1 - y.mean()) * np.log(1 - y.mean()))
+    assert -(y * np.log(h) + (1 - y) * np.log(1 - h)).mean() < 0.9 * constant
+    assert model.gain_ > 3 * model.gain_error_ > 0
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)
+
+
+def test_few_bags_make_no_sigmoid():
+    X, y, ids = by_rates(np.random.default_rng(2), 100, 40)
+    model = bw.BagRidgeClassifier(formation="features", random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert model.sigmoid_ is None
+    assert 0 < h.min() <= h.max() < 1
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)
+
+
+def test_ridge_that_found_nothing_shrinks_to_the_constant():
+    rng = np.random.default_rng(3)
+    X, y, ids = rng.normal(size=(6400, 20)), (rng.random(6400) < 0.3).astype(float), np.arange(6400) // 64
+    with pytest.warns(NoBetterThanConstantWarning):
+        model = bw.BagRidgeClassifier(alphas=1e-6, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert ((model.predict_proba(X)[:, 1] - y.mean()) ** 2).mean() < 0.02
+
+
+def test_moments_say_what_they_do_not_tell():
+    X, y, ids = by_rates(np.random.default_rng(4), 50, 200)
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    model = bw.BagRidgeClassifier()
+    sums = BagSums.of(X, bags, model.n_folds(len(bags)), np.random.default_rng(0), None)
+    model.fit_moments(sums.moments(np.ones(len(bags))), sums.origin)
+    assert "moments alone tell no more" in str(model.formation_)
+    assert model.sigmoid_ is None
+    assert np.isnan(model.gain_)
+    assert set(model.formation_.others) == {"rates", "effects"}

@@ -245,14 +245,12 @@ def covered(case, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", COVERED)
-@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 def test_intervals_cover_in_every_formation(case):
     """At least 93 %, five standard errors of the simulation allowed."""
     shares = np.array([covered(case, seed) for seed in range(400)])
     assert shares.mean() >= 0.93 - 5 * shares.std(ddof=1) / 20
 
 
-@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 def test_intervals_cover_in_a_few_draws():
     shares = np.array([covered("random, small bags", seed) for seed in range(12)])
     assert shares.mean() > 0.75  # 45 of 48 are expected; 36 would be by chance in one of 10⁵ simulations

@@ -11,7 +11,8 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.linear.ridge import _ALPHAS, _SCALINGS, Moments, solve_ridge
+from bagwise.linear.moments import Moments, solve_ridge
+from bagwise.linear.ridge import _ALPHAS, _SCALINGS
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import WIDEST
