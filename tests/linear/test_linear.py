@@ -234,7 +234,14 @@ def test_sgd_equals_the_plain_loop(rho_w, rho_x, intercept):
     ids = rng.integers(0, 300, 4000)
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
     model = bw.BagSGDRegressor(
-        rho_w=rho_w, rho_x=rho_x, rho_y=4.0, risk_bound=0.01, n_passes=2, fit_intercept=intercept, random_state=7
+        as_published=True,
+        rho_w=rho_w,
+        rho_x=rho_x,
+        rho_y=4.0,
+        risk_bound=0.01,
+        n_passes=2,
+        fit_intercept=intercept,
+        random_state=7,
     ).fit(X, bags=bags)
     order = np.random.default_rng(7)
     orders = [order.permutation(len(bags)) for _ in range(2)]
@@ -288,7 +295,13 @@ def test_the_excess_risk_bound_holds(seed):
         y = X @ best
         ids = np.arange(k * m) // k
         model = bw.BagSGDRegressor(
-            rho_w=rho_w, rho_x=rho_x, rho_y=rho_y, risk_bound=1e-6, fit_intercept=False, random_state=0
+            as_published=True,
+            rho_w=rho_w,
+            rho_x=rho_x,
+            rho_y=rho_y,
+            risk_bound=1e-6,
+            fit_intercept=False,
+            random_state=0,
         ).fit(X, bw.aggregate(y, ids), bags=ids)
         excess.append((((model.coef_ - best) ** 2) / 6).sum())  # E[x xᵀ] = I/6
     delta = 1 / (9 * k * m * 4)
@@ -301,13 +314,13 @@ def test_means_of_the_data_can_be_given():
     X, _, bags = bagged(np.random.default_rng(0), n=2000)
     mean = X[bags.order].mean(axis=0)
     prior = float((bags.size * bags.proportion).sum() / bags.n_bagged)
-    estimated = bw.BagSGDRegressor(random_state=0).fit(X, bags=bags)
-    given = bw.BagSGDRegressor(random_state=0, mu_x=mean, mu_y=prior).fit(X, bags=bags)
+    estimated = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bags=bags)
+    given = bw.BagSGDRegressor(as_published=True, random_state=0, mu_x=mean, mu_y=prior).fit(X, bags=bags)
     np.testing.assert_allclose(given.coef_, estimated.coef_)
-    other = bw.BagSGDRegressor(random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
+    other = bw.BagSGDRegressor(as_published=True, random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
     assert not np.allclose(other.coef_, estimated.coef_)
     with pytest.raises(ParameterError, match="mu_x"):
-        bw.BagSGDRegressor(mu_x=[0.0]).fit(X, bags=bags)
+        bw.BagSGDRegressor(as_published=True, mu_x=[0.0]).fit(X, bags=bags)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -315,7 +328,7 @@ def test_the_bound_on_the_risk_is_a_bound(intercept):
     """The constant p is a model only where there is an intercept; otherwise the model 0 is the one to beat."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 1)), 4 + 0.1 * rng.normal(size=4000)
-    model = bw.BagSGDRegressor(fit_intercept=intercept, random_state=0).fit(X, y)
+    model = bw.BagSGDRegressor(as_published=True, fit_intercept=intercept, random_state=0).fit(X, y)
     assert model.risk_bound_ == pytest.approx(0.01 if intercept else 16.01, rel=0.1)
 
 
@@ -323,9 +336,9 @@ def test_rows_in_no_bag_do_not_set_the_bound_on_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 2)), rng.random(400)
     ids = np.r_[np.arange(390) // 10, np.full(10, -1)]
-    plain = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    plain = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     X[395], X[396] = np.nan, 1e9
-    same = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    same = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     np.testing.assert_array_equal(same.coef_, plain.coef_)
 
 
@@ -335,7 +348,7 @@ def test_sgd_finds_what_ridge_finds_given_passes():
     y = (rng.random(20000) < 0.5 + X @ [0.3, -0.1, 0.0]).astype(float)
     ids = bw.random_bags(20000, 10, random_state=0)
     y_bag = bw.aggregate(y, ids)
-    sgd = bw.BagSGDClassifier(n_passes=100, random_state=0).fit(X, y_bag, bags=ids)
+    sgd = bw.BagSGDClassifier(as_published=True, n_passes=100, random_state=0).fit(X, y_bag, bags=ids)
     ridge = bw.BagRidgeClassifier(alphas=0.0).fit(X, y_bag, bags=ids)
     np.testing.assert_allclose(sgd.coef_, ridge.coef_, atol=0.02)
 
@@ -360,12 +373,12 @@ def test_blocks_of_steps_are_exact_at_their_edges(m, radius):
 @pytest.mark.parametrize("value", [0, -1, np.inf, "1"])
 def test_sgd_refuses_wrong_parameters(name, value):
     with pytest.raises(ParameterError, match=name):
-        bw.BagSGDRegressor(**{name: value}).fit([[0.0], [1.0]], [0, 1])
+        bw.BagSGDRegressor(as_published=True, **{name: value}).fit([[0.0], [1.0]], [0, 1])
 
 
 def test_sgd_refuses_no_passes():
     with pytest.raises(ParameterError, match="n_passes"):
-        bw.BagSGDRegressor(n_passes=0).fit([[0.0], [1.0]], [0, 1])
+        bw.BagSGDRegressor(as_published=True, n_passes=0).fit([[0.0], [1.0]], [0, 1])
 
 
 def test_noised_bags_never_make_ridge_worse():
@@ -459,3 +472,18 @@ def test_moments_say_what_they_do_not_tell():
     assert model.sigmoid_ is None
     assert np.isnan(model.gain_)
     assert set(model.formation_.others) == {"rates", "effects"}
+
+
+@pytest.mark.parametrize("k", [16, 64, 256])
+def test_gradient_steps_beat_the_constant(k):
+    rng = np.random.default_rng(k)
+    X = rng.normal(size=(25_600, 8)) * [1, 1, 1, 1, 5, 5, 20, 100] + 50
+    truth = 1 / (1 + np.exp(1 - (X[:, 0] - 50) + (X[:, 6] - 50) / 20))
+    ids = bw.random_bags(25_600, k, random_state=0)
+    y_bag = bw.aggregate(rng.random(25_600) < truth, ids)
+    model = bw.BagSGDClassifier(random_state=0).fit(X, y_bag, bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert ((h - truth) ** 2).mean() < 0.5 * truth.var()
+    assert 0 < h.min() <= h.max() < 1
+    assert h.mean() == pytest.approx(y_bag.mean(), abs=0.01)
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)
