@@ -269,3 +269,14 @@ def test_intervals_are_told_where_there_are_none():
         X[:160], bags=Bags.from_rows(np.repeat([0.2, 0.4, 0.3, 0.5], 40), np.arange(160) // 40)
     )
     assert np.isinf(few.coef_interval()).all()
+
+
+@pytest.mark.parametrize("kind", ["BagLogisticClassifier", "BagMeanMapClassifier"])
+def test_saved_models_come_back(tmp_path, kind):
+    X, y, ids = at_random(np.random.default_rng(2), 16, 100)
+    model = getattr(bw, kind)(random_state=0).fit(X, aggregate(y, ids), bags=ids)
+    bw.save(model, tmp_path / "model")
+    again = bw.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.formation_ == model.formation_
+    assert set(vars(again)) == set(vars(model))
