@@ -280,3 +280,21 @@ def test_saved_models_come_back(tmp_path, kind):
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
     assert again.formation_ == model.formation_
     assert set(vars(again)) == set(vars(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [64, 512])
+@pytest.mark.parametrize("spread", [0.25, 0.5, 1.0])
+def test_unseen_effects_of_bags_never_make_it_worse_than_the_constant(k, spread):
+    """Random rows, bags with effects of their own; measured on fresh rows without and with new effects."""
+    over = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X, ids = rng.normal(size=(k * 64, 4)), np.arange(k * 64) // k
+        y = (rng.random(len(X)) < expit(X @ WEIGHTS - 1 + rng.normal(0, spread, 64)[ids])).astype(float)
+        h_of = fitted(X, y, ids).predict_proba
+        fresh = rng.normal(size=(20_000, 4))
+        for effect in (0.0, rng.normal(0, spread, 20_000)):
+            label = rng.random(20_000) < expit(fresh @ WEIGHTS - 1 + effect)
+            over.append(np.mean((h_of(fresh)[:, 1] - label) ** 2) - np.mean((y.mean() - label) ** 2))
+    assert np.mean(over) <= 0
