@@ -18,7 +18,7 @@ SMALL = {"n_estimators": 30, "n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs":
 CLASSIFIERS = [
     bw.BagRidgeClassifier(random_state=0),
     bw.BagSGDClassifier(random_state=0),
-    bw.BagMeanMapClassifier(),
+    bw.BagMeanMapClassifier(random_state=0),
     bw.BagLogisticClassifier(random_state=0),
     bw.BagBoostingClassifier(**SMALL),
     bw.BagAutoClassifier(

@@ -8,7 +8,7 @@ import pytest
 import bagwise as bw
 from bagwise.boosting.tuning import Path
 from bagwise.folds import Fold, folds_of
-from bagwise.linear.ridge import Moments
+from bagwise.linear.moments import Moments
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.metrics import Identity
 from bagwise.risk import bag_losses, clearly_above, held_out_losses, held_out_risk, least_of, own_risk, training_prior

@@ -3,7 +3,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import bagwise as bw
-from bagwise.linear.ridge import Moments, moments_by_fold
+from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.linear.moments import BagSums, Moments, solve_ridge
 from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 from bagwise.theory import sgd_constants
@@ -147,7 +148,8 @@ def test_single_precision_loses_no_digits_in_the_sums():
     y = (rng.random(200_000) < 0.2 + 0.1 * (year[:, 0] - 2024)).astype(float)
     ids = bw.random_bags(200_000, 10_000, random_state=0)
     single, double = (
-        bw.BagRidgeClassifier(alphas=0.0).fit(year.astype(t), bw.aggregate(y, ids), bags=ids) for t in ("f4", "f8")
+        bw.BagRidgeClassifier(alphas=0.0, random_state=0).fit(year.astype(t), bw.aggregate(y, ids), bags=ids)
+        for t in ("f4", "f8")
     )
     np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-6)
 
@@ -162,9 +164,7 @@ def test_numbers_too_large_are_called_so(size):
 
 def test_every_class_is_its_own_regression():
     X, _, bags = bagged(np.random.default_rng(0), classes=3)
-    parts, _ = moments_by_fold(X, bags, 1, np.random.default_rng(0))
-    from bagwise.linear.ridge import solve_ridge
-
+    parts = BagSums.of(X, bags, 1, np.random.default_rng(0), None).moments(np.ones(len(bags)))
     together, *_ = solve_ridge(parts, np.array([0.1]), np.array([1.0]))
     for c in range(3):
         alone = bw.BagRidgeRegressor(alphas=0.1, scaling=1.0).fit(
@@ -234,7 +234,14 @@ def test_sgd_equals_the_plain_loop(rho_w, rho_x, intercept):
     ids = rng.integers(0, 300, 4000)
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
     model = bw.BagSGDRegressor(
-        rho_w=rho_w, rho_x=rho_x, rho_y=4.0, risk_bound=0.01, n_passes=2, fit_intercept=intercept, random_state=7
+        as_published=True,
+        rho_w=rho_w,
+        rho_x=rho_x,
+        rho_y=4.0,
+        risk_bound=0.01,
+        n_passes=2,
+        fit_intercept=intercept,
+        random_state=7,
     ).fit(X, bags=bags)
     order = np.random.default_rng(7)
     orders = [order.permutation(len(bags)) for _ in range(2)]
@@ -288,7 +295,13 @@ def test_the_excess_risk_bound_holds(seed):
         y = X @ best
         ids = np.arange(k * m) // k
         model = bw.BagSGDRegressor(
-            rho_w=rho_w, rho_x=rho_x, rho_y=rho_y, risk_bound=1e-6, fit_intercept=False, random_state=0
+            as_published=True,
+            rho_w=rho_w,
+            rho_x=rho_x,
+            rho_y=rho_y,
+            risk_bound=1e-6,
+            fit_intercept=False,
+            random_state=0,
         ).fit(X, bw.aggregate(y, ids), bags=ids)
         excess.append((((model.coef_ - best) ** 2) / 6).sum())  # E[x xᵀ] = I/6
     delta = 1 / (9 * k * m * 4)
@@ -301,13 +314,13 @@ def test_means_of_the_data_can_be_given():
     X, _, bags = bagged(np.random.default_rng(0), n=2000)
     mean = X[bags.order].mean(axis=0)
     prior = float((bags.size * bags.proportion).sum() / bags.n_bagged)
-    estimated = bw.BagSGDRegressor(random_state=0).fit(X, bags=bags)
-    given = bw.BagSGDRegressor(random_state=0, mu_x=mean, mu_y=prior).fit(X, bags=bags)
+    estimated = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bags=bags)
+    given = bw.BagSGDRegressor(as_published=True, random_state=0, mu_x=mean, mu_y=prior).fit(X, bags=bags)
     np.testing.assert_allclose(given.coef_, estimated.coef_)
-    other = bw.BagSGDRegressor(random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
+    other = bw.BagSGDRegressor(as_published=True, random_state=0, mu_x=mean + 1, mu_y=prior).fit(X, bags=bags)
     assert not np.allclose(other.coef_, estimated.coef_)
     with pytest.raises(ParameterError, match="mu_x"):
-        bw.BagSGDRegressor(mu_x=[0.0]).fit(X, bags=bags)
+        bw.BagSGDRegressor(as_published=True, mu_x=[0.0]).fit(X, bags=bags)
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -315,7 +328,7 @@ def test_the_bound_on_the_risk_is_a_bound(intercept):
     """The constant p is a model only where there is an intercept; otherwise the model 0 is the one to beat."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 1)), 4 + 0.1 * rng.normal(size=4000)
-    model = bw.BagSGDRegressor(fit_intercept=intercept, random_state=0).fit(X, y)
+    model = bw.BagSGDRegressor(as_published=True, fit_intercept=intercept, random_state=0).fit(X, y)
     assert model.risk_bound_ == pytest.approx(0.01 if intercept else 16.01, rel=0.1)
 
 
@@ -323,9 +336,9 @@ def test_rows_in_no_bag_do_not_set_the_bound_on_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 2)), rng.random(400)
     ids = np.r_[np.arange(390) // 10, np.full(10, -1)]
-    plain = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    plain = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     X[395], X[396] = np.nan, 1e9
-    same = bw.BagSGDRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    same = bw.BagSGDRegressor(as_published=True, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     np.testing.assert_array_equal(same.coef_, plain.coef_)
 
 
@@ -335,7 +348,7 @@ def test_sgd_finds_what_ridge_finds_given_passes():
     y = (rng.random(20000) < 0.5 + X @ [0.3, -0.1, 0.0]).astype(float)
     ids = bw.random_bags(20000, 10, random_state=0)
     y_bag = bw.aggregate(y, ids)
-    sgd = bw.BagSGDClassifier(n_passes=100, random_state=0).fit(X, y_bag, bags=ids)
+    sgd = bw.BagSGDClassifier(as_published=True, n_passes=100, random_state=0).fit(X, y_bag, bags=ids)
     ridge = bw.BagRidgeClassifier(alphas=0.0).fit(X, y_bag, bags=ids)
     np.testing.assert_allclose(sgd.coef_, ridge.coef_, atol=0.02)
 
@@ -360,9 +373,117 @@ def test_blocks_of_steps_are_exact_at_their_edges(m, radius):
 @pytest.mark.parametrize("value", [0, -1, np.inf, "1"])
 def test_sgd_refuses_wrong_parameters(name, value):
     with pytest.raises(ParameterError, match=name):
-        bw.BagSGDRegressor(**{name: value}).fit([[0.0], [1.0]], [0, 1])
+        bw.BagSGDRegressor(as_published=True, **{name: value}).fit([[0.0], [1.0]], [0, 1])
 
 
 def test_sgd_refuses_no_passes():
     with pytest.raises(ParameterError, match="n_passes"):
-        bw.BagSGDRegressor(n_passes=0).fit([[0.0], [1.0]], [0, 1])
+        bw.BagSGDRegressor(as_published=True, n_passes=0).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_noised_bags_never_make_ridge_worse():
+    """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
+    weights, wrong = np.array([0.1, -0.05, 0.05, 0.0]), {"all": [], "exact": []}
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X, ids = rng.normal(size=(8000, 4)), bw.random_bags(8000, 40, random_state=seed)
+        counts = np.bincount(ids, weights=rng.random(8000) < 0.3 + X @ weights)
+        noised = np.arange(200) % 4 > 0
+        for variance in (25.0, 100.0, 400.0):
+            reported = (counts + noised * rng.normal(0, np.sqrt(variance), size=200)) / 40
+            noise = np.where(noised, variance, 0.0)
+            everything = bw.Bags.from_rows(reported[ids], ids, noise_variance=noise[ids])
+            for name, bags in (("all", everything), ("exact", everything.take(~noised))):
+                model = bw.BagRidgeRegressor(alphas=0.01, scaling=1.0, random_state=0).fit(X, bags=bags)
+                wrong[name].append(((model.coef_ - weights) ** 2).sum())
+    everything, exact = (np.reshape(wrong[name], (60, 3)) for name in ("all", "exact"))
+    more = everything - exact
+    assert (more.mean(axis=0) < 2 * more.std(axis=0) / np.sqrt(60)).all()
+    assert everything[:, 0].mean() < 0.75 * exact[:, 0].mean()
+
+
+def by_rates(rng, k, m):
+    """Mixtures of two normal classes, bags differing in how much of each they hold."""
+    ids = np.repeat(np.arange(m), k)
+    y = (rng.random(k * m) < rng.uniform(0.05, 0.6, size=m)[ids]).astype(float)
+    return rng.normal(size=(k * m, 3)) + y[:, None] * [1.5, -1.0, 0.0], y, ids
+
+
+def test_where_rates_differ_ridge_is_least_squares_on_rows():
+    X, y, ids = by_rates(np.random.default_rng(0), 200, 150)
+    model = bw.BagRidgeClassifier(alphas=1e-9, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "rates"
+    rows = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), y)[0]
+    np.testing.assert_allclose(model.coef_, rows[:-1], atol=0.03)  # slopes of 150 bag means: ± 0.006
+    assert model.intercept_ == pytest.approx(rows[-1], abs=0.01)
+    on_bags = bw.BagRidgeClassifier(alphas=1e-9, formation="random", random_state=0)
+    on_bags.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert np.abs(on_bags.coef_ - rows[:-1]).max() > 0.1
+
+
+def test_a_risk_that_random_bags_cannot_have_is_told():
+    _, y, ids = by_rates(np.random.default_rng(0), 200, 150)
+    model = bw.BagRidgeClassifier(formation="random", random_state=0)
+    with pytest.warns(UserWarning, match=r"impossible for random bags: their formation"):
+        model.fit(np.random.default_rng(1).normal(size=(len(y), 2)), bw.aggregate(y, ids), bags=ids)
+
+
+@pytest.mark.parametrize("k", [8, 64])
+def test_probabilities_of_ridge_are_probabilities(k):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(12_800, 3))
+    y = (rng.random(12_800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(float)
+    ids = bw.random_bags(12_800, k, random_state=0)
+    model = bw.BagRidgeClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert model.sigmoid_ is not None
+    assert 0 < h.min() <= h.max() < 1
+    assert h.mean() == pytest.approx(y.mean(), abs=0.01)
+    constant = -(y.mean() * np.log(y.mean()) + (1 - y.mean()) * np.log(1 - y.mean()))
+    assert -(y * np.log(h) + (1 - y) * np.log(1 - h)).mean() < 0.9 * constant
+    assert model.gain_ > 3 * model.gain_error_ > 0
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)
+
+
+def test_few_bags_make_no_sigmoid():
+    X, y, ids = by_rates(np.random.default_rng(2), 100, 40)
+    model = bw.BagRidgeClassifier(formation="features", random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert model.sigmoid_ is None
+    assert 0 < h.min() <= h.max() < 1
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)
+
+
+def test_ridge_that_found_nothing_shrinks_to_the_constant():
+    rng = np.random.default_rng(3)
+    X, y, ids = rng.normal(size=(6400, 20)), (rng.random(6400) < 0.3).astype(float), np.arange(6400) // 64
+    with pytest.warns(NoBetterThanConstantWarning):
+        model = bw.BagRidgeClassifier(alphas=1e-6, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert ((model.predict_proba(X)[:, 1] - y.mean()) ** 2).mean() < 0.02
+
+
+def test_moments_say_what_they_do_not_tell():
+    X, y, ids = by_rates(np.random.default_rng(4), 50, 200)
+    bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+    model = bw.BagRidgeClassifier()
+    sums = BagSums.of(X, bags, model.n_folds(len(bags)), np.random.default_rng(0), None)
+    model.fit_moments(sums.moments(np.ones(len(bags))), sums.origin)
+    assert "moments alone tell no more" in str(model.formation_)
+    assert model.sigmoid_ is None
+    assert np.isnan(model.gain_)
+    assert set(model.formation_.others) == {"rates", "effects"}
+
+
+@pytest.mark.parametrize("k", [16, 64, 256])
+def test_gradient_steps_beat_the_constant(k):
+    rng = np.random.default_rng(k)
+    X = rng.normal(size=(25_600, 8)) * [1, 1, 1, 1, 5, 5, 20, 100] + 50
+    truth = 1 / (1 + np.exp(1 - (X[:, 0] - 50) + (X[:, 6] - 50) / 20))
+    ids = bw.random_bags(25_600, k, random_state=0)
+    y_bag = bw.aggregate(rng.random(25_600) < truth, ids)
+    model = bw.BagSGDClassifier(random_state=0).fit(X, y_bag, bags=ids)
+    h = model.predict_proba(X)[:, 1]
+    assert ((h - truth) ** 2).mean() < 0.5 * truth.var()
+    assert 0 < h.min() <= h.max() < 1
+    assert h.mean() == pytest.approx(y_bag.mean(), abs=0.01)
+    np.testing.assert_array_equal(model.predict(X), h > 0.5)

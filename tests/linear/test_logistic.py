@@ -104,7 +104,6 @@ def test_pieces_do_not_change_the_sums(monkeypatch):
     sums = []
     for rows, piece in ((np.arange(len(X)), 2**20), (shuffled, 500)):
         monkeypatch.setattr(likelihood, "_PIECE", piece)
-        monkeypatch.setattr(likelihood, "_KEPT", 0 if piece == 500 else 2**25)
         design = likelihood.Design.of(X[rows].astype(np.float32), Bags.from_rows(aggregate(y, ids)[rows], ids[rows]))
         point = likelihood.point(design, np.ones(4), float(y.mean()), 0.0)
         sums.append(likelihood.system(design, point))
@@ -227,3 +226,75 @@ def test_counts_must_be_whole():
     X, _, ids = at_random(np.random.default_rng(0), 8, 20)
     with pytest.raises(ValueError, match=r"bag 0 of 8 rows reports a count of 2\.4, which is no whole number"):
         BagLogisticClassifier().fit(X, np.full(160, 0.3), bags=ids)
+
+
+COVERED = {
+    "random, small bags": (at_random, 20, 200, {"formation": "random"}),
+    "random, large bags": (at_random, 200, 100, {"formation": "random"}),
+    "rates": (by_rates, 50, 60, {"formation": "rates"}),
+    "features": (by_features, 30, 100, {"formation": "features"}),
+}
+
+
+def covered(case, seed):
+    draw, k, m, options = COVERED[case]
+    X, y, ids = draw(np.random.default_rng(seed), k, m)
+    low, high = fitted(X, y, ids, alphas=10.0, scaling=1.0, cv=2, **options).coef_interval()
+    return np.mean((low < WEIGHTS) & (high > WEIGHTS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", COVERED)
+def test_intervals_cover_in_every_formation(case):
+    """At least 93 %, five standard errors of the simulation allowed."""
+    shares = np.array([covered(case, seed) for seed in range(400)])
+    assert shares.mean() >= 0.93 - 5 * shares.std(ddof=1) / 20
+
+
+def test_intervals_cover_in_a_few_draws():
+    shares = np.array([covered("random, small bags", seed) for seed in range(12)])
+    assert shares.mean() > 0.75  # 45 of 48 are expected; 36 would be by chance in one of 10⁵ simulations
+
+
+def test_intervals_are_told_where_there_are_none():
+    X, y, ids = at_random(np.random.default_rng(1), 40, 400)
+    model = fitted(X, y, ids)
+    low, high = model.coef_interval(0.5)
+    assert ((low < model.free_coef_) & (model.free_coef_ < high)).all()
+    wider = model.coef_interval(0.99)
+    assert (wider[0] < low).all()
+    with pytest.raises(ValueError, match=r"^level must be"):
+        model.coef_interval(1.0)
+    few = BagLogisticClassifier(random_state=0).fit(
+        X[:160], bags=Bags.from_rows(np.repeat([0.2, 0.4, 0.3, 0.5], 40), np.arange(160) // 40)
+    )
+    assert np.isinf(few.coef_interval()).all()
+
+
+@pytest.mark.parametrize("kind", ["BagLogisticClassifier", "BagMeanMapClassifier"])
+def test_saved_models_come_back(tmp_path, kind):
+    X, y, ids = at_random(np.random.default_rng(2), 16, 100)
+    model = getattr(bw, kind)(random_state=0).fit(X, aggregate(y, ids), bags=ids)
+    bw.save(model, tmp_path / "model")
+    again = bw.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.formation_ == model.formation_
+    assert set(vars(again)) == set(vars(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [64, 512])
+@pytest.mark.parametrize("spread", [0.25, 0.5, 1.0])
+def test_unseen_effects_of_bags_never_make_it_worse_than_the_constant(k, spread):
+    """Random rows, bags with effects of their own; measured on fresh rows without and with new effects."""
+    over = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X, ids = rng.normal(size=(k * 64, 4)), np.arange(k * 64) // k
+        y = (rng.random(len(X)) < expit(X @ WEIGHTS - 1 + rng.normal(0, spread, 64)[ids])).astype(float)
+        h_of = fitted(X, y, ids).predict_proba
+        fresh = rng.normal(size=(20_000, 4))
+        for effect in (0.0, rng.normal(0, spread, 20_000)):
+            label = rng.random(20_000) < expit(fresh @ WEIGHTS - 1 + effect)
+            over.append(np.mean((h_of(fresh)[:, 1] - label) ** 2) - np.mean((y.mean() - label) ** 2))
+    assert np.mean(over) <= 0

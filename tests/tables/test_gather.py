@@ -11,7 +11,8 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.linear.ridge import _ALPHAS, _SCALINGS, Moments, solve_ridge
+from bagwise.linear.moments import Moments, solve_ridge, worth
+from bagwise.linear.ridge import _ALPHAS, _SCALINGS
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.engine import fetch
 from bagwise.tables.gather import WIDEST
@@ -41,7 +42,7 @@ def made_up(rows=3000, *, seed=0, classes=0):
     return frame, reports
 
 
-def from_rows(data, model):
+def from_rows(data, model, noise_variance=0.0):
     """The solution from encoded rows in memory, in double precision and with the same folds."""
     table = fetch(model.features.select(data.rows(), NUMBER, *data.proportions), data.connection)
     codes, encoding = model.features.matrix(table), model.encoding
@@ -60,8 +61,13 @@ def from_rows(data, model):
     sums, fold = bags.sum_table(X), np.arange(len(bags)) % 5
     origin = X.mean(axis=0)
     deviation = sums - bags.size[:, None] * origin
-    parts = [Moments.of(deviation[fold == f], bags.size[fold == f], bags.outputs[fold == f]) for f in range(5)]
-    return solve_ridge(parts, _ALPHAS, _SCALINGS), origin
+    noise, mean = noise_variance / bags.size, bags.size @ bags.outputs / bags.n_bagged
+    count = worth(noise, (mean * (1 - mean)).mean())
+    parts = [
+        Moments.of(deviation[one], bags.size[one], bags.outputs[one], count[one])
+        for one in (fold == f for f in range(5))
+    ]
+    return solve_ridge(parts, _ALPHAS, _SCALINGS, count @ noise / count.sum()), origin
 
 
 @pytest.mark.parametrize("classes", [0, 3])
@@ -93,12 +99,16 @@ def _table(events):
     return tables.read(events, connection), connection
 
 
-def test_noise_is_subtracted_from_the_risks():
+def test_noise_is_subtracted_from_the_risks_and_bags_count_for_less():
     events, reports = made_up()
-    plain = tables.fit(tables.join(events, reports), "ridge").estimator
-    noised = tables.fit(tables.join(events, reports, noise_scale=1.5), "ridge").estimator
-    size = events.groupby("bag").size()
-    np.testing.assert_allclose(plain.risks_ - noised.risks_, (2 * 1.5**2 / size).mean(), rtol=1e-9)
+    data = tables.join(events, reports, noise_scale=1.5)
+    model = tables.fit(data, "ridge")
+    (coef, *_, risks), _ = from_rows(data, model, 2 * 1.5**2)
+    np.testing.assert_allclose(model.estimator.risks_, risks, rtol=1e-9)
+    np.testing.assert_allclose(model.estimator.coef_, coef[:, 0], atol=1e-8 * np.abs(coef).max())
+    assert (
+        np.abs(model.estimator.coef_ - tables.fit(tables.join(events, reports), "ridge").estimator.coef_).max() > 1e-6
+    )
 
 
 def test_nan_is_missing():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 
+from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.base import check_finite_features
 from bagwise.gains import shift_to
@@ -25,57 +26,77 @@ from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
-_PIECE = 2**20  # numbers standardised at a time
-_KEPT = 2**25  # numbers that are kept standardised, where there are no more
+_PIECE = 2**18  # numbers standardised at a time
 _STEPS, _HALVINGS = 50, 20
 _FARTHEST = 1.5  # that scores move in one step, on average
+_MOST_LEVERAGE = 0.9
 _LEAST_VARIANCE = 1e-9  # of a count that is not known beforehand
 
 
 class Design:
-    """Standardised features of the rows of bags, in bag order; X itself is not copied.
+    """Standardised features of the rows of bags, in bag order; X itself is not copied, those of bags taken are.
 
     X: (n, d) rows in table order.  bags: of some or all of them.  mean, scale: (d,), the scale of a constant is inf.
+    standard: whether X is standardised and in bag order.
     """
 
-    def __init__(self, X: Floats, bags: Bags, mean: Floats, scale: Floats) -> None:
-        self.X, self.bags, self.mean, self.scale = X, bags, mean, scale
+    def __init__(self, X: Floats, bags: Bags, mean: Floats, scale: Floats, *, standard: bool = False) -> None:
+        self.X, self.bags, self.mean, self.scale, self.standard = X, bags, mean, scale, standard
 
     @classmethod
     def of(cls, X: Floats, bags: Bags, names: ArrayLike | None = None) -> Design:
         """With means and standard deviations of the rows in bags."""
-        plain = cls(X, bags, np.zeros(X.shape[1]), np.ones(X.shape[1]))
+        rows = None if bags.n_bagged == len(X) else np.sort(bags.order)
+        step = max(1, _PIECE // max(X.shape[1], 1))
+
+        def total(about: Floats | float, power: int) -> Floats:
+            found = np.zeros(X.shape[1])
+            for start in range(0, bags.n_bagged, step):
+                part = slice(start, start + step)
+                piece = X[part if rows is None else rows[part]].astype(float, copy=False) - about
+                found += piece.sum(axis=0) if power == 1 else np.einsum("ij,ij->j", piece, piece)
+            return found
+
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
-            mean = sum(rows.sum(axis=0) for _, _, rows in plain._read()) / bags.n_bagged
-            plain.mean = mean
-            variance = sum((rows**2).sum(axis=0) for _, _, rows in plain._read()) / bags.n_bagged
+            mean = total(0.0, 1) / bags.n_bagged
+            variance = total(mean, 2) / bags.n_bagged
             check_finite_features(variance, X, names)
         scale = np.sqrt(variance)
         return cls(X, bags, mean, np.where(scale > 1e-12 * np.abs(mean), scale, np.inf))
 
     def take(self, index: Integers) -> Design:
-        """The rows of some bags."""
-        return Design(self.X, self.bags.take(index), self.mean, self.scale)
-
-    def _read(self) -> Iterator[tuple[slice, slice, Floats]]:
-        """Pieces of whole bags: their rows, their bags, and the standardised features."""
-        offsets, order = self.bags.offsets, self.bags.order
-        rows = max(1, _PIECE // max(self.X.shape[1], 1))
-        first = 0
-        while first < len(self.bags):
-            last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + rows, side="right")) - 1)
-            place = order[offsets[first] : offsets[last]]
-            piece = (self.X[place].astype(float) - self.mean) / self.scale
-            yield slice(int(offsets[first]), int(offsets[last])), slice(first, last), piece
-            first = last
-
-    @cached_property
-    def _kept(self) -> list[tuple[slice, slice, Floats]] | None:
-        return list(self._read()) if self.bags.n_bagged * self.X.shape[1] <= _KEPT else None
+        """The rows of some bags, a copy."""
+        some, offsets = self.bags.take(index), self.bags.offsets
+        if self.standard:
+            X = self.X[segment.take(np.arange(len(self.X)), offsets, index)[0]]
+        else:
+            X = np.empty((some.n_bagged, self.X.shape[1]))
+            for rows, _, z in Design(self.X, some, self.mean, self.scale).pieces():
+                X[rows] = z
+        return Design(X, some, self.mean, self.scale, standard=True)
 
     def pieces(self) -> Iterator[tuple[slice, slice, Floats]]:
-        """As `_read`, from memory where they are not too many."""
-        return self._read() if self._kept is None else iter(self._kept)
+        """Pieces of whole bags: their rows, their bags, and the standardised features, until the next is asked for."""
+        offsets, order, width = self.bags.offsets, self.bags.order, max(self.X.shape[1], 1)
+        quick = self.X.flags.c_contiguous and not self.standard
+        buffer, first = np.empty((0, width), dtype=self.X.dtype), 0
+        while first < len(self.bags):
+            last = int(np.searchsorted(offsets, offsets[first] + max(1, _PIECE // width), side="right")) - 1
+            rows = slice(int(offsets[first]), int(offsets[last := max(first + 1, last)]))
+            if self.standard:
+                z = self.X[rows]
+            elif quick:  # into the same memory again and again: fresh memory costs more than the rows
+                place = order[rows]
+                if len(place) > len(buffer):
+                    buffer = np.empty((len(place), self.X.shape[1]), dtype=self.X.dtype)
+                z = np.take(self.X, place, axis=0, out=buffer[: len(place)], mode="clip").astype(float, copy=False)
+            else:
+                z = self.X[order[rows]].astype(float, copy=False)
+            if not self.standard:
+                z -= self.mean
+                z /= self.scale
+            yield rows, slice(first, last), z
+            first = last
 
     def scores(self, w: Floats) -> Floats:
         """(n, …) z·w of w (d, …), without an intercept."""
@@ -83,6 +104,16 @@ class Design:
         for rows, _, z in self.pieces():
             found[rows] = z @ w
         return found
+
+
+def _bag_sums(z: Floats, weights: Floats, size: Integers, equal: int | None) -> Floats:
+    """(bags, c, d) sums of features (n, d) with each of the weights (n, c)."""
+    (d, c), m = (z.shape[1], weights.shape[1]), len(size)
+    if equal is not None:
+        return np.asarray(weights.reshape(m, equal, c).transpose(0, 2, 1) @ z.reshape(m, equal, d))
+    bag = np.repeat(np.arange(m), size)  # sparse columns, one for each row
+    entries = (weights.ravel(), (c * bag[:, None] + np.arange(c)).ravel(), c * np.arange(len(z) + 1))
+    return np.asarray((sparse.csc_array(entries, shape=(c * m, len(z))) @ z).reshape(m, c, d))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +143,13 @@ class System:
     centre: (d,) mean of the features, weighted by h(1 − h).
     scores: (m, d + 1) gradient of each bag; the last column is that of E[h] = p, the count less what is expected.
     hessian: (d + 1, d + 1) −∂²L, the last line that of E[h] = p.
+    pull: (m, d + 1) a/√W of each bag, whose squares are what bags as such add to the hessian.
     """
 
     centre: Floats
     scores: Floats
     hessian: Floats
+    pull: Floats
 
     @property
     def gradient(self) -> Floats:
@@ -141,10 +174,14 @@ class System:
         r"""Weights (d,) without a penalty, one step of Newton's from w, and their covariance by the sandwich.
 
         Both equations, of the likelihood and of E[h] = p, are sums over bags :math:`\sum_j \psi_j = 0`, so that the
-        covariance is :math:`A^{-1} \bigl(\sum_j \psi_j \psi_j^\top\bigr) A^{-\top}` in every formation.
+        covariance is :math:`A^{-1} \bigl(\sum_j \psi_j \psi_j^\top\bigr) A^{-\top}` in every formation. A bag pulls the
+        weights its way: what is left of its :math:`\psi` is too small by one less its leverage (as in HC3 of least
+        squares).
         """
-        m, inverse = len(self.scores), np.linalg.pinv(self.hessian)
-        covariance = inverse @ (self.scores.T @ self.scores * m / (m - 1)) @ inverse.T
+        inverse = np.linalg.pinv(self.hessian)
+        leverage = np.clip(np.einsum("ij,ij->i", self.pull @ inverse, self.pull), 0.0, _MOST_LEVERAGE)
+        outward = self.scores / (1 - leverage)[:, None]
+        covariance = inverse @ (outward.T @ outward) @ inverse.T
         return w + inverse[:-1, :-1] @ self.gradient, covariance[:-1, :-1]
 
 
@@ -154,14 +191,15 @@ def point(
     prior: float,
     effect_variance: float,
     *,
+    scores: Floats | None = None,
     extra: Floats | None = None,
     start: float | None = None,
 ) -> Point:
-    """The likelihood at w.  extra: as it is held during a step; None for that of these scores."""
+    """The likelihood at w.  scores: of w, where known.  extra: as it is held during a step; None for that of w."""
     check_time()
-    s = design.scores(w)
-    b = shift_to(prior, s, start=start)
-    s += b
+    z = design.scores(w) if scores is None else scores
+    b = shift_to(prior, z, start=start)
+    s = z + b
     if extra is None:
         extra = extra_variance(s, design.bags, effect_variance)
     return Point(w, b, s, expit(s), extra, tilted(s, design.bags, extra=extra))
@@ -181,26 +219,38 @@ def system(design: Design, at: Point) -> System:
     the series.
     """
     d, bags, found = len(at.w), design.bags, at.found
-    spread, q, v = at.h * (1 - at.h), expit(at.s + bags.repeat(found.tilt)), found.spread
-    skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
     per = np.where(found.variance > _LEAST_VARIANCE, 1 / np.maximum(found.variance, _LEAST_VARIANCE), 0.0)
-    m3, m4 = bags.sum(skew) * per, bags.sum(flat) * per
-    own = spread - v + 0.5 * bags.repeat(per) * (flat - bags.repeat(m3) * skew)
-    centre = np.asarray(sum(spread[rows] @ z for rows, _, z in design.pieces()) / spread.sum())
-    weights = np.column_stack([v, skew, flat, found.gradient])
-    hessian, sums = np.zeros((d + 1, d + 1)), np.empty((4, len(bags), d + 1))
+    sums, m3, m4 = np.empty((len(bags), 6, d + 1)), np.empty(len(bags)), np.empty(len(bags))
+    squares, buffer = np.zeros((d, d)), np.empty((0, d))
     for rows, some, z in design.pieces():
-        z = np.column_stack([z - centre, np.ones(len(z))])
-        hessian += (z * own[rows, None]).T @ z
-        for total, weight in zip(sums, weights[rows].T, strict=True):
-            total[some] = np.add.reduceat(z * weight[:, None], bags.offsets[some] - rows.start, axis=0)
-    a, b, c, scores = sums
+        starts, size = bags.offsets[some] - rows.start, bags.size[some]
+        h, v, tilt = at.h[rows], found.spread[rows], np.repeat(found.tilt[some], size)
+        weights = np.empty((len(z), 6))
+        spread, q = h * (1 - h), expit(at.s[rows] + tilt)
+        skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
+        m3[some], m4[some] = (np.add.reduceat(one, starts) * per[some] for one in (skew, flat))
+        half = np.repeat(0.5 * per[some], size)
+        own = spread - v + half * (flat - np.repeat(m3[some], size) * skew)
+        for c, one in enumerate((v, skew, flat, found.gradient[rows], spread, own)):
+            weights[:, c] = one
+        sums[some, :, :-1] = _bag_sums(z, weights, size, bags.equal_size)
+        sums[some, :, -1] = np.add.reduceat(weights, starts, axis=0)  # of the intercept
+        if len(z) > len(buffer):
+            buffer = np.empty((len(z), d))
+        squares += np.multiply(z, own[:, None], out=buffer[: len(z)]).T @ z
+    total = sums.sum(axis=0)
+    hessian = np.block([[squares, total[5, :-1, None]], [total[5, None]]])
+    centre = total[4, :-1] / total[4, -1]
+    shift = np.eye(d + 1)  # of the features to their centre
+    shift[-1, :-1] = -centre
+    hessian = shift.T @ hessian @ shift
+    a, b, third, scores = (sums[:, one] @ shift for one in range(4))
     change = (b - m3[:, None] * a) * per[:, None]
-    mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - c))
+    mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - third))
     hessian += a.T @ ((per + 0.5 * per**2 * (m4 - m3**2))[:, None] * a) - 0.5 * change.T @ change + mixed + mixed.T
-    hessian[-1, :-1], hessian[-1, -1] = 0.0, spread.sum()
+    hessian[-1, :-1], hessian[-1, -1] = 0.0, total[4, -1]
     scores[:, -1] = bags.size * bags.proportion - bags.sum(at.h)
-    return System(centre, scores, hessian)
+    return System(centre, scores, hessian, a * np.sqrt(per)[:, None])
 
 
 def maximise(
@@ -212,26 +262,47 @@ def maximise(
     start: Floats | None = None,
     close: float = 1e-3,
 ) -> Point:
+    """As `climb`, the place alone."""
+    return climb(design, prior, penalty, effect_variance=effect_variance, start=start, close=close)[0]
+
+
+def climb(
+    design: Design,
+    prior: float,
+    penalty: Floats,
+    *,
+    effect_variance: float = 0.0,
+    start: Floats | None = None,
+    close: float = 1e-3,
+) -> tuple[Point, Point, System]:
     r"""The maximum of the likelihood less :math:`\sum_c \lambda_c w_c^2 / 2`.
 
-    penalty: (d,) λ.  close: in units of log-likelihood.
+    penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.
+    Returns where it is, and the point before the last step with its derivatives.
     """
     at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
     for _ in range(_STEPS):
-        step, rise = system(design, at).step(at.w, penalty)
-        share = min(1.0, _FARTHEST / float(np.abs(design.scores(step)).mean() + 1e-12))
+        before, sums = at, system(design, at)
+        step, rise = sums.step(at.w, penalty)
+        scores, along = at.s - at.intercept, design.scores(step)
+        share = min(1.0, _FARTHEST / float(np.abs(along).mean() + 1e-12))
         height = at.value - penalty @ at.w**2 / 2
         for _ in range(_HALVINGS):
-            moved = point(design, at.w + share * step, prior, effect_variance, extra=at.extra, start=at.intercept)
-            if moved.value - penalty @ moved.w**2 / 2 >= height + 1e-4 * share * rise:
+            w, s = at.w + share * step, scores + share * along
+            moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, start=at.intercept)
+            risen = moved.value - penalty @ moved.w**2 / 2 - height
+            if risen >= 1e-4 * share * rise:
                 break
             share /= 2
         else:
-            return at
-        at = moved if effect_variance == 0 else point(design, moved.w, prior, effect_variance, start=moved.intercept)
-        if share * rise < close:
             break
-    return at
+        if effect_variance > 0:
+            moved = point(design, moved.w, prior, effect_variance, scores=s, start=moved.intercept)
+        at = moved
+        # Where a whole step rises as a quadratic would, what is left is less than the difference.
+        if share * rise < close or (share == 1.0 and effect_variance == 0 and abs(risen - rise / 2) < close):
+            break
+    return at, before, sums
 
 
 def maximise_classes(

@@ -5,24 +5,31 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from scipy import stats
 from scipy.special import expit, logsumexp, softmax
+from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.folds import folds_of
-from bagwise.gains import log_likelihoods, prior_of, prior_of_classes, shift_to, tell_gain
-from bagwise.linear.likelihood import Design, Point, System, maximise, maximise_classes, system
+from bagwise.gains import HeldOut, best_stretch, log_likelihoods, prior_of, prior_of_classes, shift_to, tell_gain
+from bagwise.linear.likelihood import Design, Point, System, climb, maximise, maximise_classes, system
 from bagwise.losses.likelihood import check_counts
-from bagwise.utils.parameters import NONE, Constraint, number, several, whole
+from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import ArrayLike, Floats
+from bagwise.utils.typing import ArrayLike, Floats, Integers
 
-_ALPHAS = np.logspace(-1, 5, 13)
+_ALPHAS = np.logspace(-1, 5, 7)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
-_STRETCHES = np.array([0.8, 1.0, 1.25, 1.5, 1.8, 2.2])
 _EFFECTS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
 _USUAL_ALPHA, _USUAL_SCALING, _USUAL_EFFECTS = 30.0, 0.5, 0.03  # where the search begins
-_CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on
+_CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, where there are more
+_FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
+_NEAR = 5.0  # a factor of penalties, up to which one tells of the other
+_CLOSE, _NEARLY = 1e-3, 0.5  # to the maximum, in units of log-likelihood; the latter where a step takes long
+_ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
+_TINY = 1e-6
+_ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
@@ -33,6 +40,7 @@ class Choice:
 
     alpha, scaling: the penalty.  stretch: of scores.  effect_variance: τ².
     gains: (m,) log-likelihood of held-out bags, less that of p; None where there were too few bags to hold any out.
+    start: weights to begin with.
     """
 
     alpha: float = _USUAL_ALPHA
@@ -40,6 +48,7 @@ class Choice:
     stretch: float = 1.0
     effect_variance: float = 0.0
     gains: Floats | None = None
+    start: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +68,10 @@ class _Held:
         target = vectors.T @ (root * (self.sums.gradient + curvature @ self.at.w))
         return np.asarray(root[:, None] * (vectors @ (target[:, None] / (np.maximum(values, 0)[:, None] + alphas))))
 
+    def scores(self, w: Floats) -> HeldOut:
+        """What weights (d,) say of the bags held out."""
+        return HeldOut(self.prior, self.train.scores(w), self.held_out.scores(w), self.held_out.bags)
+
     def value(self, w: Floats, effect_variance: float) -> Floats:
         """(weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
         bags, found, start = self.held_out.bags, [], None
@@ -75,65 +88,125 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
     return np.asarray(alpha * relative * np.mean(1 / relative))
 
 
-def _sample(design: Design, rng: np.random.Generator, rows: int) -> Design:
-    """Random bags of about so many rows, fewer where rows are wide; sixteen bags at least."""
-    order = rng.permutation(len(design.bags))
+def _some(design: Design, order: Integers, rows: int) -> Integers:
+    """The first of the bags, in the order given, that have about so many rows, fewer where rows are wide; 16 at least.
+
+    So many that nearly all of them would be taken are all.
+    """
     total = np.cumsum(design.bags.size[order])
-    some = max(int(np.searchsorted(total, min(rows, _CHOICE_NUMBERS // max(design.X.shape[1], 1)), side="right")), 16)
-    return design if some >= len(order) else design.take(np.sort(order[:some]))
+    most = min(rows, _CHOICE_NUMBERS // max(design.X.shape[1], 1))
+    return order if total[-1] <= most else order[: max(int(np.searchsorted(total, most, side="right")), 16)]
+
+
+def _for_choice(design: Design, order: Integers) -> Integers:
+    """Bags to choose a penalty on: all of them where they are not too many, else enough."""
+    some = _some(design, order, _CHOICE_ROWS)
+    return some if len(some) == len(order) else some[: max(len(_some(design, some, _FEW_ROWS)), _MANY_BAGS)]
 
 
 def choose(
     design: Design, cv: int, rng: np.random.Generator, alphas: Floats, scalings: Floats, *, effects: bool
 ) -> Choice:
-    """Penalty, stretch and, with `effects`, τ², by the likelihood of bags that are held out in turn."""
-    design = _sample(design, rng, _CHOICE_ROWS)
+    """Penalty, stretch and, with `effects`, τ², by the likelihood of bags that are held out in turn.
+
+    Where bags are many, the penalty is chosen on some; a fit to more of them is measured on others, and stretched only
+    if these do not prefer it to p: the fit to all of them is shrunken less than it.
+    """
+    order = rng.permutation(len(design.bags))
+    scalings = scalings if _differ(design.scale) else scalings[len(scalings) // 2 :][:1]
+    some = _for_choice(design, order)
+    if len(some) == len(order):
+        return _choose(design, cv, rng, alphas, scalings, effects=effects)
+    found = _choose(design.take(np.sort(some)), cv, rng, alphas, scalings, effects=effects, measured=False)
+    more = _some(design, order, design.bags.n_bagged // 8)
+    rest = order[len(more) :]
+    train, held_out = design.take(np.sort(more)), design.take(np.sort(_some(design, rest, _FEW_ROWS)))
+    p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
+    at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
+    part = HeldOut(p, at.s - at.intercept, held_out.scores(at.w), held_out.bags)
+    stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
+    if gains.mean() < 2 * gains.std() / np.sqrt(len(gains)):
+        stretch, gains = best_stretch([part], effect_variance=found.effect_variance)
+    return replace(found, stretch=stretch, gains=gains, start=at.w)
+
+
+def _choose(
+    design: Design,
+    cv: int,
+    rng: np.random.Generator,
+    alphas: Floats,
+    scalings: Floats,
+    *,
+    effects: bool,
+    measured: bool = True,
+) -> Choice:
+    """The same with all bags."""
     folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags))
     if not folds:
         return Choice(effect_variance=0.0)
-    starts: list[Floats | None] = [None] * len(folds)
-    found = Choice(effect_variance=_USUAL_EFFECTS if effects else 0.0)
+    found, last = Choice(effect_variance=_USUAL_EFFECTS if effects else 0.0), None
+    pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
-        held = []
-        for place, fold in enumerate(folds):
-            train, held_out = design.take(fold.train), design.take(fold.held_out)
-            p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
-            at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=starts[place], close=0.1)
-            starts[place] = at.w
+        if last is not None and _near(found, last):
+            break
+        held, last = [], found
+        penalty, tau = penalty_of(design, found.alpha, found.scaling), found.effect_variance
+        p = prior_of(design.bags)
+        start = maximise(design, p, penalty, effect_variance=tau, start=found.start, close=0.1).w
+        for train, held_out in pairs:
+            p = prior_of(train.bags)
+            at = maximise(train, p, penalty, effect_variance=tau, start=start, close=0.1)
             held.append(_Held(train, held_out, p, at, system(train, at)))
-        found = _best_penalty(design, held, alphas, scalings, found.effect_variance)
+        found = replace(_best_penalty(design, held, alphas, scalings, found.effect_variance), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
-            weights = [found.stretch * one.path(relative, np.array([found.alpha])) for one in held]
+            weights = [one.path(relative, np.array([found.alpha])) for one in held]
             total = [sum(one.value(w, tau)[0].sum() for one, w in zip(held, weights, strict=True)) for tau in _EFFECTS]
             found = replace(found, effect_variance=float(_EFFECTS[int(np.argmax(total))]))
+    if measured:
+        relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
+        parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
+        stretch, gains = best_stretch(parts, effect_variance=found.effect_variance)
+        found = replace(found, stretch=stretch, gains=gains)
     return found
+
+
+def _differ(scale: Floats) -> bool:
+    """Whether features differ in their spread: otherwise a penalty cannot adapt to it."""
+    finite = scale[np.isfinite(scale)]
+    return len(finite) > 0 and finite.max() > _ALIKE * finite.min()
+
+
+def _near(one: Choice, other: Choice) -> bool:
+    """Whether the fits with one tell what those with the other would."""
+    close = abs(np.log(one.alpha / other.alpha)) < np.log(_NEAR)
+    return close and one.scaling == other.scaling and one.effect_variance == other.effect_variance
 
 
 def _best_penalty(
     design: Design, held: list[_Held], alphas: Floats, scalings: Floats, effect_variance: float
 ) -> Choice:
-    """The penalty that held-out bags expect, each weighed by their likelihood, and the stretch that goes with it."""
-    constant = np.concatenate([one.value(np.zeros((design.X.shape[1], 1)), effect_variance)[0] for one in held])
-
-    def gains(scaling: float, alphas: Floats, stretches: Floats) -> Floats:
-        """(penalties or stretches, m) the one or the other being several."""
-        paths = [one.path(penalty_of(design, 1.0, scaling), alphas) * stretches for one in held]
-        values = [one.value(w, effect_variance) for one, w in zip(held, paths, strict=True)]
-        return np.asarray(np.concatenate(values, axis=1) - constant)
-
-    totals = np.array([gains(float(scaling), alphas, np.ones(1)).sum(axis=1) for scaling in scalings])
+    """The penalty that held-out bags expect, each weighed by their likelihood."""
+    totals = np.array(
+        [
+            sum(
+                one.value(one.path(penalty_of(design, 1.0, float(scaling)), alphas), effect_variance).sum(axis=1)
+                for one in held
+            )
+            for scaling in scalings
+        ]
+    )
     best = int(np.argmax(logsumexp(totals, axis=1)))
-    scaling, alpha = float(scalings[best]), float(np.exp(softmax(totals[best]) @ np.log(alphas)))
-    stretch = float(softmax(gains(scaling, np.array([alpha]), _STRETCHES).sum(axis=1)) @ _STRETCHES)
-    return Choice(alpha, scaling, stretch, effect_variance, gains(scaling, np.array([alpha]), np.array([stretch]))[0])
+    alpha = float(np.exp(softmax(totals[best]) @ np.log(alphas)))
+    return Choice(alpha, float(scalings[best]), effect_variance=effect_variance)
 
 
 def choose_of_classes(
     design: Design, cv: int, rng: np.random.Generator, alphas: Floats, scaling: float
 ) -> tuple[float, Floats | None]:
     """The penalty of several classes by the likelihood of held-out bags, and their gains over p."""
-    design = _sample(design, rng, _CHOICE_ROWS // 4)
+    some = _some(design, rng.permutation(len(design.bags)), _CHOICE_ROWS // 4)
+    design = design.take(np.sort(some)) if len(some) < len(design.bags) else design
     folds = folds_of(len(design.bags), cv, rng, enough=_ENOUGH_OF_CLASSES)
     if not folds:
         return _USUAL_ALPHA, None
@@ -166,7 +239,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell. It decides whether bags may have
         effects of their own.
     alphas : float or sequence of float, optional
-        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 13 from 0.1 to 1e5.
+        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 7 from 0.1 to 1e5.
     scaling : float, optional
         As in `BagRidgeClassifier`.
     cv : int
@@ -192,8 +265,11 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where there were too
         few bags to hold any out.
     free_coef_, coef_errors_ : array, shape (features,)
-        Weights without a penalty, one step of Newton's from `coef_`, and their standard errors, which respect bags (the
-        sandwich); None for several classes.
+        Weights without a penalty (one step of Newton's from `coef_` where rows are many, or bags few) and their
+        standard errors, which respect bags (the sandwich); infinite where there are no more bags than weights, None for
+        several classes. See `coef_interval`.
+    freedom_ : int
+        Bags beyond the number of weights.
 
     Examples
     --------
@@ -237,16 +313,25 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
         chosen = choose(design, self.cv, rng, *self._penalties, effects=self.formation_.name in ("features", "effects"))
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
-        at = maximise(design, prior, penalty, effect_variance=chosen.effect_variance)
+        close = _CLOSE if design.bags.n_bagged <= _CHOICE_ROWS else _NEARLY
+        at, before, sums = climb(
+            design, prior, penalty, effect_variance=chosen.effect_variance, start=chosen.start, close=close
+        )
         self.alpha_, self.scaling_, self.stretch_ = chosen.alpha, chosen.scaling, chosen.stretch
         self.effect_variance_ = chosen.effect_variance
         tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
         self.effects_ = chosen.effect_variance * design.bags.sum(at.h * (1 - at.h)) * tilt
-        scores, coef = self.stretch_ * design.scores(at.w), self.stretch_ * at.w / design.scale
+        scores, coef = self.stretch_ * (at.s - at.intercept), self.stretch_ * at.w / design.scale
         self._keep(coef[None], np.array([shift_to(prior, scores)]) - coef @ design.mean, classes=False)
-        free, covariance = system(design, at).free(at.w)
+        self.freedom_ = len(design.bags) - design.X.shape[1] - 1
+        if close == _CLOSE:
+            if self.freedom_ >= _ENOUGH_FREEDOM * (design.X.shape[1] + 1):
+                at = maximise(design, prior, _TINY * penalty, effect_variance=chosen.effect_variance, start=at.w)
+            before, sums = at, system(design, at)
+        free, covariance = sums.free(before.w)
+        errors = np.sqrt(np.diag(covariance)) if self.freedom_ > 0 else np.full(len(free), np.inf)
         self.free_coef_: Floats | None = free / design.scale
-        self.coef_errors_: Floats | None = np.sqrt(np.diag(covariance)) / design.scale
+        self.coef_errors_: Floats | None = errors / design.scale
         return chosen.gains
 
     def _fit_classes(self, design: Design, rng: np.random.Generator) -> Floats | None:
@@ -258,7 +343,30 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         self._keep(coef, intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
         self.free_coef_ = self.coef_errors_ = None
+        self.freedom_ = len(design.bags) - design.X.shape[1] - 1
         return gains
+
+    def coef_interval(self, level: float = 0.95) -> Floats:
+        """Intervals of the weights that cover those of the model, where that is right, with probability `level`.
+
+        They respect bags, in every formation; several classes have none.
+
+        Parameters
+        ----------
+        level : float
+            Between 0 and 1.
+
+        Returns
+        -------
+        array, shape (2, features)
+            Lower and upper ends, around `free_coef_`.
+        """
+        check_is_fitted(self)
+        check_parameters({"level": level}, {"level": number(above=0, below=1)})
+        if self.free_coef_ is None or self.coef_errors_ is None:
+            raise ValueError("intervals of weights are known for two classes only.")
+        far = float(stats.t.ppf((1 + level) / 2, max(self.freedom_, 1)))
+        return np.stack([self.free_coef_ - far * self.coef_errors_, self.free_coef_ + far * self.coef_errors_])
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = super()._predict_mean(X)

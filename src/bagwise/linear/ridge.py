@@ -7,171 +7,34 @@ For a linear :math:`h = w \cdot x + b` the debiased square loss is least squares
 
 from __future__ import annotations
 
+import warnings
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredictor, check_finite_features
 from bagwise.data.rows import Reads
-from bagwise.utils.deadline import check_time
+from bagwise.formation import Told
+from bagwise.gains import tell_gain
+from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
+from bagwise.linear.probabilities import ENOUGH_BAGS, Trust, clipped, sigmoid, some_bags
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import ArrayLike, Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats
 
 _ALPHAS = np.logspace(-5, 3, 33)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """Sums over bags of size, centroid x̄ and proportion α, weighted by size. They add up over parts of the data.
-
-    bags: number of bags m.  rows: Σ k.
-    x: (d,) Σ k x̄.  y: (c,) Σ k α.
-    xx: (d, d) Σ k x̄ x̄ᵀ.  xy: (d, c) Σ k x̄ αᵀ.  yy: (c,) Σ k α².
-
-    >>> part = Moments.of(np.array([[1.0], [6.0]]), np.array([1, 2]), np.array([[0.0], [1.0]]))
-    >>> float(part.rows), part.x, part.xx
-    (3.0, array([7.]), array([[19.]]))
-    """
-
-    bags: int
-    rows: float
-    x: Floats
-    y: Floats
-    xx: Floats
-    xy: Floats
-    yy: Floats
-
-    @classmethod
-    def of(cls, sums: Floats, size: Integers, proportion: Floats) -> Moments:
-        """From bag sums (m, d), sizes (m,) and proportions (m, c)."""
-        root = np.sqrt(size)[:, None]
-        scaled, target = sums / root, proportion * root
-        return cls(
-            bags=len(size),
-            rows=float(size.sum()),
-            x=sums.sum(axis=0),
-            y=(size[:, None] * proportion).sum(axis=0),
-            xx=scaled.T @ scaled,
-            xy=scaled.T @ target,
-            yy=(target**2).sum(axis=0),
-        )
-
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
-
-    def __sub__(self, other: Moments) -> Moments:
-        return Moments(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
-
-    @property
-    def mean_x(self) -> Floats:
-        """Mean of x over rows, μ."""
-        return self.x / self.rows
-
-    @property
-    def mean_y(self) -> Floats:
-        """Mean label over rows, p."""
-        return self.y / self.rows
-
-    @property
-    def variance(self) -> Floats:
-        """(d,) mean over bags of k (x̄ − μ)²: for random bags, the variance of each feature."""
-        return np.maximum(np.diag(self.xx) - self.rows * self.mean_x**2, 0) / self.bags
-
-    def about(self, mean_x: Floats, mean_y: Floats) -> Self:
-        """The same moments with x and y measured from the given points."""
-        shift = np.outer(self.x, mean_x)
-        return type(self)(
-            bags=self.bags,
-            rows=self.rows,
-            x=self.x - self.rows * mean_x,
-            y=self.y - self.rows * mean_y,
-            xx=self.xx - shift - shift.T + self.rows * np.outer(mean_x, mean_x),
-            xy=self.xy - np.outer(self.x, mean_y) - np.outer(mean_x, self.y) + self.rows * np.outer(mean_x, mean_y),
-            yy=self.yy - 2 * self.y * mean_y + self.rows * mean_y**2,
-        )
-
-    def risk(self, coef: Floats) -> Floats:
-        r"""Mean over bags of :math:`k_j(\alpha_j - w \cdot \bar x_j)^2`, summed over outputs; coef is (…, d, c)."""
-        quadratic: Floats = (coef * (self.xx @ coef - 2 * self.xy)).sum(axis=(-2, -1)) + self.yy.sum()
-        return quadratic / self.bags
-
-
-class RidgeSolution(NamedTuple):
-    """coef: (d, c).  intercept: (c,).  alpha, scaling: the penalty.  risks: (scalings, alphas) what each scored."""
-
-    coef: Floats
-    intercept: Floats
-    alpha: float
-    scaling: float
-    risks: Floats
-
-
-def solve_ridge(parts: list[Moments], alphas: Floats, scalings: Floats, noise: float = 0.0) -> RidgeSolution:
-    r"""Minimise :math:`\sum_j R_j^2/(m k_j) + \alpha \sum_l s_l^2 w_l^2` with the penalty of least held-out risk.
-
-    parts: moments of the folds of bags; one part alone is solved with the first penalty.
-    scalings: powers g in :math:`s_l^2 = v_l^g \bar v^{1-g}`, v_l being the variance of feature l that random bags show.
-    noise: mean over bags of s_j²/k_j, which declared noise adds to every risk.
-    The prior and the feature means of a fold's risk come from the other folds: with the overall means, the held-out
-    bags' deviations would sum to zero with those of the training bags and give the held-out part away.
-    """
-    whole = sum(parts[1:], parts[0])
-    variance = whole.variance
-    risks = np.full((len(scalings), len(alphas)), np.nan if len(parts) == 1 else -noise)
-    for part in parts if len(parts) > 1 else []:
-        train = whole - part
-        held_out = part.about(train.mean_x, train.mean_y)
-        for row, scaling in zip(risks, scalings, strict=True):
-            check_time()
-            row += held_out.risk(_coefficients(train, scaling, variance, alphas)) * part.bags / whole.bags
-    best = np.unravel_index(np.argmin(risks), risks.shape)
-    alpha, scaling = float(alphas[best[1]]), float(scalings[best[0]])
-    coef = _coefficients(whole, scaling, variance, np.array([alpha]))[0]
-    return RidgeSolution(coef, whole.mean_y - whole.mean_x @ coef, alpha, scaling, risks)
-
-
-def _coefficients(moments: Moments, scaling: float, whole: Floats, alphas: Floats) -> Floats:
-    """(alphas, d, c) the solutions for every α, from one eigendecomposition.  whole: variances in all bags."""
-    centred = moments.about(moments.mean_x, moments.mean_y)
-    variance, scale = centred.variance, np.zeros(len(whole))
-    # A feature that does not vary in these bags, compared with its variance in all of them, gets no weight.
-    used = variance > 1e-12 * whole
-    if used.any():
-        scale[used] = variance[used] ** (-scaling / 2) * variance[used].mean() ** ((scaling - 1) / 2)
-    values, vectors = linalg.eigh(centred.xx * np.outer(scale, scale) / moments.bags, check_finite=False)
-    cross = vectors.T @ (scale[:, None] * centred.xy / moments.bags)
-    eigen = np.maximum(values, 0) + alphas[:, None]
-    # Without a penalty, directions the data do not show get no weight.
-    small = eigen <= np.finfo(float).eps * eigen.shape[1] * eigen.max(axis=1, keepdims=True, initial=0.0)
-    inverse = np.where(small, 0.0, 1 / np.where(small, 1.0, eigen))
-    return np.asarray(scale[:, None] * (vectors @ (inverse[:, :, None] * cross)))
-
-
-def moments_by_fold(
-    X: Floats, bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None = None
-) -> tuple[list[Moments], Floats]:
-    """Moments of random folds of bags, with x measured from its mean, and that mean. X is read once."""
-    sums, size, target = bags.sum_table(X), bags.size, bags.outputs
-    origin = sums.sum(axis=0) / bags.n_bagged
-    check_finite_features(origin, X, names)
-    # Measured from the mean, sums of squares lose no digits to a large offset.
-    deviation = sums - size[:, None] * origin
-    rounding = 16 * np.finfo(float).eps * size[:, None] * np.abs(origin)
-    deviation[:, (np.abs(deviation) <= rounding).all(axis=0)] = 0.0  # a constant feature
-    if n_folds == 1:
-        return [Moments.of(deviation, size, target)], origin
-    fold = rng.permutation(len(bags)) % n_folds
-    return [Moments.of(deviation[fold == f], size[fold == f], target[fold == f]) for f in range(n_folds)], origin
+_RATES_ALPHAS = np.logspace(-4, 1, 11)
+_LEAST_VARIANCE = 1e-12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _RidgeFit(LinearPredictor):
+class _RidgeFit(LinearPredictor, BagEstimator):
     """The fit of both ridge estimators."""
 
     reads: ClassVar[Reads] = Reads(moments=True)
@@ -181,18 +44,50 @@ class _RidgeFit(LinearPredictor):
         "cv": whole(2),
     }
 
+    formation: str = "auto"
     alphas: ArrayLike | None = None
     scaling: float | None = None
     cv: int = 5
     random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        folds, names = self.n_folds(len(bags)), getattr(self, "feature_names_in_", None)
+        names, rng = getattr(self, "feature_names_in_", None), generator(self.random_state)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
-            parts, origin = moments_by_fold(X, bags, folds, generator(self.random_state), names)
-            check_finite_features(sum(parts[1:], parts[0]).xx, X, names)
-            noise = float(bags.noise_per_row.mean()) * bags.outputs.shape[1]
-            self._solve(parts, origin, noise, classes=bags.proportion.ndim == 2)
+            sums = BagSums.of(X, bags, min(int(self.cv), len(bags)), rng, names)
+            parts = sums.moments(np.ones(len(bags)))
+            whole = sum(parts[1:], parts[0])
+            check_finite_features(whole.xx, X, names)
+        self._tell_formation(X, bags)
+        spread = sums.label_variance(labels=isinstance(self, BagClassifier))
+        grouped = self.formation_.name in ("features", "effects")
+        count = sums.counts(spread)
+        if bags.noise_variance is not None:
+            parts = sums.moments(count)
+        self._solve(parts, sums.origin, self._noise(bags, count), classes=bags.proportion.ndim == 2)
+        if grouped and bags.equal_size is None:
+            count = sums.counts(spread, np.atleast_2d(self.coef_).T)
+            parts = sums.moments(count)
+            self._solve(parts, sums.origin, self._noise(bags, count), classes=bags.proportion.ndim == 2)
+        self._measure(X, sums, parts, spread, rng)
+
+    @staticmethod
+    def _noise(bags: Bags, count: Floats) -> float:
+        """What declared noise adds to the mean over bags, as they count, of every risk."""
+        return float(count @ bags.noise_per_row / count.sum()) * int(bags.outputs.shape[1])
+
+    @abstractmethod
+    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
+        """Set the gains of held-out bags, and what else they tell."""
+
+    def _without(self, parts: list[Moments]) -> tuple[list[Floats], list[Floats]]:
+        """Weights (d, c) and intercepts, x measured from the origin, of the fits without each of the folds."""
+        whole = sum(parts[1:], parts[0])
+        coef, intercept = [], []
+        for part in parts:
+            train = whole - part
+            coef.append(coefficients(train, self.scaling_, whole.variance, np.array([self.alpha_]))[0])
+            intercept.append(train.mean_y - train.mean_x @ coef[-1])
+        return coef, intercept
 
     def n_folds(self, n_bags: int) -> int:
         """Into how many folds `n_bags` bags are to be cut for `fit_moments`; one where there is nothing to choose."""
@@ -221,7 +116,26 @@ class _RidgeFit(LinearPredictor):
         if isinstance(self, BagClassifier):
             self.classes_ = np.arange(max(outputs, 2))
         self._solve(parts, origin, noise, classes=outputs > 1)
+        whole = sum(parts[1:], parts[0])
+        self.formation_ = self._told_by_moments(whole, noise)
+        self._measure_moments()
         return self
+
+    def _told_by_moments(self, whole: Moments, noise: float) -> Told:
+        """As asked for; or whether proportions vary as in random bags, which is all that moments show."""
+        if self.formation != "auto":
+            return Told(self.formation, "as asked for")
+        if isinstance(self, BagClassifier):
+            varied = float((whole.yy - whole.rows * whole.mean_y**2).mean()) / whole.bags - noise / len(whole.y)
+            ratio = varied / label_variance(whole.mean_y)
+            if ratio > 1 + 5 * np.sqrt(2 / whole.bags):
+                said = f"proportions vary {ratio:.3g} times as much as in random bags; moments alone tell no more"
+                return Told("features", said, ("rates", "effects"))
+        return Told("random", "moments alone do not tell: random bags are assumed", ("rates", "features", "effects"))
+
+    def _measure_moments(self) -> None:
+        """Set what only rows tell to unknown."""
+        self.gain_ = self.gain_error_ = float("nan")
 
     def _solve(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
         self.alphas_, self.scalings_ = self._penalties
@@ -240,10 +154,19 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     r"""Linear classifier from bags, in closed form.
 
     Minimises the debiased square loss of :math:`h(x) = w \cdot x + b` plus a ridge penalty on w; several classes by the
-    square form summed over them. `predict_proba` keeps h in [0, 1].
+    square form summed over them. Bags count for what they are worth: less with declared noise or, where they are
+    unequal, with effects. Where only rates differ (`rates`), :math:`E[y x] = p E[x] + p(1-p)\,b`, b the slope of bag
+    means on proportions, and the covariance of rows give least squares on single rows instead.
+
+    From 100 bags on, and for `rates`, a sigmoid through h that held-out bags choose makes probabilities, with mean p.
+    With fewer bags, several classes, or moments in place of rows there is none (`sigmoid_` is None): h is then kept
+    between 0.001 and 0.999, and its log loss may be worse than that of p. A model that held-out bags do not prefer to p
+    is shrunken towards p.
 
     Parameters
     ----------
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`); "auto" lets the bags tell.
     alphas : float or sequence of float, optional
         Penalties to choose from by cross-validation over bags on the label-free risk; a number fixes it; None takes 33
         values from 1e-5 to 1e3.
@@ -262,7 +185,13 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     alpha_, scaling_, alphas_, scalings_ : float, float, array, array
         The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)
-        Cross-validated risk of each penalty tried.
+        Cross-validated risk of each penalty tried, right for random bags; NaN where one was tried, or for `rates`.
+    sigmoid_ : array, shape (2,), or None
+        Slope and offset, by :math:`w \cdot x`, of the log odds that `predict_proba` gives.
+    formation_ : Told
+        The formation that was used, and why; moments alone hardly tell.
+    gain_, gain_error_ : float
+        Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN from moments.
 
     Examples
     --------
@@ -276,9 +205,90 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     array([ 0.2, -0. ])
     """
 
+    sigmoid_: Floats | None
+
+    def _measure_moments(self) -> None:
+        super()._measure_moments()
+        self.sigmoid_ = None
+
+    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
+        bags, self.sigmoid_ = sums.bags, None
+        some = some_bags(bags, X.shape[1], rng)
+        trust = Trust(X, bags.take(some), sums.fold[some])
+        if bags.proportion.ndim == 2:
+            coef, intercept = self._without(parts)
+            gains = trust.class_gains(coef, [b - sums.origin @ w for w, b in zip(coef, intercept, strict=True)])
+        elif self.formation_.name == "rates":
+            gains = self._fit_rates(trust, sums, parts, spread)
+        else:
+            gains = self._fit_probabilities(trust, sums, [one[:, 0] for one in self._without(parts)[0]])
+        if self.formation_.name == "random" and not np.isnan(self.risks_).all():
+            _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], len(bags))
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
+
+    def _fit_probabilities(self, trust: Trust, sums: BagSums, without: list[Floats]) -> Floats:
+        """The sigmoid, or how far h is to be shrunken; gains of held-out bags."""
+        if len(sums.bags) >= ENOUGH_BAGS or self.formation_.name == "rates":
+            _, self.sigmoid_, gains = trust.sigmoid(without, self.coef_, trust.rows)
+            return gains
+        factor, gains = trust.clipped_gains(without)
+        mean = float(self.intercept_) + float(sums.origin @ self.coef_)
+        self.coef_ = factor * self.coef_
+        self.intercept_ = mean - float(sums.origin @ self.coef_)
+        return gains
+
+    def _fit_rates(self, trust: Trust, sums: BagSums, parts: list[Moments], spread: float) -> Floats:
+        """Least squares on single rows; its penalty is that of the greatest likelihood of held-out bags."""
+        whole = sum(parts[1:], parts[0])
+        rows = trust.rows - sums.origin
+        covariance = rows.T @ rows / len(rows)
+        scale = np.sqrt(np.diag(covariance))
+        inverse = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+        values, vectors = linalg.eigh(covariance * np.outer(inverse, inverse))
+        self.alphas_ = _RATES_ALPHAS if self.alphas is None else self._penalties[0]
+        noise = self._noise(sums.bags, sums.counts(spread)) * whole.bags
+
+        def weights(moments: Moments, noise: float) -> Floats:
+            """The fits (d, alphas) with each penalty."""
+            about = moments.about(moments.mean_x, moments.mean_y)
+            slope = about.xy[:, 0] / max(float(about.yy[0]) - noise, _LEAST_VARIANCE)
+            target = vectors.T @ (inverse * slope * spread)
+            shrunk = target[:, None] / np.maximum(values[:, None] + self.alphas_, _LEAST_VARIANCE)
+            return np.asarray(inverse[:, None] * (vectors @ shrunk))
+
+        without = [weights(whole - part, noise * (1 - part.bags / whole.bags)) for part in parts]
+        gains = [
+            sum(float(one.gains(np.ones(1)).sum()) for one in trust.parts([w[:, a] for w in without]))
+            for a in range(len(self.alphas_))
+        ]
+        best = int(np.argmax(gains))
+        self.alpha_, self.scaling_, self.scalings_ = float(self.alphas_[best]), 1.0, np.ones(1)
+        self.risks_ = np.full((1, len(self.alphas_)), np.nan)
+        coef = weights(whole, noise)[:, best]
+        self._keep(coef[None], whole.mean_y - sums.origin @ coef, classes=False)
+        return self._fit_probabilities(trust, sums, [w[:, best] for w in without])
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = super()._predict_mean(X)
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # clipped, infinity would be hidden
+        return clipped(h) if self.sigmoid_ is None else sigmoid(h - self.intercept_, self.sigmoid_)
+
+
+def _check_risk(risk: float, constant: float, n_bags: int) -> None:
+    """Warn of a risk that random bags cannot have."""
+    if risk > constant * (1 + 5 * np.sqrt(2 / n_bags)):
+        warnings.warn(
+            f"the label-free risk is {risk:.3g}, above the {constant:.3g} of the mean label, which is impossible for "
+            "random bags: their formation is likely another one; see bagwise.diagnose, or leave formation to 'auto'.",
+            stacklevel=7,
+        )
+
 
 class BagRidgeRegressor(_RidgeFit, BagRegressor):
     """Linear regression of real labels from bags, in closed form. Parameters and attributes as `BagRidgeClassifier`.
+
+    Gains are of normal likelihoods. Where proportions of bags differ for other reasons than their features (`rates`),
+    its weights are too large.
 
     Examples
     --------
@@ -291,3 +301,14 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     >>> model.coef_.round(0), round(model.intercept_)
     (array([ 3., -1.]), 10)
     """
+
+    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
+        bags, gains = sums.bags, np.zeros(len(sums.bags))
+        whole, root = sum(parts[1:], parts[0]), np.sqrt(sums.bags.size)
+        for f, (coef, intercept) in enumerate(zip(*self._without(parts), strict=True)):
+            out, train = sums.fold == f, whole - parts[f]
+            target = root[out] * bags.proportion[out]
+            rest = target - sums.deviation[out] @ coef[:, 0] / root[out] - root[out] * intercept[0]
+            constant = target - root[out] * train.mean_y[0]
+            gains[out] = (constant**2 - rest**2) / (2 * (spread + bags.noise_per_row[out]))
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)

@@ -16,13 +16,17 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from bagwise import means
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredictor, check_finite_features
+from bagwise.gains import tell_gain
+from bagwise.linear.moments import BagSums
+from bagwise.linear.probabilities import Trust, clipped, some_bags
 from bagwise.theory.sgd import sgd_constants
-from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, whole
+from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
 _BLOCK = 64
+_FOLDS, _FEWEST = 5, 10  # of bags that are held out in turn, and bags from which on they are
 
 
 def average_iterate(
@@ -126,15 +130,18 @@ def _one_by_one(
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _SGDFit(LinearPredictor):
+class _SGDFit(LinearPredictor, BagEstimator):
     """The fit of both estimators."""
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "rho_w": number(above=0),
         **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
         "n_passes": whole(1),
+        "as_published": one_of(True, False),
     }
 
+    formation: str = "auto"
+    as_published: bool = False
     rho_w: float = 10.0
     rho_x: float | None = None
     rho_y: float | None = None
@@ -146,6 +153,52 @@ class _SGDFit(LinearPredictor):
     random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        self._tell_formation(X, bags)
+        if self.as_published:
+            self.gain_ = self.gain_error_ = float("nan")
+            self._fit_published(X, bags)
+        else:
+            self._fit_standardised(X, bags)
+
+    def _fit_standardised(self, X: Floats, bags: Bags) -> None:
+        """From p on, in standardised features, with a step by their mean squared norm; the last half is averaged."""
+        rng, d = generator(self.random_state), X.shape[1]
+        sums = BagSums.of(X, bags, min(_FOLDS, len(bags)), rng, getattr(self, "feature_names_in_", None))
+        root = np.sqrt(bags.size)[:, None]
+        scale = np.sqrt((sums.deviation**2 / root**2).mean(axis=0))
+        inverse = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
+        centroids = sums.deviation / root * inverse
+        norm = max(float(np.einsum("ij,ij->", centroids, centroids)) / len(bags), np.finfo(float).tiny)
+        self.step_ = 0.25 / norm
+        centre: Floats = np.zeros(d)
+
+        def run(chosen: Booleans) -> tuple[Floats, Floats]:
+            """Weights (d, outputs) of x itself, and p."""
+            prior = bags.size[chosen] @ bags.outputs[chosen] / bags.size[chosen].sum()
+            z, found = centroids[chosen], np.zeros((d, len(prior)))
+            for c, p in enumerate(prior):
+                t, last = (root[:, 0] * (bags.outputs[:, c] - p))[chosen], centre
+                for _ in range(self.n_passes):
+                    order = rng.permutation(len(t))
+                    late = (np.arange(len(t)) >= len(t) // 2).astype(float)
+                    total, last = average_iterate(
+                        z[order], t[order], centre, 0.0, weights=late, start=last, step=self.step_, radius=np.inf
+                    )
+                found[:, c] = total / late.sum()
+            return inverse[:, None] * found, prior
+
+        coef, prior = run(np.ones(len(bags), dtype=bool))
+        gains = None
+        if isinstance(self, BagClassifier) and bags.proportion.ndim == 1 and len(bags) >= _FEWEST:
+            some = some_bags(bags, d, rng)
+            without = [run(sums.fold != f)[0][:, 0] for f in range(int(sums.fold.max()) + 1)]
+            factor, gains = Trust(X, bags.take(some), sums.fold[some]).clipped_gains(without)
+            coef = factor * coef
+        self._keep(coef.T, prior - sums.origin @ coef, classes=bags.proportion.ndim == 2)
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
+
+    def _fit_published(self, X: Floats, bags: Bags) -> None:
+        """Algorithm 2, with the constants of its theorem."""
         sums = bags.sum_table(X)
         check_finite_features(sums, X, getattr(self, "feature_names_in_", None))
         root = np.sqrt(bags.size)[:, None]
@@ -197,7 +250,7 @@ class _SGDFit(LinearPredictor):
         return max(float(risk.max()), np.finfo(float).eps * self.rho_y_**2)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags = super().__sklearn_tags__()
         # One pass with the theorem's step over a small table does not get far.
         (tags.classifier_tags or tags.regressor_tags).poor_score = True
         return tags
@@ -214,13 +267,21 @@ def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
 
 
 class BagSGDClassifier(_SGDFit, BagClassifier):
-    r"""Linear classifier from bags by the paper's Algorithm 2: one projected gradient step per bag, iterates averaged.
+    r"""Linear classifier from bags by stochastic gradient descent, one step per bag.
 
-    The step and the truncation are those of the theorem (see `sgd_constants`), made for its guarantee and small in
-    practice; `BagRidgeClassifier` solves the same problem exactly. Several classes are learned one by one.
+    Steps begin at the mean label, in features that are centred and standardised, with a quarter of the inverse of their
+    mean squared norm; the iterates of the last half are averaged, and what held-out bags do not trust is shrunken
+    towards p. `as_published` gives the paper's Algorithm 2 instead, whose step and truncation are those of the theorem
+    (see `sgd_constants`), made for its guarantee and small in practice; the parameters from `rho_w` to `mu_y` and
+    `fit_intercept` are its own. `BagRidgeClassifier` solves the same problem exactly. Several classes are learned one
+    by one.
 
     Parameters
     ----------
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about: said in `formation_`; the method is made for random bags.
+    as_published : bool
+        The paper's Algorithm 2, as it stands.
     rho_w : float
         Radius of the ball the weights (intercept included) are kept in.
     rho_x : float, optional
@@ -242,10 +303,14 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     ----------
     coef_, intercept_ : array and float, or arrays
         As in `BagRidgeClassifier`.
-    theta_, zeta_, step_, rho_x_, rho_y_, risk_bound_ : float or array
-        The constants used.
-    n_skipped_ : int
-        Bags whose centroid was too far out.
+    formation_ : Told
+        The formation, and why.
+    gain_, gain_error_ : float
+        Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where it is unknown.
+    step_ : float
+        The step.
+    theta_, zeta_, rho_x_, rho_y_, risk_bound_, n_skipped_ : float or array, and int
+        Of Algorithm 2: the constants used, and how many bags were skipped, their centroid being too far out.
 
     Examples
     --------
@@ -256,12 +321,17 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     >>> ids = bw.random_bags(64000, size=32, random_state=0)
     >>> model = BagSGDClassifier(n_passes=5, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> model.coef_.round(1), round(model.intercept_, 1)
-    (array([ 0.4, -0. ]), 0.5)
+    (array([0.4, 0. ]), 0.5)
     """
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = super()._predict_mean(X)
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # clipped, infinity would be hidden
+        return h if self.as_published else clipped(h)
 
 
 class BagSGDRegressor(_SGDFit, BagRegressor):
-    r"""Linear regression of real labels from bags by Algorithm 2. Parameters and attributes as `BagSGDClassifier`.
+    r"""Linear regression of real labels from bags by gradient steps. Parameters and attributes as `BagSGDClassifier`.
 
     Parameters
     ----------

@@ -30,6 +30,7 @@ EXACT_UP_TO = 20
 _LEAST_VARIANCE = 3.0  # of a tilted count, below which two terms of the series do not suffice
 _FREQUENCIES = 33  # counts of a variance below 3 are that far apart with probability 0
 _TINY = 1e-300
+_FAR = 300.0  # log odds whose probability is still a number
 _STEPS = 100
 
 
@@ -107,15 +108,18 @@ def tilted(
     known = (extra == 0) & ((count <= 0) | (count >= size))
     t = _solve(s, bags, count, extra, known, start, close)
     by_row = bags.repeat(t)
-    q = expit(s + by_row)
-    v = q * expit(-s - by_row)
+    q, other = expit(s + by_row), expit(-s - by_row)
+    v = q * other
     own = bags.sum(v)
     variance = np.maximum(own + extra, _TINY)
     finite = np.where(known, 0.0, t)
     h = expit(s)
     base = np.full(len(bags), np.nan)
     if value:
-        rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
+        if known.any() or max(np.abs(s).max(initial=0.0), np.abs(s + by_row).max(initial=0.0)) > _FAR:
+            rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
+        else:  # the same, in one logarithm
+            rise = np.log(expit(-s) / other)
         base = bags.sum(rise) + finite * (extra * finite / 2 - count)
     exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < _LEAST_VARIANCE))
     density, slope = _series(q, v, variance, bags)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
-from bagwise.linear.ridge import Moments
+from bagwise.linear.moments import Moments, label_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
@@ -207,14 +207,17 @@ def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple
 
 
 def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, folds: int) -> tuple[list[Moments], float]:
-    """Moments of the folds of bags, and the mean over bags of s²/k."""
+    """Moments of the folds of bags, and the mean over bags, as they count, of s²/k."""
     root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
     columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
     noise, named = (sums[NOISE] / sums[SIZE]).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
-    table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, **named)
+    spread = _label_variance(sums, data)
+    worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
+    table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, worth=worth, **named)
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
-    figures = {"bags": table.count(), "rows": table.k.sum(), "noise": table.noise.sum()}
-    figures |= {f"zz{i}_{j}": (table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}
+    figures = {"bags": table.worth.sum(), "rows": (table.worth * table.k).sum()}
+    figures |= {"noise": (table.worth * table.noise).sum()}
+    figures |= {f"zz{i}_{j}": (table.worth * table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}
     lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
@@ -222,5 +225,14 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
         for i, j in pairs:
             zz[i, j] = zz[j, i] = line[f"zz{i}_{j}"]
         products = {"xx": zz[of_x, of_x], "xy": zz[of_x, of_y], "yy": zz.diagonal()[of_y]}
-        parts.append(Moments(int(line["bags"]), float(line["rows"]), zz[0, of_x], zz[0, of_y], **products))
+        parts.append(Moments(float(line["bags"]), float(line["rows"]), zz[0, of_x], zz[0, of_y], **products))
     return parts, sum(float(line["noise"]) for line in lines) * outputs / sum(part.bags for part in parts)
+
+
+def _label_variance(sums: Table, data: BagTable) -> float:
+    """Variance of labels, p(1 − p)."""
+    size = sums[SIZE].cast("float64")
+    totals = {name: (sums[name] * size).sum() for name in data.proportions} | {"rows": size.sum()}
+    found = execute(sums.agg(**totals), data.connection)
+    mean = np.array([float(found[name]) for name in data.proportions]) / float(found["rows"])
+    return label_variance(mean)
