@@ -12,12 +12,13 @@ from scipy.special import expit, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
-from bagwise.losses.tilting import EXACT_UP_TO, tilted
+from bagwise.losses.label_linear import sigmoid
+from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA, tilted
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.typing import Array, Floats
 
 _SUREST = 300.0  # log odds that stand for certainty
-_LEAST_EXTRA = 1e-9  # variance of a count below which there is none
+_LEAST_SPREAD = 1e-6  # of labels whose prior is 0 or 1
 
 
 def count_likelihood(
@@ -76,15 +77,83 @@ def count_likelihood(
     bags.check_proportions()
     check_counts(bags)
     scores = h if logits else _to_scores(1.0 * h)
-    found = _derivatives(segment.to_numpy(scores).astype(float), _in_bag_order(bags), effect_variance, exact_up_to)
-    value = segment.as_like(-found[0], scores)
+    value, slope = count_likelihood_gradient(scores, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
     if is_torch_array(scores) and scores.requires_grad:
         # The value and the slope are known: a line through the point hands them on to autograd.
-        step = segment.as_like(found[1], scores) * (scores - scores.detach())
-        value = value - bags.sum(step if step.ndim == 1 else step.sum(-1))
+        step = slope * (scores - scores.detach())
+        value = value + bags.sum(step if step.ndim == 1 else step.sum(-1))
     if mean is not None and prior is not None:
         value = value + _mean_part(bags.like(h), mean, prior)
     return value
+
+
+def count_likelihood_gradient(
+    s: Array, bags: Bags, *, effect_variance: float = 0.0, exact_up_to: int = EXACT_UP_TO
+) -> tuple[Array, Array]:
+    """`count_likelihood` without its mean part and without a look at the bags, and its derivative by the scores.
+
+    Parameters
+    ----------
+    s : array of shape (n,) or (n, classes)
+        Scores in bag order; tensors of two classes stay on their device.
+    bags, effect_variance, exact_up_to
+        As for `count_likelihood`.
+
+    Returns
+    -------
+    loss, slope : array of shape (m,), and of the shape of s
+    """
+    if is_torch_array(s) and s.ndim == 1:
+        from bagwise.losses.tilting_tensors import tilted_tensors
+
+        kept = s.detach().clamp(-_SUREST, _SUREST)
+        found = tilted_tensors(kept, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
+    else:
+        values = segment.to_numpy(s).astype(float)
+        found = _derivatives(values, _in_bag_order(bags), effect_variance, exact_up_to)[:2]
+    return -segment.as_like(found[0], s), -segment.as_like(found[1], s)
+
+
+def mean_part_gradient(size: Array, *, prior: Array, mean: Array, rest: Array | None) -> tuple[Array, Array]:
+    """What E[h] = p adds to `count_likelihood` of two classes, and the derivative of its sum by the sums of bags.
+
+    Parameters
+    ----------
+    size : array of shape (…, m)
+        k.
+    prior, mean : float or array
+        p, and the estimate of E[h].
+    rest : array or None
+        By a sum of another bag, the mean changes with slope 1/rest; None where it does not depend on the batch.
+
+    Returns
+    -------
+    loss, slope : array of shape (…, m)
+    """
+    pull = size * (mean - prior) / _spread_of(prior)
+    share = 0.0 * pull if rest is None else pull / rest
+    return pull * (mean - prior) / 2, share.sum(-1)[..., None] - share
+
+
+def predictions(h: Array, *, logits: bool = False) -> Array:
+    """Predictions in [0, 1], of two classes or more.
+
+    Parameters
+    ----------
+    h : array of shape (n,) or (n, classes)
+        Predictions, or logits.
+    logits : bool, default False
+        Whether they are logits.
+
+    Returns
+    -------
+    array of the shape of h
+    """
+    if not logits:
+        return h
+    if h.ndim == 1:
+        return sigmoid(h)
+    return h.softmax(1) if is_torch_array(h) else softmax(h, axis=1)
 
 
 def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
@@ -135,7 +204,7 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
     if s.ndim == 1:
         effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
-        return noise + np.where(effects > _LEAST_EXTRA, effects, 0.0)
+        return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
     h = softmax(s, axis=1)
     extra = noise[:, None, None] * np.eye(s.shape[1])
     if effect_variance:
@@ -184,9 +253,15 @@ def _to_scores(h: Array) -> Array:
 
 
 def _mean_part(bags: Bags, mean: Array, prior: Array) -> Array:
-    spread = prior * (1 - prior) if bags.proportion.ndim == 1 else prior
-    off = (mean - prior) ** 2 / (2 * spread)
-    return bags.size * (off if bags.proportion.ndim == 1 else off.sum(-1))
+    if bags.proportion.ndim == 1:
+        return bags.size * (mean - prior) ** 2 / (2 * _spread_of(prior))
+    prior = segment.as_like(prior, bags.proportion)
+    return bags.size * ((mean - prior) ** 2 / (2 * prior + (prior < _LEAST_SPREAD) * _LEAST_SPREAD)).sum(-1)
+
+
+def _spread_of(prior: Array) -> Array:
+    spread = prior * (1 - prior)
+    return spread + (spread < _LEAST_SPREAD) * _LEAST_SPREAD
 
 
 def _in_bag_order(bags: Bags) -> Bags:

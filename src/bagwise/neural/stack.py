@@ -109,7 +109,7 @@ class Stack:
             sizes = (equal, len(member.chosen)) if equal is not None else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
             means = objective.means_name if objective.means_name is not None else place
-            groups.setdefault((objective.loss, means, sizes), []).append(place)
+            groups.setdefault((objective.loss, objective.effect_variance, means, sizes), []).append(place)
         objectives = [member.training.objective for member in self.members]
         return [_LossGroup(np.array(places), objectives, self.weights.flat) for places in groups.values()]
 
@@ -121,7 +121,9 @@ class _LossGroup:
         first = objectives[places[0]]
         self.places, self.whole = places, len(places) == len(objectives)
         prior = torch.tensor([float(objectives[place].prior) for place in places], dtype=torch.float64).to(like)
-        self.objective = Objective(first.loss, first.means, prior, networks=len(places))
+        self.objective = Objective(
+            first.loss, first.means, prior, networks=len(places), effect_variance=first.effect_variance
+        )
         self.index = torch.from_numpy(places).to(like.device)
 
     def backward(self, logits: Tensor, batches: Sequence[Bags]) -> Tensor:
