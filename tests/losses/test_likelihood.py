@@ -222,7 +222,9 @@ def test_torch_has_the_same_values_and_gradients(torch):
 
 
 @every_score
-@pytest.mark.parametrize("options", [{}, {"noise_variance": 3.0}, {"effect_variance": 0.3}, {"exact_up_to": 0}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"noise_variance": 3.0}, {"effect_variance": 0.3}, {"exact_up_to": 0}], ids=str
+)
 @pytest.mark.parametrize("sizes", [np.full(9, 7), np.full(5, 40), np.tile([1, 2, 15, 21, 90, 700], 2)], ids=str)
 def test_tensors_have_the_same_likelihood_and_gradient(torch, centre, spread, sizes, options):
     from bagwise.losses.tilting_tensors import tilted_tensors

@@ -107,11 +107,11 @@ def count_likelihood_gradient(
         from bagwise.losses.tilting_tensors import tilted_tensors
 
         kept = s.detach().clamp(-_SUREST, _SUREST)
-        found = tilted_tensors(kept, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
-    else:
-        values = segment.to_numpy(s).astype(float)
-        found = _derivatives(values, _in_bag_order(bags), effect_variance, exact_up_to)[:2]
-    return -segment.as_like(found[0], s), -segment.as_like(found[1], s)
+        value, slope = tilted_tensors(kept, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
+        return -value, -slope
+    scores = segment.to_numpy(s).astype(float)
+    found = _derivatives(scores, _in_bag_order(bags), effect_variance, exact_up_to)
+    return segment.as_like(-found[0], s), segment.as_like(-found[1], s)
 
 
 def mean_part_gradient(size: Array, *, prior: Array, mean: Array, rest: Array | None) -> tuple[Array, Array]:

@@ -90,16 +90,19 @@ class Stack:
             counts.append([len(bags) for bags in mine])
         return np.average(torch.stack(losses)[:, self._rank].cpu().numpy(), axis=0, weights=np.array(counts))
 
-    @torch.no_grad()
     def predict(self, X: Tensor, rows: int = 1024) -> Floats:
         """(networks, n) the predictions h of each network."""
-        blocks = ([(slice(None), part.expand(len(self.members), -1, -1))] for part in X.split(rows))
-        parts = [self.weights.logits(block, block[0][1].shape[1], reading=True) for block in blocks]
-        return torch.sigmoid(torch.cat(parts, dim=1)).cpu().numpy()
+        return torch.sigmoid(self._logits(X, rows)).cpu().numpy()
 
-    def predict_bags(self) -> list[Floats]:
-        """Those of the rows of each network's bags, in bag order."""
-        return [h[member.bags.order] for h, member in zip(self.predict(self.X), self.members, strict=True)]
+    def score_bags(self) -> list[Floats]:
+        """The log odds of the rows of each network's bags, in bag order."""
+        scores = self._logits(self.X).cpu().numpy()
+        return [s[member.bags.order] for s, member in zip(scores, self.members, strict=True)]
+
+    @torch.no_grad()
+    def _logits(self, X: Tensor, rows: int = 1024) -> Tensor:
+        blocks = ([(slice(None), part.expand(len(self.members), -1, -1))] for part in X.split(rows))
+        return torch.cat([self.weights.logits(one, one[0][1].shape[1], reading=True) for one in blocks], dim=1)
 
     def _loss_groups(self) -> list[_LossGroup]:
         """Members with the same loss and means, on batches of the same sizes, share a call."""

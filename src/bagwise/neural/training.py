@@ -244,9 +244,9 @@ class Alone:
         """The predictions h of the network."""
         return [predict(self.training.reading, X, self.rows)]
 
-    def predict_bags(self) -> list[Floats]:
-        """Those of the rows of all bags, in bag order."""
-        return self.predict(self.data.X)
+    def score_bags(self) -> list[Floats]:
+        """The log odds, or the logits of classes, of the rows of all bags, in bag order."""
+        return [score(self.training.reading, self.data.X, self.rows)]
 
 
 def to_predictions(logits: Tensor) -> Tensor:
@@ -273,8 +273,18 @@ def check_outputs(module: nn.Module, x: Tensor, outputs: int) -> None:
         raise ValueError(f"module gives outputs of shape {shape} for {len(x)} rows: it must give logits {wanted}.")
 
 
-@torch.no_grad()
 def predict(module: nn.Module, X: Tensor, rows: int) -> Floats:
     """h of every row, (n,) or (n, classes), computed `rows` at a time; dropout and its like are off."""
+    return to_predictions(_logits(module, X, rows)).cpu().numpy()
+
+
+def score(module: nn.Module, X: Tensor, rows: int) -> Floats:
+    """The log odds of every row (n,), or the logits of its classes (n, classes), computed as `predict` does."""
+    logits = _logits(module, X, rows)
+    return (logits if logits.ndim == 2 and logits.shape[1] > 1 else logits.reshape(-1)).cpu().numpy()
+
+
+@torch.no_grad()
+def _logits(module: nn.Module, X: Tensor, rows: int) -> Tensor:
     module.eval()
-    return torch.cat([to_predictions(module(part)) for part in X.split(rows)]).cpu().numpy()
+    return torch.cat([module(part) for part in X.split(rows)])
