@@ -95,7 +95,7 @@ def test_the_likelihood_in_replicas_is_that_of_single_runs(means_name):
         options = {"bags": bags, "loss": "count_likelihood", "means": means_name}
         runs += [Replica(learning_rate=rate, **options) for rate in (1e-3, 1e-2)]
         runs += [Replica(learning_rate=0.01, effect_variance=0.5, **options)]
-    given = {"epochs": 2, "batch_rows": 64, "dtype": torch.float64}
+    given = {"epochs": 2, "batch_rows": 120, "dtype": torch.float64}
     together = train_replicas(X, runs, hidden=(5,), **given)
     alone = train_modules(X, runs, lambda seed: mlp(4, (5,), random_state=seed), **given)
     for one, two in zip(together, alone, strict=True):
@@ -145,9 +145,9 @@ def test_a_few_mixtures_teach_nearly_what_labels_do():
     X, y, ids = X[ids < 15], y[ids < 15], ids[ids < 15]
     assert len(y) == 15 * 2048
     X_test, y_test = rows_of(10_000, 7)
-    options = {"learning_rate": 0.03, "max_epochs": 40, "cv": 3, "random_state": 0}
+    options = {"learning_rate": 0.03, "max_epochs": 25, "cv": 2, "random_state": 0}
     model = BagNeuralClassifier(**options).fit(X, bw.aggregate(y, ids), bags=ids)
-    labels = BagNeuralClassifier(early_stopping=False, **(options | {"max_epochs": 10})).fit(X, y)
+    labels = BagNeuralClassifier(early_stopping=False, **(options | {"max_epochs": 4})).fit(X[:10_000], y[:10_000])
     found, known = (roc_auc_score(y_test, one.predict_proba(X_test)[:, 1]) for one in (model, labels))
     assert (model.formation_.name, model.loss_) == ("rates", "count_likelihood")
     assert found > known - 0.02
@@ -156,10 +156,10 @@ def test_a_few_mixtures_teach_nearly_what_labels_do():
 
 
 def test_two_mixtures_tell_classes_apart():
-    X, y = rows_of(12_000, 0)
+    X, y = rows_of(8000, 0)
     rng = np.random.default_rng(0)
     ids = (rng.random(len(y)) < np.where(y > 0, 0.8, 0.2)).astype(int)
-    options = {"learning_rate": 0.01, "max_epochs": 150, "batch_rows": 100_000, "random_state": 0}
+    options = {"learning_rate": 0.02, "max_epochs": 100, "batch_rows": 100_000, "random_state": 0}
     model = BagNeuralClassifier(**options).fit(X, bw.aggregate(y, ids), bags=ids)
     assert (model.formation_.name, model.loss_) == ("effects", "count_likelihood")
     options = {"learning_rate": 0.01, "max_epochs": 8, "early_stopping": False, "random_state": 0}
@@ -170,10 +170,10 @@ def test_two_mixtures_tell_classes_apart():
 
 
 def test_bags_that_differ_in_features(tmp_path):
-    X, y = rows_of(6000, 0)
-    ids = np.argsort(np.argsort(X[:, 0])) // 50
+    X, y = rows_of(4000, 0)
+    ids = np.argsort(np.argsort(X[:, 0])) // 40
     y_bag = bw.aggregate(y, ids)
-    options = {"learning_rate": (0.003, 0.03), "max_epochs": 20, "cv": 3, "random_state": 0}
+    options = {"learning_rate": (0.003, 0.03), "max_epochs": 10, "cv": 2, "random_state": 0}
     model = BagNeuralClassifier(**options).fit(X, y_bag, bags=ids)
     assert (model.formation_.name, model.loss_) == ("features", "count_likelihood")
     assert model.effect_variance_ < 0.3  # there are none
@@ -191,10 +191,10 @@ def test_bags_that_differ_in_features(tmp_path):
 
 def test_effects_of_bags_are_found():
     rng = np.random.default_rng(0)
-    X, ids = rng.normal(size=(8000, 3)), np.repeat(np.arange(160), 50)
-    s = X[:, 0] + rng.normal(size=160)[ids]
-    y_bag = bw.aggregate(rng.random(8000) < 1 / (1 + np.exp(-s)), ids)
-    options = {"learning_rate": 0.01, "max_epochs": 15, "cv": 3, "random_state": 0}
+    X, ids = rng.normal(size=(4000, 3)), np.repeat(np.arange(100), 40)
+    s = X[:, 0] + rng.normal(size=100)[ids]
+    y_bag = bw.aggregate(rng.random(4000) < 1 / (1 + np.exp(-s)), ids)
+    options = {"learning_rate": 0.01, "max_epochs": 8, "cv": 2, "random_state": 0}
     model = BagNeuralClassifier(formation="effects", **options).fit(X, y_bag, bags=ids)
     assert 0.1 <= model.effect_variance_ <= 3  # of variance 1
     assert model.formation_.reason == "as asked for"
