@@ -198,7 +198,8 @@ def test_the_mean_part_is_the_likelihood_of_the_total():
     plain, held = (
         losses.count_likelihood(np.full(30, 0.3), bags, **more) for more in ({}, {"prior": 0.25, "mean": 0.3})
     )
-    np.testing.assert_allclose(held - plain, np.array([10, 20]) * 0.05**2 / (2 * 0.25 * 0.75))
+    total = stats.binom.logpmf(25, 100, 0.25) - stats.binom.logpmf(25, 100, 0.3)  # of 100 rows
+    np.testing.assert_allclose(held - plain, np.array([10, 20]) * total / 100)
 
 
 def test_singletons_are_ordinary_supervision():

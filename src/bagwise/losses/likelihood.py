@@ -18,7 +18,7 @@ from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.typing import Array, Floats
 
 _SUREST = 300.0  # log odds that stand for certainty
-_LEAST_SPREAD = 1e-6  # of labels whose prior is 0 or 1
+_LEAST = 1e-12  # of a mean prediction
 
 
 def count_likelihood(
@@ -39,9 +39,10 @@ def count_likelihood(
     its error is below 0.001 of the logarithm; for several classes by that of `tilting_classes`, which is rougher for
     small bags. Declared noise adds its variance to the count's. With `prior` and `mean` the loss also holds E[h] to p,
 
-    .. math:: \ell_j \mathrel{+}= \frac{k_j (\bar h - p)^2}{2p(1-p)}
+    .. math:: \ell_j \mathrel{+}= k_j \Bigl(p \log\frac{p}{\bar h} + (1-p) \log\frac{1-p}{1-\bar h}\Bigr)
+              \approx \frac{k_j (\bar h - p)^2}{2p(1-p)}
 
-    summed over classes with :math:`p` in place of :math:`p(1-p)`, which adds up to the likelihood of the total count.
+    and :math:`k_j \sum_c p_c \log(p_c/\bar h_c)` for classes, which add up to the likelihood of the total count.
 
     Parameters
     ----------
@@ -130,9 +131,9 @@ def mean_part_gradient(size: Array, *, prior: Array, mean: Array, rest: Array | 
     -------
     loss, slope : array of shape (…, m)
     """
-    pull = size * (mean - prior) / _spread_of(prior)
-    share = 0.0 * pull if rest is None else pull / rest
-    return pull * (mean - prior) / 2, share.sum(-1)[..., None] - share
+    loss = size * (_divergence(prior, mean) + _divergence(1 - prior, 1 - mean))
+    share = 0.0 * loss if rest is None else size * (mean - prior) / (mean * (1 - mean) + _LEAST) / rest
+    return loss, share.sum(-1)[..., None] - share
 
 
 def predictions(h: Array, *, logits: bool = False) -> Array:
@@ -253,15 +254,19 @@ def _to_scores(h: Array) -> Array:
 
 
 def _mean_part(bags: Bags, mean: Array, prior: Array) -> Array:
-    if bags.proportion.ndim == 1:
-        return bags.size * (mean - prior) ** 2 / (2 * _spread_of(prior))
     prior = segment.as_like(prior, bags.proportion)
-    return bags.size * ((mean - prior) ** 2 / (2 * prior + (prior < _LEAST_SPREAD) * _LEAST_SPREAD)).sum(-1)
+    if bags.proportion.ndim == 1:
+        return bags.size * (_divergence(prior, mean) + _divergence(1 - prior, 1 - mean))
+    return bags.size * _divergence(prior, mean).sum(-1)
 
 
-def _spread_of(prior: Array) -> Array:
-    spread = prior * (1 - prior)
-    return spread + (spread < _LEAST_SPREAD) * _LEAST_SPREAD
+def _divergence(p: Array, mean: Array) -> Array:
+    """p log(p/mean); 0 where p is."""
+    return p * (_log(p) - _log(mean))
+
+
+def _log(x: Array) -> Array:
+    return x.clamp(min=_LEAST).log() if is_torch_array(x) else np.log(np.maximum(x, _LEAST))
 
 
 def _in_bag_order(bags: Bags) -> Bags:
