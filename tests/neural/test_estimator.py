@@ -191,7 +191,8 @@ def test_bags_that_differ_in_features(tmp_path):
 
 def test_effects_of_bags_are_found():
     rng = np.random.default_rng(0)
-    X, ids = rng.normal(size=(4000, 3)), np.repeat(np.arange(100), 40)
+    ids = np.repeat(np.arange(100), 40)
+    X = rng.normal(size=(4000, 3)) + 1.5 * rng.normal(size=(100, 3))[ids]
     s = X[:, 0] + rng.normal(size=100)[ids]
     y_bag = bw.aggregate(rng.random(4000) < 1 / (1 + np.exp(-s)), ids)
     options = {"learning_rate": 0.01, "max_epochs": 8, "cv": 2, "random_state": 0}
