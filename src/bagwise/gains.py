@@ -10,19 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit, softmax
+from scipy.special import expit, logit, logsumexp, softmax
 
 from bagwise.bags import Bags
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Array, Floats
 
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
 """Factors of log odds that held-out bags choose from."""
 
 _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
+_STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-6
 
 
 class NoBetterThanConstantWarning(UserWarning):
@@ -130,6 +131,34 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
     return b
 
 
+def shift_to_classes(prior: Floats, s: Floats) -> Floats:
+    """The b for which the means of softmax(s + b) are the priors.
+
+    Parameters
+    ----------
+    prior : array of shape (classes,)
+        p, above 0 and adding up to 1.
+    s : array of shape (n, classes)
+        Scores.
+
+    Returns
+    -------
+    array of shape (classes,)
+
+    Examples
+    --------
+    >>> shift_to_classes(np.array([0.5, 0.25, 0.25]), np.zeros((4, 3))).round(3)
+    array([-0.693, -1.386, -1.386])
+    """
+    b = np.log(prior)
+    for _ in range(_STEPS_OF_CLASSES):
+        off = np.log(prior) - np.log(np.maximum(softmax(s + b, axis=1).mean(axis=0), _SMALLEST_PRIOR))
+        if np.abs(off).max() <= _CLOSE_OF_CLASSES:
+            break
+        b = b + off
+    return np.asarray(b - logsumexp(b))
+
+
 def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
     """The log-likelihood of each bag's count.
 
@@ -156,17 +185,17 @@ class HeldOut:
 
     Attributes
     ----------
-    prior : float
+    prior : float or array of shape (classes,)
         p of the bags it was fitted to.
-    trained : array of shape (rows,)
-        Its log odds of (some of) their rows.
-    scores : array of shape (n,)
-        Its log odds of the rows that were held out, in the order of `bags`.
+    trained : array of shape (rows,) or (rows, classes)
+        Its log odds, or scores of classes, of (some of) their rows.
+    scores : array of shape (n,) or (n, classes)
+        The same of the rows that were held out, in the order of `bags`.
     bags : Bags
         Those held out.
     """
 
-    prior: float
+    prior: Array
     trained: Floats
     scores: Floats
     bags: Bags
@@ -185,12 +214,29 @@ class HeldOut:
         -------
         array of shape (stretches, m)
         """
-        start, shift, found = float(logit(self.prior)), None, []
-        constant = log_likelihoods(np.full_like(self.scores, start), self.bags, effect_variance=effect_variance)
-        for stretch in stretches:
-            shift = shift_to(self.prior, stretch * self.trained, start=shift)
-            found.append(log_likelihoods(stretch * self.scores + shift, self.bags, effect_variance=effect_variance))
+        start = logit(self.prior) if self.scores.ndim == 1 else np.log(self.prior)
+        flat = np.full(self.scores.shape, start)
+        constant = log_likelihoods(flat, self.bags, effect_variance=effect_variance)
+        found = [
+            log_likelihoods(self.stretched(stretch), self.bags, effect_variance=effect_variance)
+            for stretch in stretches
+        ]
         return np.array(found) - constant
+
+    def stretched(self, stretch: float = 1.0) -> Floats:
+        """The scores held out, stretched, and shifted so that E[h] = p where the model was fitted.
+
+        Parameters
+        ----------
+        stretch : float
+            Factor of the scores.
+
+        Returns
+        -------
+        array of the shape of `scores`
+        """
+        shift = shift_to if self.scores.ndim == 1 else shift_to_classes
+        return stretch * self.scores + shift(self.prior, stretch * self.trained)
 
 
 def best_stretch(
@@ -236,5 +282,6 @@ __all__ = [
     "prior_of",
     "prior_of_classes",
     "shift_to",
+    "shift_to_classes",
     "tell_gain",
 ]

@@ -549,7 +549,7 @@ def test_losses_by_name_are_the_functions():
         "matching_cross_entropy": losses.matching_cross_entropy(h, bags),
         "easyllp": losses.easyllp(h, bags, prior=prior, loss="log"),
         "easyllp_square": losses.easyllp(h, bags, prior=prior, loss="square"),
-        "count_likelihood": losses.count_likelihood(h, bags),
+        "count_likelihood": losses.count_likelihood(h, bags, prior=prior, mean=mean),
         "label_generation": losses.label_generation(h, bags),
     }
     for kind in ("log", "square"):

@@ -31,7 +31,7 @@ from bagwise.losses.debiased import (
     residual,
 )
 from bagwise.losses.label_linear import centred, components, difference, easyllp
-from bagwise.losses.likelihood import count_likelihood, posterior
+from bagwise.losses.likelihood import count_likelihood, count_likelihood_gradient, posterior, predictions
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array
@@ -46,6 +46,7 @@ __all__ = [
     "clip_threshold",
     "components",
     "count_likelihood",
+    "count_likelihood_gradient",
     "debiased_square",
     "debiased_square_gradient",
     "debiased_square_of_sums",
@@ -73,6 +74,13 @@ class SumGradient(Protocol):
         """Loss and derivative by `sums`; see `debiased_square_gradient`."""
 
 
+class RowGradient(Protocol):
+    """The loss of each bag and its derivative by the logits, but for what holds E[h] to p."""
+
+    def __call__(self, s: Array, bags: Bags, *, effect_variance: float) -> tuple[Array, Array]:
+        """Losses (m,) and derivatives (n,); see `count_likelihood_gradient`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class BagLoss:
     """A loss with what it needs to know besides predictions.
@@ -91,6 +99,12 @@ class BagLoss:
         Whether the function has a `logits` switch.
     gradient : callable, optional
         Its derivative by the sums of bags, written out; None leaves derivatives to autograd.
+    row_gradient : callable, optional
+        Its derivative by the logits of rows, written out, where it is not one by sums.
+    classes : bool, default True
+        Whether it knows more than two classes.
+    effects : bool, default False
+        Whether the function takes an `effect_variance`.
     """
 
     function: Loss
@@ -99,6 +113,9 @@ class BagLoss:
     corrects: bool = False
     takes_logits: bool = False
     gradient: SumGradient | None = None
+    row_gradient: RowGradient | None = None
+    classes: bool = True
+    effects: bool = False
 
     def __call__(
         self, h: Array, bags: Bags, *, prior: Array | None = None, means: Means | None = None, logits: bool = False
@@ -151,17 +168,27 @@ LOSSES: dict[str, BagLoss] = {
     "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
     "matching_square": BagLoss(function=matching_square),
     "matching_cross_entropy": BagLoss(function=matching_cross_entropy),
-    "easyllp": BagLoss(function=easyllp, needs_prior=True, takes_logits=True),
-    "easyllp_square": BagLoss(function=partial(easyllp, loss="square"), needs_prior=True, takes_logits=True),
-    "centred_log": BagLoss(function=centred, needs_prior=True, mean_of=difference, takes_logits=True),
+    "easyllp": BagLoss(function=easyllp, needs_prior=True, takes_logits=True, classes=False),
+    "easyllp_square": BagLoss(
+        function=partial(easyllp, loss="square"), needs_prior=True, takes_logits=True, classes=False
+    ),
+    "centred_log": BagLoss(function=centred, needs_prior=True, mean_of=difference, takes_logits=True, classes=False),
     "centred_square": BagLoss(
         function=partial(centred, loss="square"),
         needs_prior=True,
         mean_of=partial(difference, loss="square"),
         takes_logits=True,
+        classes=False,
     ),
-    "count_likelihood": BagLoss(function=count_likelihood, takes_logits=True),
-    "label_generation": BagLoss(function=label_generation, takes_logits=True),
+    "count_likelihood": BagLoss(
+        function=count_likelihood,
+        needs_prior=True,
+        mean_of=predictions,
+        takes_logits=True,
+        row_gradient=count_likelihood_gradient,
+        effects=True,
+    ),
+    "label_generation": BagLoss(function=label_generation, takes_logits=True, classes=False),
 }
 """Every loss by name."""
 

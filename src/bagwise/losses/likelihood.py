@@ -12,12 +12,13 @@ from scipy.special import expit, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
-from bagwise.losses.tilting import EXACT_UP_TO, tilted
+from bagwise.losses.label_linear import sigmoid
+from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA, tilted
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.utils.typing import Array, Booleans, Floats, Integers
 
 _SUREST = 300.0  # log odds that stand for certainty
-_LEAST_EXTRA = 1e-9  # variance of a count below which there is none
+_LEAST = 1e-12  # of a mean prediction
 
 
 def count_likelihood(
@@ -38,9 +39,10 @@ def count_likelihood(
     its error is below 0.001 of the logarithm; for several classes by that of `tilting_classes`, which is rougher for
     small bags. Declared noise adds its variance to the count's. With `prior` and `mean` the loss also holds E[h] to p,
 
-    .. math:: \ell_j \mathrel{+}= \frac{k_j (\bar h - p)^2}{2p(1-p)}
+    .. math:: \ell_j \mathrel{+}= k_j \Bigl(p \log\frac{p}{\bar h} + (1-p) \log\frac{1-p}{1-\bar h}\Bigr)
+              \approx \frac{k_j (\bar h - p)^2}{2p(1-p)}
 
-    summed over classes with :math:`p` in place of :math:`p(1-p)`, which adds up to the likelihood of the total count.
+    and :math:`k_j \sum_c p_c \log(p_c/\bar h_c)` for classes, which add up to the likelihood of the total count.
 
     Parameters
     ----------
@@ -76,15 +78,83 @@ def count_likelihood(
     bags.check_proportions()
     check_counts(bags)
     scores = h if logits else _to_scores(1.0 * h)
-    found = _derivatives(segment.to_numpy(scores).astype(float), _in_bag_order(bags), effect_variance, exact_up_to)
-    value = segment.as_like(-found[0], scores)
+    value, slope = count_likelihood_gradient(scores, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
     if is_torch_array(scores) and scores.requires_grad:
         # The value and the slope are known: a line through the point hands them on to autograd.
-        step = segment.as_like(found[1], scores) * (scores - scores.detach())
-        value = value - bags.sum(step if step.ndim == 1 else step.sum(-1))
+        step = slope * (scores - scores.detach())
+        value = value + bags.sum(step if step.ndim == 1 else step.sum(-1))
     if mean is not None and prior is not None:
         value = value + _mean_part(bags.like(h), mean, prior)
     return value
+
+
+def count_likelihood_gradient(
+    s: Array, bags: Bags, *, effect_variance: float = 0.0, exact_up_to: int = EXACT_UP_TO
+) -> tuple[Array, Array]:
+    """`count_likelihood` without its mean part and without a look at the bags, and its derivative by the scores.
+
+    Parameters
+    ----------
+    s : array of shape (n,) or (n, classes)
+        Scores in bag order; tensors of two classes stay on their device.
+    bags, effect_variance, exact_up_to
+        As for `count_likelihood`.
+
+    Returns
+    -------
+    loss, slope : array of shape (m,), and of the shape of s
+    """
+    if is_torch_array(s) and s.ndim == 1:
+        from bagwise.losses.tilting_tensors import tilted_tensors
+
+        kept = s.detach().clamp(-_SUREST, _SUREST)
+        value, slope = tilted_tensors(kept, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
+        return -value, -slope
+    scores = segment.to_numpy(s).astype(float)
+    found = _derivatives(scores, _in_bag_order(bags), effect_variance, exact_up_to)
+    return segment.as_like(-found[0], s), segment.as_like(-found[1], s)
+
+
+def mean_part_gradient(size: Array, *, prior: Array, mean: Array, rest: Array | None) -> tuple[Array, Array]:
+    """What E[h] = p adds to `count_likelihood` of two classes, and the derivative of its sum by the sums of bags.
+
+    Parameters
+    ----------
+    size : array of shape (…, m)
+        k.
+    prior, mean : float or array
+        p, and the estimate of E[h].
+    rest : array or None
+        By a sum of another bag, the mean changes with slope 1/rest; None where it does not depend on the batch.
+
+    Returns
+    -------
+    loss, slope : array of shape (…, m)
+    """
+    loss = size * (_divergence(prior, mean) + _divergence(1 - prior, 1 - mean))
+    share = 0.0 * loss if rest is None else size * (mean - prior) / (mean * (1 - mean) + _LEAST) / rest
+    return loss, share.sum(-1)[..., None] - share
+
+
+def predictions(h: Array, *, logits: bool = False) -> Array:
+    """Predictions in [0, 1], of two classes or more.
+
+    Parameters
+    ----------
+    h : array of shape (n,) or (n, classes)
+        Predictions, or logits.
+    logits : bool, default False
+        Whether they are logits.
+
+    Returns
+    -------
+    array of the shape of h
+    """
+    if not logits:
+        return h
+    if h.ndim == 1:
+        return sigmoid(h)
+    return h.softmax(1) if is_torch_array(h) else softmax(h, axis=1)
 
 
 def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
@@ -135,7 +205,7 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
     if s.ndim == 1:
         effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
-        return noise + np.where(effects > _LEAST_EXTRA, effects, 0.0)
+        return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
     h = softmax(s, axis=1)
     extra = noise[:, None, None] * np.eye(s.shape[1])
     if effect_variance:
@@ -205,9 +275,19 @@ def _to_scores(h: Array) -> Array:
 
 
 def _mean_part(bags: Bags, mean: Array, prior: Array) -> Array:
-    spread = prior * (1 - prior) if bags.proportion.ndim == 1 else prior
-    off = (mean - prior) ** 2 / (2 * spread)
-    return bags.size * (off if bags.proportion.ndim == 1 else off.sum(-1))
+    prior = segment.as_like(prior, bags.proportion)
+    if bags.proportion.ndim == 1:
+        return bags.size * (_divergence(prior, mean) + _divergence(1 - prior, 1 - mean))
+    return bags.size * _divergence(prior, mean).sum(-1)
+
+
+def _divergence(p: Array, mean: Array) -> Array:
+    """p log(p/mean); 0 where p is."""
+    return p * (_log(p) - _log(mean))
+
+
+def _log(x: Array) -> Array:
+    return x.clamp(min=_LEAST).log() if is_torch_array(x) else np.log(np.maximum(x, _LEAST))
 
 
 def _in_bag_order(bags: Bags) -> Bags:

@@ -27,11 +27,12 @@ from bagwise.utils.typing import Booleans, Floats
 EXACT_UP_TO = 20
 """Rows of the largest bag that is computed exactly without need; the series is as good from here on."""
 
-_LEAST_VARIANCE = 3.0  # of a tilted count, below which two terms of the series do not suffice
-_FREQUENCIES = 33  # counts of a variance below 3 are that far apart with probability 0
-_TINY = 1e-300
+LEAST_EXTRA = 1e-9  # variance of a count below which there is none
+LEAST_VARIANCE = 3.0  # of a tilted count, below which two terms of the series do not suffice
+FREQUENCIES = 33  # counts of a variance below 3 are that far apart with probability 0
+TINY = 1e-300
+STEPS = 100
 _FAR = 300.0  # log odds whose probability is still a number
-_STEPS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ def tilted(
     q, other = expit(s + by_row), expit(-s - by_row)
     v = q * other
     own = bags.sum(v)
-    variance = np.maximum(own + extra, _TINY)
+    variance = np.maximum(own + extra, TINY)
     finite = np.where(known, 0.0, t)
     h = expit(s)
     base = np.full(len(bags), np.nan)
@@ -121,7 +122,7 @@ def tilted(
         else:  # the same, in one logarithm
             rise = np.log(expit(-s) / other)
         base = bags.sum(rise) + finite * (extra * finite / 2 - count)
-    exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < _LEAST_VARIANCE))
+    exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < LEAST_VARIANCE))
     density, slope = _series(q, v, variance, bags)
     log_likelihood, gradient, posterior = base + density, q - h + slope, q.copy()
     if known.any():
@@ -162,7 +163,7 @@ def _solve(
     active = np.flatnonzero(~known)
     gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
     part, scores = bags.take(active), s if len(active) == len(bags) else s[bags.repeat(~known)]
-    for _ in range(_STEPS):
+    for _ in range(STEPS):
         if not len(active):
             break
         q = expit(scores + part.repeat(t[active]))
@@ -190,7 +191,7 @@ def _series(q: Floats, v: Floats, variance: Floats, bags: Bags) -> tuple[Floats,
     skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
     steep = skew * (1 - 12 * v)
     m3, m4, m5 = bags.sum(skew), bags.sum(flat), bags.sum(steep)
-    corrected = variance >= _LEAST_VARIANCE
+    corrected = variance >= LEAST_VARIANCE
     w = np.where(corrected, variance, 1.0)
     by_m4 = np.where(corrected, 1 / (8 * w**2), 0.0)
     by_m3 = np.where(corrected, -5 * m3 / (12 * w**3), 0.0)
@@ -203,7 +204,7 @@ def _series(q: Floats, v: Floats, variance: Floats, bags: Bags) -> tuple[Floats,
 
 def _exact(q: Floats, bags: Bags, shift: Floats, extra: Floats, exact_up_to: int) -> tuple[Floats, Floats]:
     """(m,) log probability of the tilted count, and (n,) of each row's label 1 given it, by Fourier's formula."""
-    n = min(int(bags.size.max()) + 1, max(exact_up_to + 1, _FREQUENCIES)) | 1  # odd, so that none is π
+    n = min(int(bags.size.max()) + 1, max(exact_up_to + 1, FREQUENCIES)) | 1  # odd, so that none is π
     target = np.rint(bags.size * bags.proportion) - shift
     starts = bags.offsets[:-1]
     p, ones = np.zeros(len(bags)), np.zeros(len(q))
@@ -215,5 +216,5 @@ def _exact(q: Floats, bags: Bags, shift: Floats, extra: Floats, exact_up_to: int
         term = weight * np.multiply.reduceat(z, starts)
         p += term.real
         ones += (bags.repeat(term) * (turn / z)).real
-    p = np.maximum(p, _TINY)
+    p = np.maximum(p, TINY)
     return np.log(p / n), q * ones / bags.repeat(p)

@@ -8,16 +8,18 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
+from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
 from bagwise.data.rows import Reads
+from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp
-from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, predict
+from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
@@ -35,6 +37,7 @@ def _is_device(value: Any) -> bool:
         return False
 
 
+_SUREST = 30.0  # log odds of a probability that is not 1 yet
 _DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
@@ -48,7 +51,8 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "module": instance(nn.Module, "a torch.nn.Module") | NONE,
         "hidden": Constraint("whole numbers of at least 1", _are_widths),
-        "loss": one_of(*LOSSES),
+        "formation": FORMATION,
+        "loss": one_of("auto", *LOSSES),
         "means": MEANS_CONSTRAINT,
         "learning_rate": one_of("auto") | several(number(above=0), "one or more finite numbers above 0"),
         "weight_decay": number(least=0),
@@ -64,7 +68,8 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         *,
         module: nn.Module | None = None,
         hidden: Sequence[int] = (32,),
-        loss: str = "debiased_square",
+        formation: str = "auto",
+        loss: str = "auto",
         means: str | Means = "running",
         learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
         optimizer: Callable[..., torch.optim.Optimizer] | None = None,
@@ -82,6 +87,7 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
     ) -> None:
         self.module = module
         self.hidden = hidden
+        self.formation = formation
         self.loss = loss
         self.means = means
         self.learning_rate = learning_rate
@@ -101,6 +107,10 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
     module_: nn.Module
     prior_: float | Floats
     learning_rate_: float
+    loss_: str
+    effect_variance_: float
+    stretch_: float
+    offset_: float | Floats
     _scale: Standardise | None
     _shape: tuple[int, ...]
     _rows_seen: int
@@ -137,7 +147,7 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         optimizer = self.optimizer or torch.optim.Adam
         return Training(
             copy.deepcopy(body),
-            Objective(self.loss, self.means, p),
+            Objective(self.loss_, self.means, p, effect_variance=self.effect_variance_),
             make_optimizer=partial(optimizer, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
@@ -209,7 +219,9 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         with np.errstate(over="ignore", invalid="ignore"):
             check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
         dtype = None if self._scale is not None else getattr(torch, self.dtype)
-        h: Floats = predict(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+        scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+        scores = self.stretch_ * scores + self.offset_
+        h: Floats = expit(np.clip(scores, -_SUREST, _SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
         return h
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,12 +17,15 @@ from bagwise.base import check_enough, classes_of
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
+from bagwise.formation import FORMATIONS, Told
+from bagwise.gains import best_stretch, prior_of, prior_of_classes, shift_to, shift_to_classes, tell_gain
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.classifier import NetworkClassifier
 from bagwise.neural.networks import Standardise
-from bagwise.neural.tuning import candidates_of, choose
+from bagwise.neural.training import score
+from bagwise.neural.tuning import best_effect_variance, candidates_of, choose, held_out, linear_effect_variance
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -31,14 +35,19 @@ if TYPE_CHECKING:
 
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
+_MOST_CLASSES = 10  # beyond which the count likelihood takes too long
+_OFFSET_ROWS = 200_000
+_SETTLED = ("learning_rate_", "n_epochs_", "risk_", "loss_", "effect_variance_", "stretch_", "gain_", "gain_error_")
 _BESIDES = ("callback", "device")  # parameters on which nothing that is learned depends
 
 
 class BagNeuralClassifier(NetworkClassifier):
     r"""A network from bags: any `torch.nn.Module`, any loss of `bagwise.losses`.
 
-    The learning rate and the number of epochs are those with the least label-free risk on held-out bags; then the
-    network is trained once more, on all bags. Batches hold whole bags, two or more (see `neural.batches`).
+    The learning rate and the number of epochs are those that held-out bags prefer: by their label-free risk where bags
+    are random, by the likelihood of their counts where not. Then the network is trained once more, on all bags, and its
+    log odds are stretched as held-out bags expect it, and moved so that E[h] = p (see `bagwise.gains`). Batches hold
+    whole bags, two or more (see `neural.batches`).
 
     Parameters
     ----------
@@ -48,8 +57,11 @@ class BagNeuralClassifier(NetworkClassifier):
         standardised features.
     hidden : sequence of int, default (32,)
         Widths of the hidden layers, where module is None.
-    loss : str, default "debiased_square"
-        A name of `bagwise.losses.LOSSES`.
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`); "auto" lets the bags tell.
+    loss : str, default "auto"
+        A name of `bagwise.losses.LOSSES`; "auto" takes the debiased square where bags are random or classes are more
+        than 10, and the count likelihood elsewhere.
     means : str or callable, default "running"
         How E[h] is estimated: a name of `bagwise.means.MEANS`, or a strategy, copied for every run.
     learning_rate : float, sequence of float or "auto", default "auto"
@@ -86,10 +98,22 @@ class BagNeuralClassifier(NetworkClassifier):
         The trained module, standardisation included.
     prior_ : float or array of shape (classes,)
         p.
+    formation_ : Told
+        The formation that was used, and why.
+    loss_ : str
+        The loss that was used.
+    effect_variance_ : float
+        τ² of the bags' effects; 0 where none were looked for or found.
     learning_rate_, n_epochs_ : float, int
         What was chosen.
     risk_ : float
-        Its held-out risk, NaN where none was measured.
+        Its held-out risk, or mean negative log-likelihood of a bag where bags are not random; NaN where none was
+        measured.
+    stretch_, offset_ : float, and float or array of shape (classes,)
+        Predictions are σ(stretch_ · s + offset_), s what `module_` returns, and the like for classes.
+    gain_, gain_error_ : float
+        Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where none was held
+        out.
     history_ : list of dict
         One per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss (mean over
         training bags), risk (held out, None where not measured).
@@ -108,6 +132,8 @@ class BagNeuralClassifier(NetworkClassifier):
 
     n_epochs_: int
     risk_: float
+    gain_: float
+    gain_error_: float
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         rng = generator(self.random_state)
@@ -117,34 +143,68 @@ class BagNeuralClassifier(NetworkClassifier):
         for epoch in range(1, self.n_epochs_ + 1):
             self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
         self._keep()
+        self.offset_ = self._offset(data)
 
     def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
-        """Choose the learning rate and the number of epochs; the network before training, and its data."""
-        rates = self._rates(bags)
+        """Choose loss, learning rate, number of epochs and stretch; the network before training, and its data."""
+        rates = self._rates()
         self.history_: list[dict[str, Any]] = []
         body = self._start(X, bags, rng)
         data = BagTensors(self._as_read(X[bags.order]), bags)
+        self._tell_loss(X, bags)
         folds = folds_of(len(bags), self.cv, rng) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
+        gains = None
         if folds:
+            by_likelihood = FORMATIONS[self.formation_.name].choice == "likelihood"
+            if self._may_have_effects(bags):
+                self.effect_variance_ = linear_effect_variance(X, bags, self.formation_.name)
             start = partial(self._run, body)
             stackable = self.module is None and self.optimizer is None and bags.proportion.ndim == 1
-            candidates = candidates_of(start, rates, data, folds, self.batch_rows, rng, stackable=stackable)
+            tau = self.effect_variance_ if by_likelihood else None
+            candidates = candidates_of(
+                start, rates, data, folds, self.batch_rows, rng, stackable=stackable, effect_variance=tau
+            )
             patience = self.patience if self.early_stopping else self.max_epochs
             found = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
-            self.learning_rate_, self.n_epochs_, self.risk_ = found
+            self.learning_rate_, self.n_epochs_, self.risk_, scores = found
+            parts = [held_out(one, data.bags, fold) for one, fold in zip(scores, folds, strict=True)]
+            if self._may_have_effects(bags):
+                self.effect_variance_ = best_effect_variance(parts, self.effect_variance_)
+            self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
         elif len(rates) > 1 and self.learning_rate == "auto":
             self.learning_rate_ = _PLAIN_RATE
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
         return body, data
 
-    def _rates(self, bags: Bags) -> tuple[float, ...]:
-        """The learning rates to try; raises where the loss makes no sense for these bags."""
-        if LOSSES[self.loss].takes_logits and bags.proportion.ndim == 2:
-            others = ", ".join(each for each, loss in LOSSES.items() if not loss.takes_logits)
+    def _tell_loss(self, X: Floats, bags: Bags) -> None:
+        """The formation and the loss that suits it; raises where the loss makes no sense for these bags."""
+        self._tell_formation(X, bags)
+        self.effect_variance_, self.stretch_, self.offset_ = 0.0, 1.0, 0.0
+        self.gain_ = self.gain_error_ = float("nan")
+        self.loss_, classes = self.loss, bags.outputs.shape[1]
+        if self.loss == "auto":
+            plain = self.formation_.name == "random" or classes > _MOST_CLASSES
+            self.loss_ = "debiased_square" if plain else "count_likelihood"
+        if bags.proportion.ndim == 2 and not LOSSES[self.loss_].classes:
+            others = ", ".join(each for each, loss in LOSSES.items() if loss.classes)
             raise ParameterError(
-                "loss",
-                f"{self.loss!r} is for two classes but there are {bags.proportion.shape[1]}: choose one of {others}.",
+                "loss", f"{self.loss_!r} is for two classes but there are {classes}: choose one of {others}."
             )
+
+    def _may_have_effects(self, bags: Bags) -> bool:
+        return self.formation_.name in ("features", "effects") and bags.proportion.ndim == 1
+
+    def _offset(self, data: BagTensors) -> float | Floats:
+        """What makes E[h] = p in these bags."""
+        few = data.X[:: -(-len(data.X) // _OFFSET_ROWS)]
+        scores = self.stretch_ * score(self._training.reading, few, self.batch_rows).astype(float)
+        if scores.ndim == 1:
+            return shift_to(prior_of(data.bags), scores)
+        return shift_to_classes(prior_of_classes(data.bags), scores)
+
+    def _rates(self) -> tuple[float, ...]:
+        """The learning rates to try."""
         given = LEARNING_RATES if isinstance(self.learning_rate, str) else self.learning_rate
         return tuple(np.atleast_1d(np.asarray(given, dtype=float)).tolist())
 
@@ -184,7 +244,9 @@ class BagNeuralClassifier(NetworkClassifier):
         depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
         settings = settle(data, depends, options, lambda: self._settle(data))
         self.history_ = list(settings["history"])
-        self.learning_rate_, self.n_epochs_, self.risk_ = (settings[name] for name in ("rate", "epochs", "risk"))
+        for attribute in _SETTLED:
+            setattr(self, attribute, settings[attribute])
+        self.formation_ = Told(**settings["formation"])
         self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
         self._scale = None
         if settings["scale"] is not None:
@@ -196,16 +258,22 @@ class BagNeuralClassifier(NetworkClassifier):
         record = partial(self._trained, stage="final")
         train(self._training, loader, options, epochs=self.n_epochs_, seed=order, record=record)
         self._keep()
+        offset = None
+        if options.processes.leads:
+            some = data.sample()
+            offset = np.asarray(self._offset(BagTensors(self._as_read(some.X[some.bags.order]), some.bags))).tolist()
+        offset = options.processes.share(offset)
+        self.offset_ = np.array(offset) if isinstance(offset, list) else float(offset)
 
     def _settle(self, data: BagRows) -> dict[str, Any]:
         """What is decided before training on blocks begins, as plain data."""
         rng, some = generator(self.random_state), data.sample()
         self._choose(some.X, some.bags, rng)
         chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum()), self._scale
+        self.n_epochs_ = math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_
         return {
-            "rate": self.learning_rate_,
-            "epochs": math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_,
-            "risk": self.risk_,
+            **{name: getattr(self, name) for name in _SETTLED},
+            "formation": asdict(self.formation_),
             "history": self.history_,
             "outputs": some.bags.outputs.shape[1],
             "weights": self._seed,
@@ -225,7 +293,8 @@ class BagNeuralClassifier(NetworkClassifier):
         """Train one more epoch, on the bags given; the first call starts a network, standardised by its rows.
 
         The prior is that of all rows given so far. The learning rate is the one `fit` chose, or the first given, or
-        0.001. Nothing is held out.
+        0.001; the formation is that of the first bags given. Nothing is held out: stretch and offset of predictions
+        stay those of `fit`.
 
         Parameters
         ----------
@@ -242,13 +311,15 @@ class BagNeuralClassifier(NetworkClassifier):
         X = self._check_features(X, fitting=first)
         check_parameters(self, self._constraints)
         given = self._read_bags(X, y, bags, classes, first=first)
-        rates = self._rates(given)
+        rates = self._rates()
         if first:
             rng = generator(self.random_state)
+            body = self._start(X, given, rng)
+            self._tell_loss(X, given)
             self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
             self.learning_rate_ = _PLAIN_RATE if self.learning_rate == "auto" else rates[0]
             self.prior_, self._rows_seen = prior(given), given.n_bagged
-            self._training = self._run(self._start(X, given, rng), self.learning_rate_, self.prior_, rng)
+            self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         else:
             seen = self._rows_seen + given.n_bagged
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from scipy.special import expit
 from torch import Tensor, nn
 
 from bagwise.bags import Bags
@@ -41,6 +42,8 @@ class Replica:
         A name of `bagwise.means.MEANS` or a strategy, copied for the run.
     learning_rate, weight_decay : float, default 0.001 and 0
         For Adam.
+    effect_variance : float, default 0
+        τ² of effects of bags, for the count likelihood.
     seed : int, default 0
         Of initial weights and order of bags; replicas with the same bags and seed see the same batches, which makes
         them comparable, and fast.
@@ -53,6 +56,7 @@ class Replica:
     means: str | Means = "running"
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
+    effect_variance: float = 0.0
     seed: int = 0
     fold: Fold | None = None
 
@@ -251,7 +255,7 @@ def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Pla
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
         make_module(seed).to(plan.dtype),
-        Objective(replica.loss, replica.means, prior(bags)),
+        Objective(replica.loss, replica.means, prior(bags), effect_variance=replica.effect_variance),
         make_optimizer=partial(torch.optim.Adam, lr=replica.learning_rate, weight_decay=replica.weight_decay),
         rng=np.random.default_rng(order),
         average=plan.average,
@@ -281,9 +285,9 @@ def _measure(
     networks: Stack | Alone, replicas: Sequence[Replica], plan: _Plan, lines: Sequence[dict[str, list[Any]]]
 ) -> None:
     if any(replica.fold is not None for replica in replicas):
-        for replica, line, h in zip(replicas, lines, networks.predict_bags(), strict=True):
+        for replica, line, scores in zip(replicas, lines, networks.score_bags(), strict=True):
             if replica.fold is not None:
-                line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
+                line["risk"].append(held_out_risk(expit(scores), replica.bags, replica.fold))
     if plan.X_test is None:
         return
     for line, h in zip(lines, networks.predict(plan.X_test), strict=True):

@@ -90,16 +90,19 @@ class Stack:
             counts.append([len(bags) for bags in mine])
         return np.average(torch.stack(losses)[:, self._rank].cpu().numpy(), axis=0, weights=np.array(counts))
 
-    @torch.no_grad()
     def predict(self, X: Tensor, rows: int = 1024) -> Floats:
         """(networks, n) the predictions h of each network."""
-        blocks = ([(slice(None), part.expand(len(self.members), -1, -1))] for part in X.split(rows))
-        parts = [self.weights.logits(block, block[0][1].shape[1], reading=True) for block in blocks]
-        return torch.sigmoid(torch.cat(parts, dim=1)).cpu().numpy()
+        return torch.sigmoid(self._logits(X, rows)).cpu().numpy()
 
-    def predict_bags(self) -> list[Floats]:
-        """Those of the rows of each network's bags, in bag order."""
-        return [h[member.bags.order] for h, member in zip(self.predict(self.X), self.members, strict=True)]
+    def score_bags(self) -> list[Floats]:
+        """The log odds of the rows of each network's bags, in bag order."""
+        scores = self._logits(self.X).cpu().numpy()
+        return [s[member.bags.order] for s, member in zip(scores, self.members, strict=True)]
+
+    @torch.no_grad()
+    def _logits(self, X: Tensor, rows: int = 1024) -> Tensor:
+        blocks = ([(slice(None), part.expand(len(self.members), -1, -1))] for part in X.split(rows))
+        return torch.cat([self.weights.logits(one, one[0][1].shape[1], reading=True) for one in blocks], dim=1)
 
     def _loss_groups(self) -> list[_LossGroup]:
         """Members with the same loss and means, on batches of the same sizes, share a call."""
@@ -109,7 +112,7 @@ class Stack:
             sizes = (equal, len(member.chosen)) if equal is not None else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
             means = objective.means_name if objective.means_name is not None else place
-            groups.setdefault((objective.loss, means, sizes), []).append(place)
+            groups.setdefault((objective.loss, objective.effect_variance, means, sizes), []).append(place)
         objectives = [member.training.objective for member in self.members]
         return [_LossGroup(np.array(places), objectives, self.weights.flat) for places in groups.values()]
 
@@ -121,7 +124,9 @@ class _LossGroup:
         first = objectives[places[0]]
         self.places, self.whole = places, len(places) == len(objectives)
         prior = torch.tensor([float(objectives[place].prior) for place in places], dtype=torch.float64).to(like)
-        self.objective = Objective(first.loss, first.means, prior, networks=len(places))
+        self.objective = Objective(
+            first.loss, first.means, prior, networks=len(places), effect_variance=first.effect_variance
+        )
         self.index = torch.from_numpy(places).to(like.device)
 
     def backward(self, logits: Tensor, batches: Sequence[Bags]) -> Tensor:

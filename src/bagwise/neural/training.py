@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from bagwise.bags import Bags
 from bagwise.losses import by_name
+from bagwise.losses.likelihood import mean_part_gradient
 from bagwise.means import MEANS, Mean, Means, reads_sums
 from bagwise.neural.batches import BagTensors, stretch
 from bagwise.utils.deadline import check_time
@@ -34,10 +36,23 @@ class Objective:
     prior: p, a number or (classes,).
     networks: how many are trained at once, on bags of the same sizes; prior is then (networks,), and one strategy
         serves them all, its state a vector. None for one.
+    effect_variance: τ², for losses that know effects of bags.
     """
 
-    def __init__(self, loss: str, means: str | Means | None, prior: Array, *, networks: int | None = None) -> None:
+    def __init__(
+        self,
+        loss: str,
+        means: str | Means | None,
+        prior: Array,
+        *,
+        networks: int | None = None,
+        effect_variance: float = 0.0,
+    ) -> None:
         self.loss, self.function, self.prior, self.networks = loss, by_name(loss), prior, networks
+        self.effect_variance = effect_variance
+        if effect_variance and self.function.effects:
+            with_effects = partial(self.function.function, effect_variance=effect_variance)
+            self.function = replace(self.function, function=with_effects)
         self.means_name = means if isinstance(means, str) else None
         if means is not None:
             check_parameters({"means": means}, {"means": MEANS_CONSTRAINT})
@@ -46,8 +61,17 @@ class Objective:
     @property
     def reads_sums(self) -> bool:
         """Whether the derivative is written out: through the sums of bags alone."""
-        two_classes = isinstance(self.prior, float) or self.networks is not None
-        return two_classes and self.function.gradient is not None and reads_sums(self.means)
+        return self.function.gradient is not None and self._knows_means
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the derivative is written out: by sums of bags, or by rows and the sums that E[h] needs."""
+        return self.reads_sums or (self.function.row_gradient is not None and self._knows_means)
+
+    @property
+    def _knows_means(self) -> bool:
+        """Whether the derivative of E[h] is known: it is read from sums of bags, and there are two classes."""
+        return (isinstance(self.prior, float) or self.networks is not None) and reads_sums(self.means)
 
     def losses(self, logits: Tensor, bags: Bags) -> Tensor:
         """(m,) the loss of each bag, from logits in bag order; (networks, m) of several, whose bags are one list."""
@@ -72,8 +96,10 @@ class Objective:
             loss of the whole batch.
         """
         by_sums = self.reads_sums and bags.proportion.ndim == (1 if self.networks is None else 2)
-        if by_sums and (split is None or logits.device.type == "cpu"):
-            loss, slope = self._through_sums(logits.detach(), bags, split)
+        by_rows = self.written_out and not self.reads_sums
+        if (by_sums or by_rows) and (split is None or logits.device.type == "cpu"):
+            through = self._through_sums if by_sums else self._through_rows
+            loss, slope = through(logits.detach(), bags, split)
             logits.backward(slope)
             return loss
         losses = self.losses(logits, bags)
@@ -106,6 +132,27 @@ class Objective:
         by_logit = h * (1 - h)
         by_logit *= bags.repeat(slope) if equal is None else slope[..., None]
         return loss, torch.as_tensor(by_logit).view(logits.shape)
+
+    def _through_rows(self, logits: Tensor, bags: Bags, split: Batch | None) -> tuple[float | Tensor, Tensor]:
+        """The same where the loss reads rows, and only E[h] sums of bags."""
+        assert self.function.row_gradient is not None and reads_sums(self.means)  # noqa: PT018
+        s, shape = logits.reshape(-1), (len(bags),) if self.networks is None else (self.networks, -1)
+        losses, slope = self.function.row_gradient(s, bags, effect_variance=self.effect_variance)
+        h = torch.sigmoid(s)
+        sums, prior = bags.sum(h).view(shape), self.prior if self.networks is None else self.prior[:, None]
+        m, rows, world = sums.shape[-1], len(s) // (self.networks or 1), 1
+        size: Array = bags.size[:m]
+        if self.networks is None and s.device.type == "cpu":  # NumPy takes less to get going, and sends messages
+            sums, size = sums.numpy(), size.numpy()
+        if split is not None:
+            sums, rows, world = split.gather(sums), split.whole.n_rows, split.processes.world
+            size, m = split.whole.size.astype(sums.dtype), len(split.whole)
+        mean, rest = self.means.of_sums(sums, size, rows)
+        held, by_sums = mean_part_gradient(size, prior=prior, mean=mean, rest=rest)
+        loss = losses.view(shape).sum(-1) * (world / m) + held.sum(-1) / m
+        by_bag = torch.as_tensor(by_sums if split is None else by_sums[split.mine]).reshape(-1)
+        slope = (slope + h * (1 - h) * bags.repeat(by_bag)) * (world / m)
+        return float(loss) if self.networks is None else loss, slope.view(logits.shape)
 
 
 def _of_each(strategy: Means, networks: int, values: Tensor, bags: Bags) -> Mean:
@@ -197,9 +244,9 @@ class Alone:
         """The predictions h of the network."""
         return [predict(self.training.reading, X, self.rows)]
 
-    def predict_bags(self) -> list[Floats]:
-        """Those of the rows of all bags, in bag order."""
-        return self.predict(self.data.X)
+    def score_bags(self) -> list[Floats]:
+        """The log odds, or the logits of classes, of the rows of all bags, in bag order."""
+        return [score(self.training.reading, self.data.X, self.rows)]
 
 
 def to_predictions(logits: Tensor) -> Tensor:
@@ -226,8 +273,18 @@ def check_outputs(module: nn.Module, x: Tensor, outputs: int) -> None:
         raise ValueError(f"module gives outputs of shape {shape} for {len(x)} rows: it must give logits {wanted}.")
 
 
-@torch.no_grad()
 def predict(module: nn.Module, X: Tensor, rows: int) -> Floats:
     """h of every row, (n,) or (n, classes), computed `rows` at a time; dropout and its like are off."""
+    return to_predictions(_logits(module, X, rows)).cpu().numpy()
+
+
+def score(module: nn.Module, X: Tensor, rows: int) -> Floats:
+    """The log odds of every row (n,), or the logits of its classes (n, classes), computed as `predict` does."""
+    logits = _logits(module, X, rows)
+    return (logits if logits.ndim == 2 and logits.shape[1] > 1 else logits.reshape(-1)).cpu().numpy()
+
+
+@torch.no_grad()
+def _logits(module: nn.Module, X: Tensor, rows: int) -> Tensor:
     module.eval()
-    return torch.cat([to_predictions(module(part)) for part in X.split(rows)]).cpu().numpy()
+    return torch.cat([module(part) for part in X.split(rows)])

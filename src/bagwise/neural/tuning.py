@@ -1,17 +1,21 @@
-"""The learning rate and the number of epochs, chosen by the label-free risk of held-out bags.
+"""The learning rate and the number of epochs, chosen by held-out bags: by their label-free risk, or their likelihood.
 
 Networks of all learning rates are trained on the training bags of every fold: beside each other where they can be
 stacked, and one after the other where not.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import tee
-from operator import itemgetter
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
+from bagwise.bags import Bags
 from bagwise.folds import Fold
+from bagwise.gains import HeldOut, NoBetterThanConstantWarning, log_likelihoods, prior_of, prior_of_classes
+from bagwise.linear import BagLogisticClassifier
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, Stack, stacks_of
@@ -19,46 +23,132 @@ from bagwise.neural.training import Alone, Training
 from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats
 
-Path = Iterator[tuple[float, float]]
-"""Networks of one learning rate, trained one epoch at a time: the mean training loss, and the risk of all folds."""
+_ROWS = 50_000  # of training bags that E[h] is known from well enough
+_BAGS_OF_CLASSES = 128  # held out of a fold, where their likelihood takes long
+_LINEAR_ROWS, _LINEAR_BAGS, _LINEAR_COLUMNS = 20_000, 64, 200  # that a linear model is fitted to
+_EFFECTS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+class Figures(NamedTuple):
+    """What an epoch of one learning rate came to: mean training loss, risk of all held-out bags, scores of each fold.
+
+    scores: log odds (n,), or logits (n, classes), of the rows of all bags in bag order.
+    """
+
+    loss: float
+    risk: float
+    scores: Sequence[Floats] = ()
+
+
+Epochs = Iterable[Sequence[Figures]]
+"""Networks of some learning rates, trained in step, one epoch after the other: the figures of each rate."""
 
 
 class Choice(NamedTuple):
-    """What was chosen, and the held-out risk it had."""
+    """What was chosen, the held-out risk it had, and what its networks said of all bags, fold by fold."""
 
     learning_rate: float
     n_epochs: int
     risk: float
+    scores: Sequence[Floats]
+
+
+@dataclass
+class _Run:
+    """One learning rate on its way."""
+
+    rate: float
+    risks: list[float] = field(default_factory=list)
+    scores: Sequence[Floats] = ()
+    ended: bool = False
+
+    def add(self, figures: Figures, max_epochs: int, patience: int) -> None:
+        self.risks.append(figures.risk)
+        if not (np.isfinite(figures.loss) and np.isfinite(figures.risk)):
+            self.risks, self.ended = [], True
+            return
+        since = len(self.risks) - 1 - int(np.argmin(self.risks))
+        if since == 0:
+            self.scores = figures.scores
+        self.ended = len(self.risks) == max_epochs or since >= patience
 
 
 def choose(
-    candidates: Sequence[tuple[float, Path]], *, max_epochs: int, patience: int, record: Callable[..., None]
+    candidates: Sequence[tuple[Sequence[float], Epochs]],
+    *,
+    max_epochs: int,
+    patience: int,
+    record: Callable[..., None],
 ) -> Choice:
     """The learning rate and the epoch with the least held-out risk.
 
-    A candidate stops when `patience` epochs brought no new least risk, and is dropped when its loss is no longer a
-    finite number. `record` gets each epoch's figures.
+    A rate stops when `patience` epochs brought no new least risk, and is dropped when its loss is no longer a finite
+    number. `record` gets each epoch's figures.
+
+    candidates: learning rates that are trained in step, and their epochs.
     """
-    best: Choice | None = None
-    for rate, path in candidates:
-        risks: list[float] = []
-        for loss, risk in path:
-            risks.append(risk)
-            record(learning_rate=rate, epoch=len(risks), loss=loss, risk=risk)
-            if not (np.isfinite(loss) and np.isfinite(risk)):
-                risks = []
+    runs: list[_Run] = []
+    for rates, epochs in candidates:
+        group = [_Run(rate) for rate in rates]
+        runs += group
+        for number, epoch in enumerate(epochs, start=1):
+            for run, figures in zip(group, epoch, strict=True):
+                if not run.ended:
+                    record(learning_rate=run.rate, epoch=number, loss=figures.loss, risk=figures.risk)
+                    run.add(figures, max_epochs, patience)
+            if all(run.ended for run in group):
                 break
-            if len(risks) == max_epochs or len(risks) - 1 - int(np.argmin(risks)) >= patience:
-                break
-        if risks and (best is None or min(risks) < best.risk):
-            best = Choice(rate, int(np.argmin(risks)) + 1, min(risks))
-    if best is None:
-        tried = ", ".join(f"{rate:g}" for rate, _ in candidates)
+    left = [run for run in runs if run.risks]
+    if not left:
+        tried = ", ".join(f"{run.rate:g}" for run in runs)
         raise ValueError(
             f"training diverged with every learning rate tried ({tried}): give a smaller learning_rate, "
             "or scale the features."
         )
-    return best
+    best = min(left, key=lambda run: min(run.risks))
+    return Choice(best.rate, int(np.argmin(best.risks)) + 1, min(best.risks), best.scores)
+
+
+def held_out(scores: Floats, bags: Bags, fold: Fold) -> HeldOut:
+    """What a network that was trained on a fold says; scores: of all bags, in bag order, which is that of the rows."""
+    two = scores.ndim == 1
+    train, held = bags.take(fold.train), bags.take(fold.held_out[: None if two else _BAGS_OF_CLASSES])
+    p = prior_of(train) if two else prior_of_classes(train)
+    few = train.order[:: -(-len(train.order) // _ROWS)]
+    return HeldOut(p, scores[few].astype(float), scores[held.order].astype(float), held)
+
+
+def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float) -> float:
+    """Mean negative log-likelihood of the held-out bags, where E[h] = p in the training bags."""
+    if not np.isfinite(scores).all():
+        return float("nan")
+    part = held_out(scores, bags, fold)
+    return -float(log_likelihoods(part.stretched(), part.bags, effect_variance=effect_variance).mean())
+
+
+def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
+    """τ² of effects of bags as far as a linear model can tell, from some of the bags and features.
+
+    X: (n, …) rows in table order.
+    """
+    step = max(1, min(-(-bags.n_bagged // _LINEAR_ROWS), len(bags) // _LINEAR_BAGS))
+    some = bags.take(np.arange(0, len(bags), step))
+    flat = X.reshape(len(X), -1)
+    rows = flat[some.order][:, :: -(-flat.shape[1] // _LINEAR_COLUMNS)].astype(float)
+    data = Bags.build(some.keys, np.arange(len(rows)), some.offsets, some.proportion, some.noise_variance, len(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the network may find more
+        model = BagLogisticClassifier(formation=formation, cv=3, random_state=0).fit(rows, bags=data)
+    return model.effect_variance_
+
+
+def best_effect_variance(parts: Sequence[HeldOut], guess: float) -> float:
+    """The τ² with which held-out bags are most likely, if they have effects; guess: one to try besides others."""
+    tried = sorted({*_EFFECTS, guess})
+    total = [
+        sum(log_likelihoods(one.stretched(), one.bags, effect_variance=tau).sum() for one in parts) for tau in tried
+    ]
+    return float(tried[int(np.argmax(total))])
 
 
 def candidates_of(
@@ -70,18 +160,25 @@ def candidates_of(
     rng: np.random.Generator,
     *,
     stackable: bool,
-) -> list[tuple[float, Path]]:
-    """Each learning rate with its path; all see the same batches of each fold.
+    effect_variance: float | None = None,
+) -> list[tuple[Sequence[float], Epochs]]:
+    """Learning rates with their epochs; all see the same batches of each fold.
 
     start: makes a training from a learning rate, a prior and a generator.  stackable: networks that `Stack` can train.
+    effect_variance: τ² of the likelihood that held-out bags are compared by; None compares by their label-free risk.
     """
     seeds = [int(rng.integers(2**63)) for _ in folds]
     priors = [prior(data.bags.take(fold.train)) for fold in folds]
     weights = [len(fold.held_out) for fold in folds]
     stacked = stackable and len(rates) * len(folds) > 1
 
-    def figures(*rates: float) -> Iterator[list[tuple[float, float]]]:
-        """Loss and risk of each learning rate, epoch by epoch; networks are trained when they are asked for."""
+    def risk(scores: Floats, fold: Fold) -> float:
+        if effect_variance is not None:
+            return held_out_loss(scores, data.bags, fold, effect_variance=effect_variance)
+        return held_out_risk(expit(scores) if scores.ndim == 1 else softmax(scores, axis=1), data.bags, fold)
+
+    def epochs(*rates: float) -> Iterator[list[Figures]]:
+        """Networks are trained when they are asked for."""
         members = [
             Member(start(rate, p, np.random.default_rng(seed)), data.bags, fold.train, number)
             for rate in rates
@@ -92,16 +189,17 @@ def candidates_of(
             if stacked
             else [(Alone(one.training, data, one.chosen, rows), [place]) for place, one in enumerate(members)]
         )
-        losses, risks = np.empty((len(rates), len(folds))), np.empty((len(rates), len(folds)))
+        losses, risks = np.empty(len(members)), np.empty(len(members))
+        scores: list[Floats] = [losses] * len(members)
         while True:
             for group, places in groups:
-                losses.flat[places] = group.epoch()
-                for place, h in zip(places, group.predict_bags(), strict=True):
-                    risks.flat[place] = held_out_risk(h, data.bags, folds[place % len(folds)])
-            over_folds = np.average(risks, axis=1, weights=weights)  # the risk of all held-out bags
-            yield list(zip(losses.mean(axis=1).tolist(), over_folds.tolist(), strict=True))
+                losses[places] = group.epoch()
+                for place, said in zip(places, group.score_bags(), strict=True):
+                    scores[place], risks[place] = said, risk(said, folds[place % len(folds)])
+            cuts = [slice(first, first + len(folds)) for first in range(0, len(members), len(folds))]
+            yield [
+                Figures(float(losses[cut].mean()), float(np.average(risks[cut], weights=weights)), scores[cut])
+                for cut in cuts  # the risk of all held-out bags
+            ]
 
-    if stacked:  # all paths follow the same networks
-        paths = enumerate(tee(figures(*rates), len(rates)))
-        return [(rate, map(itemgetter(number), path)) for rate, (number, path) in zip(rates, paths, strict=True)]
-    return [(rate, map(itemgetter(0), figures(rate))) for rate in rates]
+    return [(rates, epochs(*rates))] if stacked else [((rate,), epochs(rate)) for rate in rates]

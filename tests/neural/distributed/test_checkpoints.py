@@ -55,7 +55,7 @@ def test_checkpoints_of_another_training_are_refused(shards, tmp_path):
         with pytest.raises(ParameterError, match=rf"^checkpoints in .*kept .*\({was}"):
             alone(shards, Distributed(streams=5, checkpoints=checkpoints), **changes)
     run = tmp_path / "kept" / "run.json"
-    for damaged in ("[]", "{", run.read_text().replace('"rate": 0.01', '"rate": 0.02')):
+    for damaged in ("[]", "{", run.read_text().replace('"learning_rate_": 0.01', '"learning_rate_": 0.02')):
         run.write_text(damaged)
         with pytest.raises(ParameterError, match=r"^checkpoints lie in .*kept, whose run\.json is damaged"):
             alone(shards, Distributed(streams=5, checkpoints=checkpoints))

@@ -27,7 +27,7 @@ from bagwise.tables import join
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of
 from bagwise.utils.parameters import ParameterError
-from tests.neural.distributed.common import WORKER, StoppedError, alone, assert_close, stopping_at
+from tests.neural.distributed.common import SETTINGS, WORKER, StoppedError, alone, assert_close, stopping_at
 
 
 def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:
@@ -41,6 +41,14 @@ def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:
 def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, start, tmp_path, processes):
     out = tmp_path / "result.npz"
     assert_close(finish(start(shards, out, processes), out), undisturbed, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_likelihood_takes_the_same_steps_in_two_processes(shards, start, tmp_path):
+    out, changes = tmp_path / "result.npz", {"loss": "count_likelihood", "dtype": "float64"}
+    expected = alone(shards, Distributed(streams=5), **changes)
+    found = finish(start(shards, out, 2, estimator={**SETTINGS, **changes}), out)
+    assert_close(found, expected, rtol=0, atol=1e-9)
 
 
 def wait_for(place, running):
@@ -81,7 +89,10 @@ def test_another_number_of_processes_goes_on(shards, undisturbed, start, tmp_pat
     assert_close(alone(shards, Distributed(streams=5, checkpoints=checkpoints)), undisturbed, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"average": True, "means": "leave_one_out"}, {"loss": "easyllp"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"average": True, "means": "leave_one_out"}, {"loss": "easyllp"}, {"loss": "count_likelihood"}],
+)
 def test_training_goes_on_where_it_was_stopped(shards, undisturbed, tmp_path, changes):
     expected = alone(shards, Distributed(streams=5), **changes) if changes else undisturbed
     checkpoints = Checkpoints(tmp_path / "kept", every=4)

@@ -260,7 +260,7 @@ def train(
     """
     processes, checkpoints, objective = options.processes, options.checkpoints, training.objective
     on_cpu = all(weight.device.type == "cpu" for weight in training.module.parameters())
-    adds_up = processes.world > 1 and not (on_cpu and objective.reads_sums)
+    adds_up = processes.world > 1 and not (on_cpu and objective.written_out)
     if adds_up:
         objective.means = shared_means(objective.means, processes)
     found = processes.share_bytes(checkpoints.last() if checkpoints and processes.leads else b"")
