@@ -249,7 +249,7 @@ def classes_of(proportion: Floats) -> NDArray[np.int64]:
 
 
 def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
-    """Predictions h, (n,) or (n, classes), of rows, given the reports of their bags; those of other rows as they are."""
+    """Predictions h, (n,) or (n, classes), of rows given the reports of their bags; of other rows as they are."""
     if bags.n_rows != len(h):
         raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
     bags.check_predictions(h[bags.order])

@@ -183,13 +183,19 @@ def evaluate(
 def predict(
     folder: ModelFolder,
     table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
+    reported: options.Reported,
     out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Score the rows of a table; rows stream through, however many there are."""
+    """Score the rows of a table; rows stream through, however many there are.
+
+    With --reports, rows of bags that report something get the probability given that, too.
+    """
+    from bagwise.utils.records import as_data
+
     if out != "-":
         check_free(Path(out), force=force)
     elif as_json:
@@ -198,9 +204,12 @@ def predict(
         fitted = _load(folder)
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
-        rows = bagwise.tables.write_scores(fitted, source, target, keep=kept, connection=own, progress=progress)
+        given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
+        found = bagwise.tables.write_scores(fitted, source, target, **given)
     if out != "-":
-        show_result(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+        show_result(as_json, {**as_data(found), "file": out}, str(found), f"Written: {out}")
+    elif found.bags:
+        typer.echo(str(found), err=True)
 
 
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
