@@ -26,6 +26,9 @@ Joined = Callable[[Progress], AbstractContextManager[Any]]
 Reported = dict[str, Any]
 """Where reports of rows are, and what their columns mean, as `tables.write_scores` takes it."""
 
+Formation = StrEnum("Formation", "auto random rates features effects")
+_FORMATION = "How bags came about: by chance, by rates of the label, by features, by these and unseen effects."
+BagFormation = Annotated[Formation, Option("--formation", help=f"{_FORMATION} auto: as the bags themselves tell.")]
 Seed = Annotated[int, Option(min=0, help="Seed of every random draw.")]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 _NOT_RANDOM = "Show numbers all the same where bags are not random: biased ones."

@@ -14,12 +14,14 @@ from bagwise.base import BagClassifier, given_reports
 from bagwise.data.features import Encoding
 from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
+from bagwise.formation import FORMATION
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.engine import Connection, Table, batches
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import check_parameters
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
@@ -148,6 +150,7 @@ def fit(
     *,
     roles: Mapping[str, str] | None = None,
     max_levels: int = MAX_LEVELS,
+    formation: str = "auto",
     time_budget: float | None = None,
     random_state: RandomState = None,
     progress: Tell | None = None,
@@ -167,6 +170,8 @@ def fit(
     roles, max_levels : dict and int, optional
         Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
         tell them; and how many values a text may have to be a category.
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`), handed to the estimator; "auto" leaves that as it is.
     time_budget : float, optional
         Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
     random_state : int, Generator or None
@@ -180,7 +185,12 @@ def fit(
         It scores rows of a table.
     """
     began = time.monotonic()
-    estimator: BagClassifier = make(model, random_state=random_state) if isinstance(model, str) else clone(model)
+    check_parameters({"formation": formation}, {"formation": FORMATION})
+    estimator: BagClassifier = make(model) if isinstance(model, str) else clone(model)
+    if isinstance(model, str) and "random_state" in estimator.get_params(deep=False):
+        estimator.set_params(random_state=random_state)
+    if formation != "auto":
+        estimator.set_params(formation=formation)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
     features = features_of(data, roles=roles, max_levels=max_levels)
