@@ -207,7 +207,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             total = h.sum(axis=1, keepdims=True)
             h = np.where(total > 0, h / np.where(total > 0, total, 1), 1 / h.shape[1])
         if bags is not None:
-            h = _given_reports(h, bags, getattr(self, "effect_variance_", 0.0))
+            h = given_reports(h, bags, getattr(self, "effect_variance_", 0.0))
         return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -248,8 +248,8 @@ def classes_of(proportion: Floats) -> NDArray[np.int64]:
     return np.arange(2 if proportion.ndim == 1 else proportion.shape[1])
 
 
-def _given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
-    """Predictions of rows, given the reports of their bags."""
+def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
+    """Predictions h, (n,) or (n, classes), of rows given the reports of their bags; of other rows as they are."""
     if bags.n_rows != len(h):
         raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
     bags.check_predictions(h[bags.order])

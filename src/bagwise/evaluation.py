@@ -79,6 +79,12 @@ class Evaluation:
         """Whether there are no numbers, since they would say nothing."""
         return self.accuracy is None
 
+    def beyond(self, name: str) -> bool:
+        """Whether a number lies where no such number can: what was assumed of the bags does not hold."""
+        found: Estimate | None = getattr(self, name)
+        least, most = possible(name, 2 if self.auc is None else 1)
+        return found is not None and not least <= found.value <= most
+
     @property
     def doubt(self) -> str | None:
         """Why the numbers say nothing, in a sentence; None where nothing speaks against them."""

@@ -5,6 +5,8 @@ import json
 import re
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,10 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import bagwise
 from bagwise import saving
 from bagwise.cli import app, common
+from bagwise.cli.options import Formation
 from bagwise.cli.tables import Model
 from bagwise.estimators import MODELS
+from bagwise.formation import FORMATIONS
 
 SECRET = "zx-label-q7"  # a label that no file but the first may hold
 
@@ -287,6 +292,134 @@ def test_other_models(tables, tmp_path, kind):
     assert "fitted without holding bags out" in sentence(call("evaluate", tmp_path / "model"))
 
 
+@pytest.mark.filterwarnings("default:held-out bags do not")  # there are few
+@pytest.mark.parametrize("kind", ["logistic", "mean-map"])
+@pytest.mark.parametrize("noise", [0.0, 4.0])
+def test_models_of_log_odds_take_tables_as_they_are(labelled, tmp_path, kind, noise):
+    """Categories, gaps, three classes, noise; and scores given the reports."""
+    rng = np.random.default_rng(1)
+    frame = pd.read_parquet(labelled).drop(columns="campaign")[:2000]
+    frame["age"] = frame["age"].where(rng.random(2000) > 0.1)
+    frame["device"] = frame["device"].where(rng.random(2000) > 0.1)
+    frame["bag"] = rng.permutation(2000) // 20
+    label = frame.pop("y") + (frame["age"] > 60)
+    counts = pd.DataFrame({f"n{place}": label == place for place in range(3)}).groupby(frame["bag"]).sum()
+    counts = counts + rng.normal(scale=np.sqrt(noise), size=counts.shape)
+    frame.to_parquet(tmp_path / "events.parquet")
+    counts.reset_index().to_parquet(tmp_path / "reports.parquet")
+    tables = tmp_path / "events.parquet", tmp_path / "reports.parquet"
+    declared = ("--noise-variance", noise) if noise else ()
+    result = call("fit", *tables, "--model", kind, "--count", "n0,n1,n2", *declared, "--out", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    scored = tmp_path / "scored.parquet"
+    told = call("predict", tmp_path / "model", tables[0], "--reports", tables[1], "--out", scored)
+    assert told.exit_code == 0, told.output
+    found = pd.read_parquet(scored)
+    names = [f"prediction_n{place}" for place in range(3)]
+    np.testing.assert_allclose(found[names].sum(axis=1), 1, atol=1e-9)
+    assert "2,000 rows scored, 2,000 of them in 100 bags with a report" in told.stdout
+    sums = found.groupby("bag")[names].sum().to_numpy()
+    if noise:
+        assert "follow, as far as its noise lets them" in told.stdout
+        assert np.abs(sums - counts).mean().mean() < np.sqrt(noise)
+    else:
+        np.testing.assert_allclose(sums, counts, atol=1e-6)
+
+
+def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
+    """Nothing has to be told again that was told to fit; rows of other bags are scored as ever."""
+    reports, scored = pd.read_parquet(tables[1]), tmp_path / "scored.parquet"
+    some = reports[reports["bag"] % 3 > 0]
+    some.to_csv(tmp_path / "reports.csv", index=False)
+    told = call("predict", model, tables[0], "--reports", tmp_path / "reports.csv", "--out", scored, "--json")
+    facts = json.loads(told.stdout)
+    assert (facts["rows"], facts["bags"]) == (6000, len(some))
+    found = pd.read_parquet(scored)
+    sums = found.groupby("bag")["prediction"].sum()
+    np.testing.assert_allclose(sums[some["bag"]], some["count"], atol=1e-6)
+    assert call("predict", model, tables[0], "--out", tmp_path / "alone.parquet").exit_code == 0
+    alone = pd.read_parquet(tmp_path / "alone.parquet")
+    others = ~found["bag"].isin(some["bag"])
+    assert facts["reported_rows"] == (~others).sum()
+    np.testing.assert_array_equal(found["prediction"][others], alone["prediction"][others])
+    assert (found["seen"] == alone["seen"]).all()
+    piped = call("predict", model, tables[0], "--reports", tables[1])
+    assert piped.stdout.count("\n") == 6001
+    assert "6,000 of them in 375 bags with a report" in piped.stderr
+    some.assign(size=17).to_csv(tmp_path / "wrong.csv", index=False)
+    wrong = ("predict", model, tables[0], "--reports", tmp_path / "wrong.csv", "--out", tmp_path / "wrong.parquet")
+    assert "with another size reported than there are rows" in sentence(call(*wrong))
+    assert "leave such bags out with --on-mismatch=drop" in call(*wrong).stderr.replace("'", "")
+
+
+def test_scores_of_a_month_later_are_those_of_the_last_day(tmp_path):
+    """What grew while it was watched is not taken to grow on."""
+    rng = np.random.default_rng(0)
+    day = rng.integers(0, 28, 8000)
+    frame = pd.DataFrame(
+        {"seen": pd.Timestamp("2026-01-05") + pd.to_timedelta(day, unit="D"), "x": rng.normal(size=8000)}
+    )
+    frame["y"] = (rng.random(8000) < 0.1 + 0.02 * day).astype(int)
+    frame.to_parquet(tmp_path / "labelled.parquet")
+    assert call("bag", tmp_path / "labelled.parquet", "--label", "y", "--size", 16, "--out", tmp_path).exit_code == 0
+    tables = tmp_path / "events.parquet", tmp_path / "reports.parquet"
+    last = frame[day == 27].drop(columns="y")
+    last.assign(seen=last["seen"] + pd.Timedelta(days=28)).to_parquet(tmp_path / "later.parquet")
+    last.to_parquet(tmp_path / "last.parquet")
+    for kind in ("ridge", "logistic"):
+        fitted = call("fit", *tables, "--model", kind, "--out", tmp_path / kind)
+        assert "seen: from 2026-01-05 to 2026-02-01; earlier and later days count as these." in fitted.stdout
+        means = []
+        for name in ("last", "later"):
+            out = tmp_path / f"{kind}-{name}.parquet"
+            assert call("predict", tmp_path / kind, tmp_path / f"{name}.parquet", "--out", out).exit_code == 0
+            means.append(pd.read_parquet(out)["prediction"].mean())
+        assert means[1] == pytest.approx(means[0], abs=1e-12)
+        assert means[0] > 0.5
+
+
+@pytest.mark.filterwarnings("default:these look like")
+def test_the_formation_is_handed_on_and_told(tables, tmp_path):
+    place = tmp_path / "model"
+    fitted = call("fit", *tables, "--model", "logistic", "--formation", "features", "--out", place)
+    assert fitted.exit_code == 0, fitted.output
+    assert "Formation of bags: features (as asked for)." in fitted.stdout
+    assert "Bags held out while fitting, beside the mean label of all rows: log-likelihood of a bag +" in fitted.stdout
+    limits = "These numbers hold for random bags only; the model was fitted for bags formed by features (as asked for)"
+    for told in (fitted, call("inspect", place), call("evaluate", place), call("evaluate", place, *tables)):
+        assert limits in told.stdout
+    facts = json.loads(call("inspect", place, "--json").stdout)
+    assert facts["formation"]["name"] == "features"
+    assert facts["bag_gain"]["value"] > facts["bag_gain"]["error"] > 0
+    assert saving.load(place).estimator.formation == "features"
+    page = json.loads(call("page", "--model", place, "--out", tmp_path / "page.html", "--json").stdout)
+    assert page["standing"] == "unsure"
+    assert limits in (tmp_path / "page.html").read_text()
+    by_itself = call("fit", *tables, "--model", "logistic", "--out", tmp_path / "auto")
+    assert "Formation of bags: random (" in by_itself.stdout
+    assert "hold for random bags only" not in by_itself.stdout
+
+
+@pytest.mark.filterwarnings("default:held-out bags do not")
+def test_a_model_that_held_out_bags_do_not_prefer_says_so(tmp_path):
+    rng = np.random.default_rng(0)
+    events = pd.DataFrame(
+        {"bag": np.arange(6000) // 16, "x": rng.normal(size=6000), "c": rng.choice(list("abc"), 6000)}
+    )
+    events.to_parquet(tmp_path / "events.parquet")
+    counts = np.random.default_rng(3).binomial(16, 0.5, 375)  # which no feature tells
+    pd.DataFrame({"bag": np.arange(375), "count": counts}).to_parquet(tmp_path / "reports.parquet")
+    tables = tmp_path / "events.parquet", tmp_path / "reports.parquet"
+    fitted = call("fit", *tables, "--model", "logistic", "--out", tmp_path / "model")
+    assert fitted.exit_code == 0, fitted.output
+    assert len([line for line in fitted.stderr.splitlines() if line.startswith("Warning: held-out bags do not")]) == 1
+    said = "Held-out bags do not clearly prefer this model to the mean label of all rows (log-likelihood of a bag"
+    assert said in fitted.stdout
+    page = json.loads(call("page", "--model", tmp_path / "model", "--out", tmp_path / "page.html", "--json").stdout)
+    assert page["standing"] != "good"
+    assert page["remarks"][0].startswith(said)
+
+
 def test_refit_takes_the_held_out_bags_in(tables, tmp_path):
     result = call("fit", *tables, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)
@@ -400,13 +533,42 @@ def test_missing_values_are_diagnosed_and_may_be_what_groups_bags(tables, tmp_pa
     assert "gap, missing" in result.stdout
 
 
-def test_every_model_has_its_option():
+def test_every_model_and_formation_has_its_option():
     assert [model.value for model in Model] == list(MODELS)
+    assert [formation.value for formation in Formation] == ["auto", *FORMATIONS]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--count", "count"), "--count says something about reports: pass --reports, too"),
+        (("--reports", "-"), "only the events can come from standard input"),
+    ],
+)
+def test_options_about_reports_need_reports(model, tables, tmp_path, options, words):
+    told = call("predict", model, tables[0], "--out", tmp_path / "scored.csv", *options)
+    assert told.exit_code == 2
+    assert words in told.stderr
 
 
 def test_debug_shows_the_traceback(tables, tmp_path):
     result = call("fit", tables[0], "nowhere.parquet", "--out", tmp_path / "model", "--debug")
     assert isinstance(result.exception, FileNotFoundError)
+
+
+def test_long_stages_are_told_again_and_again(monkeypatch, capsys):
+    """In logs, a line when a stage changes, and the same one again after half a minute at most."""
+    assert common._PAUSE * common._LONGEST <= 30
+    monkeypatch.setattr(common, "_PAUSE", 0.01)
+    with common._progress_lines() as progress:
+        for stage in ("joining", "fitting"):
+            progress(0, None, stage)
+            end = time.monotonic() + 20
+            said = ""
+            while said.count(stage) < 2 and time.monotonic() < end:
+                said += capsys.readouterr().err
+                time.sleep(0.01)
+            assert said.count(stage) >= 2
 
 
 def test_progress_is_told_without_a_terminal(tables, tmp_path, monkeypatch):
@@ -421,17 +583,35 @@ def test_progress_is_told_without_a_terminal(tables, tmp_path, monkeypatch):
 
 
 def test_the_default_minds_the_time(tables, tmp_path, monkeypatch):
-    """Without --time-budget, auto has five minutes; with --refit, two fits share them."""
-    seen = []
+    """Without --time-budget there are five minutes for all of it, joining and measuring, too; two fits share them."""
+    seen, clock = [], [0.0]
+    join, split = bagwise.tables.join, bagwise.tables.split
 
     def fit(bags, kind, *, time_budget, **_):
         seen.append((kind, time_budget))
         raise RuntimeError("seen.")
 
+    def slow_join(*arguments, **options):
+        clock[0] += 20
+        return join(*arguments, **options)
+
+    monkeypatch.setattr("bagwise.cli.tables.time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr("bagwise.tables.fit", fit)
-    for options in ((), ("--refit",), ("--time-budget", 60), ("--model", "ridge")):
+    monkeypatch.setattr("bagwise.tables.join", slow_join)
+    for options in ((), ("--refit",), ("--time-budget", 60), ("--time-budget", 10), ("--model", "ridge")):
         call("fit", *tables, "--out", tmp_path / "model", *options)
-    assert seen == [("auto", 300), ("auto", 150), ("auto", 60), ("ridge", None)]
+    assert seen == [("auto", 250), ("auto", 115), ("auto", 34), ("auto", 1), ("ridge", None)]
+    seen.clear()
+    fitted = bagwise.tables.model.fit(split(join(*tables), 0.2)[0], "ridge")
+
+    def slow_fit(bags, kind, *, time_budget, **_):
+        clock[0] += 100  # less than it might have taken
+        seen.append(time_budget)
+        return fitted
+
+    monkeypatch.setattr("bagwise.tables.fit", slow_fit)
+    assert call("fit", *tables, "--out", tmp_path / "model", "--refit").exit_code == 0
+    assert seen == [115, 150]
 
 
 def test_auto_returns_within_a_short_budget(tables, tmp_path):

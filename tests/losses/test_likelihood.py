@@ -185,6 +185,44 @@ def test_the_posterior_adds_up_to_the_reports():
     np.testing.assert_allclose(bags.sum(losses.posterior(s, bags)), bags.size * bags.proportion, atol=1e-8)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_posterior_adds_up_where_bags_have_effects(classes):
+    """Given the count, labels do not depend on what moves all log odds of a bag."""
+    rng = np.random.default_rng(3)
+    s = rng.normal(size=600) if classes == 2 else rng.normal(size=(600, classes))
+    counts = np.array([0, 7, 30, 55, 60, 1, 20, 40, 12, 59])
+    proportion = (
+        counts / 60 if classes == 2 else np.stack([counts, (60 - counts) // 2, (61 - counts) // 2], axis=1) / 60
+    )
+    bags = Bags.from_rows(np.repeat(proportion, 60, axis=0), np.repeat(np.arange(10), 60))
+    found = losses.posterior(s, bags, effect_variance=0.5)
+    np.testing.assert_allclose(bags.sum(found), (bags.size * bags.proportion.T).T, atol=1e-6)
+    np.testing.assert_allclose(found, losses.posterior(s, bags), atol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_noised_count_is_believed_as_far_as_effects_make_it_likely(classes):
+    """In the mean over bags with effects, posterior counts are the true ones, whatever was reported."""
+    rng, m, k, effects, noise = np.random.default_rng(4), 4000, 40, 0.2, 60.0
+    width = 1 if classes == 2 else classes
+    s = 0.5 * rng.normal(size=(m, k, width))
+    moved = s + np.sqrt(effects) * rng.normal(size=(m, 1, width))
+    if classes == 2:
+        y = (rng.random((m, k, 1)) < expit(moved)).astype(float)
+    else:
+        y = np.eye(classes)[np.argmax(moved + rng.gumbel(size=moved.shape), axis=2)]
+    count = y.sum(axis=1)
+    noised = count + np.sqrt(noise) * rng.normal(size=count.shape)
+    ids = np.repeat(np.arange(m), k)
+    reported = (noised / k)[:, 0] if classes == 2 else noised / k
+    bags = Bags.from_rows(reported[ids], ids, noise_variance=np.full(m * k, noise))
+    found = bags.sum(losses.posterior(s.reshape(m * k, -1).squeeze(), bags, effect_variance=effects)).reshape(m, -1)
+    for high in (True, False):  # where a report is above its mean, and below
+        chosen = (noised[:, 0] > noised[:, 0].mean()) == high
+        off = (found - count)[chosen, 0]
+        assert abs(off.mean()) < 4 * off.std() / np.sqrt(len(off)) + 0.05  # the formula is that of small tilts
+
+
 def test_effects_make_large_bags_say_less():
     rng = np.random.default_rng(8)
     s, bags = rng.normal(size=4000), bags_of([1700, 17], np.array([3960, 40]))

@@ -616,6 +616,30 @@ def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, fo
     assert found.standing == UNSURE
 
 
+def test_the_badge_is_not_green_where_bags_do_not_prefer_the_model_or_are_not_random(
+    undrawn, folder, fitted, joined, monkeypatch
+):
+    monkeypatch.setattr(parts, "standing", lambda evaluation, gain: (GOOD, "This model ranks rows well."))
+    told = {"name": "rates", "reason": "bags differ in their proportions", "others": []}
+    gain = {"value": 0.5, "error": 0.1}
+    cases = {
+        "clear": ({"formation": {**told, "name": "random"}, "bag_gain": gain}, GOOD, ""),
+        "doubtful": ({"bag_gain": {"value": 0.1, "error": 0.2}}, UNSURE, "Held-out bags do not clearly prefer this"),
+        "rates": ({"formation": told, "bag_gain": gain}, UNSURE, "These numbers hold for random bags only; the model"),
+    }
+    pages = {}
+    for name, (facts, standing, said) in cases.items():
+        place = keep(fitted, joined, folder / f"gain-{name}", **facts)
+        pages[name] = model_page(place)
+        assert pages[name].standing == standing
+        assert said in Outline(pages[name].html).text
+    text = Outline(pages["rates"].html).text
+    assert "Formation of bags: rates (bags differ in their proportions)." in text
+    assert "log-likelihood of a bag +0.5 ± 0.1" in text
+    both = comparison_page([folder / "gain-doubtful", folder / "gain-clear"])
+    assert both.standing == UNSURE
+
+
 def test_few_bags_are_called_few():
     assert "rough" in parts.cautions(told(12))[0]
     assert parts.cautions(told(40)) == []

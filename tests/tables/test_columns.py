@@ -217,6 +217,17 @@ def test_what_was_not_seen_in_training_is_missing(duck: Any) -> None:
     assert fetch(features.select(new, "more"), duck).column_names == ["more", *features.names]
 
 
+def test_trends_are_held_at_the_ends_of_what_was_seen(duck: Any) -> None:
+    days = pd.to_datetime(["2026-01-05", "2026-01-11 12:00", None, "2026-01-19"], format="ISO8601")
+    features, matrix = learned({"t": days, "x": [1, 2, 3, 4]}, duck)
+    place = [made.name for made in features.made].index("t: days")
+    np.testing.assert_array_equal(matrix[:, place], [0, 6.5, np.nan, 14])
+    new = read({"t": pd.to_datetime(["2020-01-01", "2026-01-12", None, "2026-02-16"]), "x": [1, 2, 3, 4]}, duck)
+    found = features.matrix(fetch(features.select(new), duck))
+    np.testing.assert_array_equal(found[:, place], [0, 7, np.nan, 14])
+    assert found[3, place - 1] == matrix[3, place - 1] == 0  # weekdays go on
+
+
 def test_categories_are_told_by_value_not_by_type(duck: Any) -> None:
     """A column of whole numbers with gaps is one of floats to some libraries, and one of decimals to others."""
     numbers = [1, 2, 10, None]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Progress = Callable[..., None]
 """Called with steps done, steps in all and what comes now."""
 
-_PAUSE, _LONGEST = 5.0, 12  # seconds between lines of progress at least; as many pauses between equal ones
+_PAUSE, _LONGEST = 5.0, 6  # seconds between lines of progress at least; as many pauses between equal ones
 
 
 class Misuse(typer.BadParameter):
@@ -231,13 +231,19 @@ def describe_model(about: About) -> list[str]:
     ignored = [f"{one.name} ({one.note or 'asked for'})" for one in about.columns if one.role == "ignored"]
     lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {', '.join(used)}."]
     lines += [f"Ignored: {', '.join(ignored)}."] if ignored else []
+    lines += [f"{one.name}: {one.note}." for one in about.columns if one.role == "time"]
+    if about.formation is not None:
+        lines.append(f"Formation of bags: {about.formation.name} ({about.formation.reason}).")
+    if about.bag_gain is not None:
+        beside = "Bags held out while fitting, beside the mean label of all rows"
+        lines.append(about.bag_gain.doubt or f"{beside}: {about.bag_gain}.")
     if about.trials:
         lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
         for trial in about.trials:
             risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
             lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
     if about.evaluation is not None:
-        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
+        lines += ["", *describe_evaluation(about.evaluation, "held-out ", about.holds_for)]
         if about.refitted:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
@@ -245,14 +251,17 @@ def describe_model(about: About) -> list[str]:
     return [*lines, ""]
 
 
-def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
-    """An evaluation in words, line by line."""
+def describe_evaluation(found: Evaluation, which: str = "", holds_for: str | None = None) -> list[str]:
+    """An evaluation in words, line by line.  holds_for: for which bags, where that is to be said."""
     measured = f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels"
     lines = [f"{measured}, {found.level:.0%} intervals:"]
     for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
         value = getattr(found, name)
         if value is not None or found.withheld:
-            lines.append(f"  {label:<10}{value or '–'}")
+            beyond = found.beyond(name)
+            lines.append(f"  {label:<10}{value or '–'}{'  which cannot be: bags are not random' if beyond else ''}")
+    if holds_for is not None and not found.withheld:
+        lines.append(f"  {holds_for}")
     if found.doubt is not None:
         way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
         lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")

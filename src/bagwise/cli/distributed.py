@@ -44,7 +44,7 @@ def gather(
             shards = write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
                 write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
-            recipe = Recipe(features, data.keys, data.classes, train.summary, data.summary)
+            recipe = Recipe(features, data.keys, data.classes, train.summary, data.summary, data.columns)
             bagwise.saving.save(recipe, new / _RECIPE)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
@@ -66,6 +66,7 @@ def train(
         Path | None, Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
     every: Annotated[int, Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
+    formation: options.BagFormation = options.Formation.auto,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
@@ -99,6 +100,7 @@ def train(
         settings: dict[str, Any] = {"learning_rate": "auto" if learning_rate is None else learning_rate}
         settings |= {"hidden": options.parse_whole(hidden, "--hidden"), "batch_rows": batch_rows, "random_state": seed}
         settings |= {"max_epochs": epochs or 100, "early_stopping": epochs is None}
+        settings |= {} if formation is options.Formation.auto else {"formation": formation.value}
         estimator = bagwise.BagNeuralClassifier(**settings)
         with joined() as processes:
             kept, about, measured = Checkpoints(place, every), None, None
@@ -119,7 +121,13 @@ def train(
 
 
 def fit_in_processes(
-    data: bagwise.tables.BagTable, processes: int, *, random_state: int, progress: common.Progress, **columns: Any
+    data: bagwise.tables.BagTable,
+    processes: int,
+    *,
+    formation: str,
+    random_state: int,
+    progress: common.Progress,
+    **columns: Any,
 ) -> bagwise.tables.TableModel:
     """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
     from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
@@ -128,7 +136,9 @@ def fit_in_processes(
     from bagwise.tables.model import Recipe, features_of
 
     features, estimator = features_of(data, **columns), BagNeuralClassifier(random_state=random_state)
-    recipe = Recipe(features, data.keys, data.classes, data.summary, data.summary)
+    if formation != "auto":
+        estimator.set_params(formation=formation)
+    recipe = Recipe(features, data.keys, data.classes, data.summary, data.summary, data.columns)
     with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
         shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))

@@ -23,6 +23,12 @@ _PLACES = {"folder": 0, "events": 1, "reports": 1, "force": 4, "as_json": 4}  # 
 Joined = Callable[[Progress], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
 
+Reported = dict[str, Any]
+"""Where reports of rows are, and what their columns mean, as `tables.write_scores` takes it."""
+
+Formation = StrEnum("Formation", "auto random rates features effects")
+_FORMATION = "How bags came about: by chance, by rates of the label, by features, by these and unseen effects."
+BagFormation = Annotated[Formation, Option("--formation", help=f"{_FORMATION} auto: as the bags themselves tell.")]
 Seed = Annotated[int, Option(min=0, help="Seed of every random draw.")]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 _NOT_RANDOM = "Show numbers all the same where bags are not random: biased ones."
@@ -35,6 +41,7 @@ OptionalEvents = Annotated[Text, Argument(help="Rows with features and bag keys;
 _REPORTS = (
     "One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have --proportion."
 )
+_REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
 Mismatch = StrEnum("Mismatch", "error drop")
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
@@ -85,22 +92,34 @@ def _join(
     memory: Memory = None,
 ) -> Iterator[Any]:
     """Events and reports as the options of a command name them: a `BagTable`."""
-    if reports == "-":
-        raise Misuse("only the events can come from standard input: name a file of reports.")
     labels = {"count": count, "proportion": proportion}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
-    columns: dict[str, Any] = {"size": size, "suppressed": suppressed, "on_mismatch": on_mismatch.value}
-    columns |= {name: _one_or_more(text) for name, text in labels.items()}
-    columns |= {name: _number(text) for name, text in noise.items()}
+    told = {"reports": reports, "keys": keys, "size": size, "suppressed": suppressed, "on_mismatch": on_mismatch}
+    columns = _columns({**told, **labels, **noise})
     with table_source(events) as source:
         progress(0, None, "joining events and reports")
-        named, ignored, own = parse_names(keys), parse_names(ignore) or (), bagwise.tables.connect(memory=memory)
-        yield bagwise.tables.join(source, reports, keys=named, ignore=ignored, **columns, connection=own)
+        ignored, own = parse_names(ignore) or (), bagwise.tables.connect(memory=memory)
+        yield bagwise.tables.join(source, **columns, ignore=ignored, connection=own)
+
+
+def _columns(given: dict[str, Any]) -> dict[str, Any]:
+    """Where reports are and what their columns mean, as `tables.join` takes it, from options of a command."""
+    if given["reports"] == "-":
+        raise Misuse("only the events can come from standard input: name a file of reports.")
+    read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": lambda one: one.value}
+    read |= {"count": _one_or_more, "proportion": _one_or_more}
+    read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon"), _number)
+    return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
 
 
 def with_tables(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `joined` the options of `_join` instead; `joined` is None where no events are named."""
+    """Give a command that takes `joined` the options of `_join` instead; `joined` is None where no events are named.
+
+    A command that takes `reported` gets those about reports, which are then an option, too.
+    """
     own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _join))
+    if "reported" in own:
+        return _with_reports(command, own, shared)
     if "joined" not in own:
         return command
     if NoneType in get_args(own.pop("joined").annotation):
@@ -119,6 +138,27 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
 
     both = {**own, **shared}
     names = sorted(both, key=lambda name: _PLACES.get(name, 2 if name in own else 3))
+    return with_parameters(run, [both[name] for name in names])
+
+
+def _with_reports(
+    command: Callable[..., None], own: dict[str, inspect.Parameter], shared: dict[str, inspect.Parameter]
+) -> Callable[..., None]:
+    del own["reported"]
+    shared = {name: one for name, one in shared.items() if name not in ("progress", "events", "ignore", *own)}
+    shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        given = {name: options.pop(name) for name in shared}
+        told = [name for name in given if given[name] not in (None, shared[name].default)]
+        if told and given["reports"] is None and given["proportion"] is None:
+            option = f"--{told[0].replace('_', '-')}"
+            raise Misuse(f"{option} says something about reports: pass --reports, too.")
+        command(reported=_columns(given), **options)
+
+    both = {**own, **shared}
+    names = sorted(both, key=lambda name: _PLACES.get(name, 2 if name in own else 3) if name != "reports" else 2)
     return with_parameters(run, [both[name] for name in names])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 import warnings
 from contextlib import nullcontext
 from enum import StrEnum
@@ -32,7 +33,8 @@ Model = StrEnum(
     },
 )
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
-_SECONDS = 300.0  # that auto may take
+_SECONDS = 300.0  # that the command may take with auto
+_TO_FIT = 0.9  # of the time; the rest is for measuring
 ModelFolder = Annotated[Path, Argument(help="Folder that bagwise fit wrote.")]
 
 
@@ -90,7 +92,7 @@ def fit(
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model, Option(help="auto tries ridge, mean map, boosting and, with torch, networks; held-out bags decide.")
+        Model, Option(help="auto tries linear models, boosting and, with torch, networks; held-out bags decide.")
     ] = Model.auto,
     hold_out: options.HoldOut = 0.2,
     refit: Annotated[
@@ -102,13 +104,17 @@ def fit(
         Engine.here
     ),
     processes: Annotated[int | None, Option(min=1, help="Processes of --engine torchrun; 2 if not given.")] = None,
-    time_budget: Annotated[float | None, Option(min=1, help="Seconds that auto may take; 300 if not given.")] = None,
+    time_budget: Annotated[
+        float | None, Option(min=1, help="Seconds for all of it with auto; 300 if not given.")
+    ] = None,
+    formation: options.BagFormation = options.Formation.auto,
     even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Learn a model of single rows from events and reports, and measure it on bags held out."""
+    began = time.monotonic()
     check_free(out, force=force)
     bagwise.saving.check_free(out, force=True)
     if engine is Engine.torchrun and model is not Model.network:
@@ -123,22 +129,25 @@ def fit(
         from bagwise.tables import metadata
         from bagwise.utils.records import as_data
 
-        seconds = (time_budget or _SECONDS) / (2 if refit else 1) if model is Model.auto else None
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
-        told |= {"random_state": seed, "progress": progress}
+        told |= {"formation": formation.value, "random_state": seed, "progress": progress}
 
-        def learn(bags: Any) -> Any:
+        def learn(bags: Any, share: float) -> Any:
+            """Fit, so that by the end of it no more than a share of the time is over."""
             if engine is Engine.torchrun:
                 return fit_in_processes(bags, processes or 2, **told)
-            return bagwise.tables.fit(bags, model.value, time_budget=seconds, **told)
+            end = began + share * (time_budget or _SECONDS)
+            left = max(1.0, end - time.monotonic()) if model is Model.auto else None
+            return bagwise.tables.fit(bags, model.value, time_budget=left, **told)
 
         train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
-        fitted, measured = learn(train), None
+        fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
             progress(1, 1, "measuring")
             measured = bagwise.tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
         if refit:
-            fitted = learn(data)
+            fitted = learn(data, _TO_FIT)
+        progress(1, 1, "looking at columns")
         about = metadata.about(fitted, data if refit else train, measured, seen=data.summary, refitted=refit)
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
@@ -167,7 +176,7 @@ def evaluate(
             way = "pass events and reports to measure it again, or fit it with --even-if-not-random"
             raise Misuse(f"the numbers were withheld when the model was fitted: {way}.")
         shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
-        show_result(as_json, shown, *common.describe_evaluation(shown, "held-out "))
+        show_result(as_json, shown, *common.describe_evaluation(shown, "held-out ", about.holds_for))
         return
     with show_progress() as progress, joined(progress) as data:
         if about is not None and about.has_seen(data.summary):
@@ -177,19 +186,26 @@ def evaluate(
         progress(1, 2, "scoring rows")
         fitted, level = _load(folder), level or 0.95
         found = bagwise.tables.measure(fitted, data, level=level, even_if_not_random=even_if_not_random).evaluation
-    show_result(as_json, found, *common.describe_evaluation(found))
+    holds_for = None if about is None else about.holds_for
+    show_result(as_json, found, *common.describe_evaluation(found, holds_for=holds_for))
 
 
 def predict(
     folder: ModelFolder,
     table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
+    reported: options.Reported,
     out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Score the rows of a table; rows stream through, however many there are."""
+    """Score the rows of a table; rows stream through, however many there are.
+
+    With --reports, rows of bags that report something get the probability given that, too.
+    """
+    from bagwise.utils.records import as_data
+
     if out != "-":
         check_free(Path(out), force=force)
     elif as_json:
@@ -198,9 +214,12 @@ def predict(
         fitted = _load(folder)
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
-        rows = bagwise.tables.write_scores(fitted, source, target, keep=kept, connection=own, progress=progress)
+        given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
+        found = bagwise.tables.write_scores(fitted, source, target, **given)
     if out != "-":
-        show_result(as_json, {"rows": rows, "file": out}, f"{rows:,} rows scored. Written: {out}")
+        show_result(as_json, {**as_data(found), "file": out}, str(found), f"Written: {out}")
+    elif found.bags:
+        typer.echo(str(found), err=True)
 
 
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:

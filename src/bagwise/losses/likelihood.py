@@ -167,13 +167,13 @@ def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
     bags : Bags
         Their reports.
     effect_variance : float, default 0
-        As in `count_likelihood`.
+        As in `count_likelihood`. An effect moves all log odds of a bag alike, so that labels given their count do not
+        depend on it: it matters only for how far a noised count is believed.
 
     Returns
     -------
     array of shape (n,) or (n, classes)
-        P(y = 1), or that of each class; the rows of a bag sum to its count, where that was not noised and bags have no
-        effects.
+        P(y = 1), or that of each class; the rows of a bag sum to its count, where that was not noised.
 
     Examples
     --------
@@ -183,7 +183,17 @@ def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
     bags.check_predictions(s)
     bags.check_proportions()
     check_counts(bags)
-    return _derivatives(segment.to_numpy(s).astype(float), _in_bag_order(bags), effect_variance, EXACT_UP_TO)[2]
+    s, bags = np.clip(segment.to_numpy(s).astype(float), -_SUREST, _SUREST), _in_bag_order(bags)
+    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
+    # Effects let the true count be V(1 + τ²V) off instead of V, V its variance: as if there were less noise.
+    if s.ndim == 1:
+        return tilted(s, bags, extra=noise / (1 + effect_variance * bags.sum(expit(s) * expit(-s)))).posterior
+    less = (
+        np.linalg.inv(np.eye(s.shape[1]) + effect_variance * _spread(s, bags))
+        if effect_variance
+        else np.eye(s.shape[1])
+    )
+    return tilted_classes(s, bags, extra=noise[:, None, None] * less).posterior
 
 
 def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
@@ -206,10 +216,9 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     if s.ndim == 1:
         effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
         return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
-    h = softmax(s, axis=1)
     extra = noise[:, None, None] * np.eye(s.shape[1])
     if effect_variance:
-        spread = -bags.sum(h[:, :, None] * h[:, None, :]) + bags.sum(h)[:, :, None] * np.eye(s.shape[1])
+        spread = _spread(s, bags)
         extra = extra + effect_variance * spread @ spread
     return extra
 
@@ -237,6 +246,12 @@ def _reported(bags: Bags) -> tuple[Integers, Floats, Booleans]:
     if bags.noise_variance is not None:
         off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
     return size, reported, off
+
+
+def _spread(s: Floats, bags: Bags) -> Floats:
+    """(m, classes, classes) covariance of the counts of bags, labels being independent."""
+    h = softmax(s, axis=1)
+    return np.asarray(bags.sum(h)[:, :, None] * np.eye(s.shape[1]) - bags.sum(h[:, :, None] * h[:, None, :]))
 
 
 def check_counts(bags: Bags) -> None:

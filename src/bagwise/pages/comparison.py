@@ -69,6 +69,9 @@ def comparison_page(
     found = None if data is None else diagnose(data)
     standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(best, first, gains, same)
     enough = first.evaluation.n_bags >= ENOUGH_BAGS and (found is None or found.random)
+    gain = told[best].bag_gain
+    doubts = [None if gain is None else gain.doubt, *([] if doubtful else [told[best].holds_for])]
+    said_of_best = [f"{best}: {one}" for one in doubts if one is not None]
     if data is None:
         again = "the same bags, held out from all of them" if same else "bags that differ from model to model"
         where = f"The numbers are those of the models' files, measured on {again}."
@@ -93,8 +96,9 @@ def comparison_page(
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
     subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."
-    cautions = parts.cautions((doubtful or [first.evaluation])[0], found)
-    return Page("Comparison of models", subject, standing if enough else UNSURE, headline, cautions, sections)
+    cautions = [*said_of_best, *parts.cautions((doubtful or [first.evaluation])[0], found)]
+    standing = standing if enough and not said_of_best else UNSURE
+    return Page("Comparison of models", subject, standing, headline, cautions, sections)
 
 
 def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Measurement]:

@@ -162,16 +162,18 @@ def model_page(
 
 
 def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
+    no_better = None if about.bag_gain is None else about.bag_gain.doubt
     if judged is None:
         headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
         remarks = ["Pass events and reports of bags that it was not fitted to, and this page will tell."]
-        return UNSURE, headline, remarks
+        return UNSURE, headline, [*remarks, *([] if no_better is None else [no_better])]
     evaluation, said = judged.evaluation, judged.predictions
     funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
-    remarks = parts.cautions(evaluation, found)
+    remarks = [*([] if no_better is None else [no_better]), *parts.cautions(evaluation, found)]
     if evaluation.doubt is None:
         standing, headline = parts.standing(evaluation, judged.gain)
-        if standing == GOOD and found is not None and not found.random:
+        not_random = (found is not None and not found.random) or about.holds_for is not None
+        if standing == GOOD and (not_random or no_better is not None):
             standing = UNSURE
         remarks += parts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
         if evaluation.calibration is not None:
@@ -200,6 +202,8 @@ def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None)
     if evaluation.doubt is not None:
         withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
         caution = withheld if evaluation.withheld else _BIASED
+    elif stored.about.holds_for is not None:
+        caution = stored.about.holds_for
     if not caution and evaluation.calibration is not None:
         curves.append(parts.curve_picture(evaluation.calibration, evaluation.level))
     if not caution and evaluation.roc is not None and evaluation.auc is not None:
@@ -227,7 +231,11 @@ def _measure_table(judged: Measurement) -> Table:
         value: Estimate | None = getattr(evaluation, name)
         if value is None and not evaluation.withheld:
             continue
-        row = [label, parts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
+        row = [
+            label,
+            parts.interval(value, 4) + (", which cannot be" if evaluation.beyond(name) else ""),
+            f"{guess[name]:.4f}" if name in guess else "–",
+        ]
         if gain:
             better = "better" if (gain[name].value > 0) == (name in HIGHER_IS_BETTER) else "worse"
             reading = "not clearly different" if gain[name].low <= 0 <= gain[name].high else better
@@ -252,8 +260,11 @@ def _trials(about: About) -> list[Part]:
 def _fitted_to(about: About) -> list[Part]:
     rows = [[one.name, one.role, str(one.levels or "–"), one.note] for one in about.columns]
     head, folded = ["column", "role", "values", "note"], len(rows) > 12
+    gain, formation = about.bag_gain, about.formation
     return [
         *parts.summary_parts(about.summary),
+        "" if formation is None else f"Formation of bags: {formation.name} ({formation.reason}).",
+        "" if gain is None else f"Bags held out while it was fitted, beside the mean label of all rows: {gain}.",
         f"Key of a bag: {', '.join(about.keys)}.",
         "" if about.classes is None else f"Classes: {', '.join(about.classes)}.",
         Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),

@@ -17,6 +17,7 @@ _MODULE_OF = ESTIMATORS | {
     "Features": "bagwise.tables.columns",
     "Mismatch": "bagwise.tables.bag_table",
     "Recipe": "bagwise.tables.model",
+    "ReportColumns": "bagwise.tables.reports",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
     "Told": "bagwise.formation",

@@ -9,8 +9,9 @@ from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
 from bagwise.tables.engine import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.join import join
-from bagwise.tables.model import TableModel, fit, write_scores
+from bagwise.tables.model import TableModel, fit
 from bagwise.tables.publish import Published, put_in_bags
+from bagwise.tables.scoring import Scored, write_scores
 from bagwise.tables.sources import read
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Measurement",
     "Mismatch",
     "Published",
+    "Scored",
     "Summary",
     "TableModel",
     "connect",

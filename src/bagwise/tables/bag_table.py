@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engine import Connection, Expression, Table, execute, fetch, keep
+from bagwise.tables.reports import ReportColumns
 from bagwise.utils.parameters import LEVEL, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
@@ -146,6 +147,8 @@ class BagTable:
         What fits, and what was left out.
     connection : ibis.BaseBackend
         The engine; what it keeps for us goes when the table does.
+    columns : ReportColumns
+        Which columns of the reports said what.
     """
 
     events: Table
@@ -155,6 +158,7 @@ class BagTable:
     classes: tuple[str, ...] | None
     summary: Summary
     connection: Connection = field(repr=False)
+    columns: ReportColumns = field(default_factory=ReportColumns, repr=False)
 
     @property
     def proportions(self) -> tuple[str, ...]:

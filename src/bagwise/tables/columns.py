@@ -2,7 +2,8 @@
 
 A number stays as it is, NaN being missing; text with few values is a category; text with many is hashed into a fixed
 number of categories, by MD5, which every engine computes alike; a time becomes hour, weekday (Monday is 0) and a trend
-in days, all in UTC if it has a time zone. Other columns (lists, bytes, durations, …) are ignored, and say so.
+in days, all in UTC if it has a time zone. A trend goes no further than it was seen: a time before the first or after
+the last of training counts as that one. Other columns (lists, bytes, durations, …) are ignored, and say so.
 `Features` makes of the table one of numbers and text, and of that the matrix that every model reads; what was learned
 about the columns in training is part of the model.
 """
@@ -56,22 +57,23 @@ class Made(NamedTuple):
 class Column:
     """One column of the table, with what was learned about it.
 
-    levels: values of a category, sorted.  origin: seconds since 1970 of the first training time.
+    levels: values of a category, sorted.  first, last: seconds since 1970 of the first and the last training time.
     has_hours: whether a time is more than a date.  note: why it is ignored.
     """
 
     name: str
     role: Role
     levels: tuple[str, ...] = ()
-    origin: float = 0.0
+    first: float = 0.0
+    last: float = 0.0
     has_hours: bool = False
     note: str = ""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and all(isinstance(level, str) for level in self.levels)):
             raise ValueError("a column has a name and levels that are text")
-        if not np.isfinite(self.origin):
-            raise ValueError(f"the origin of column {self.name!r} is not finite")
+        if not (np.isfinite(self.first) and np.isfinite(self.last)):
+            raise ValueError(f"the first or the last time of column {self.name!r} is not finite")
 
     def _to_state(self) -> dict[str, Any]:
         return {**vars(self), "role": self.role.value}
@@ -88,7 +90,7 @@ class Column:
         weekday = Made(
             f"{name}: weekday", _WEEKDAYS, lambda time: time.cast("timestamp").day_of_week.index().cast("string")
         )
-        days = Made(f"{name}: days", None, lambda time: (engine.as_seconds(time) - self.origin) / 86_400)
+        days = Made(f"{name}: days", None, lambda time: (self._held(engine.as_seconds(time)) - self.first) / 86_400)
         made = {
             Role.number: (Made(name, None, lambda column: column.cast("float64")),),
             Role.category: (Made(name, self.levels, _as_text),),
@@ -96,6 +98,11 @@ class Column:
             Role.time: (hour, weekday, days) if self.has_hours else (weekday, days),
         }
         return made.get(self.role, ())
+
+    def _held(self, seconds: Expression) -> Expression:
+        """The time, but no earlier and no later than was seen; null stays null, which LEAST of DuckDB would not do."""
+        early, late = seconds < self.first, seconds > self.last
+        return early.ifelse(self.first, late.ifelse(self.last, seconds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +145,14 @@ class Features:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
         told = {name: Role.ignored for name in names if is_pandas_index(name)} | given
         kinds = {name: told.get(name) or _role_of(table[name].type()) for name in names}
-        figures = {}  # in one query: when times begin, and about how many values categories have
+        figures = {}  # in one query: when times begin and end, and about how many values categories have
         for number, (name, role) in enumerate(kinds.items()):
             if not _fits(role, table[name].type()):
                 held, asked = engine.kind_of(table[name].type()), "hashed" if role is Role.hashed else f"a {role}"
                 raise ValueError(f"column {name!r} holds {held} and cannot be {asked}: convert it or ignore it.")
             if role is Role.time:
                 figures[f"n_{number}"] = engine.as_seconds(table[name].min())
+                figures[f"last_{number}"] = engine.as_seconds(table[name].max())
             elif role is Role.category and name not in given:
                 figures[f"n_{number}"] = table[name].approx_nunique()
         found = engine.execute(table.agg(**figures), connection) if figures else {}
@@ -154,7 +162,8 @@ class Features:
             if role is Role.category:
                 columns.append(_category(table, name, figure, max_levels, connection))
             elif role is Role.time:
-                columns.append(Column(name, role, origin=float(figure or 0), has_hours=type_.is_timestamp()))
+                first, last = float(figure or 0), float(found.get(f"last_{number}") or 0)
+                columns.append(Column(name, role, first=first, last=last, has_hours=type_.is_timestamp()))
             else:
                 untold = role is Role.ignored and name not in given
                 why = "it is empty" if type_.is_null() else f"nothing is made of {str(type_).lower()}"

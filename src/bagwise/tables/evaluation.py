@@ -63,9 +63,7 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
         return Predictions(h, data.bags, sample.X, sample.bags)
-    if data.classes != model.classes:
-        mine, theirs = (", ".join(one or ("0", "1")) for one in (model.classes, data.classes))
-        raise ValueError(f"the model knows the classes {mine}, the reports have {theirs}: name the same, in order.")
+    model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
     for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):

@@ -6,6 +6,7 @@ these lines add up to is the summary, or the error.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any, Literal
@@ -81,14 +82,60 @@ def join(
     >>> print(joined.summary)
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
-    check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
     given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed)
+    found = match(events, reports, given, keys=keys, connection=connection)
+    rows, joint, columns, home = found.rows, found.keys, found.columns, found.connection
+    features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
+    lines, summary = found.checked(on_mismatch=on_mismatch)
+    bags = engine.keep(numbered(lines, joint, columns), home)
+    keyed = [column.name(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
+    events = rows.select(*keyed, *features)
+    return BagTable(events, bags, joint.names, features, columns.classes, summary, home, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Rows and the reports of their bags, in the engine.
+
+    rows: of the events.  told: the lines of bags.  keys, columns: what tells the bag of a row, and what says what.
+    """
+
+    rows: Table
+    told: Table
+    keys: Keys
+    columns: ReportColumns
+    connection: Connection
+
+    def checked(
+        self, *, on_mismatch: str = "error", expected: Sequence[str] = (), least_bags: int = 2
+    ) -> tuple[Table, Summary]:
+        """The lines of bags, kept in the engine, and what they add up to, unless they do not fit.
+
+        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.
+        """
+        check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
+        lines, drop = engine.keep(self.told, self.connection), on_mismatch == "drop"
+        rules: dict[str, Any] = {"drop": drop, "expected": expected, "least_bags": least_bags}
+        return lines, _summary(lines, self.keys, self.columns, self.connection, **rules)
+
+
+def match(
+    events: Source,
+    reports: Source | None,
+    given: ReportColumns,
+    *,
+    keys: Sequence[str] | str | None = None,
+    usual: ReportColumns | None = None,
+    connection: Connection | None = None,
+) -> Matched:
+    """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given."""
     tables = [source for source in (events, reports) if engine.is_table(source)]
     own = engine.connection_of(*tables) or connection or engine.connect()
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
     home = engine.connection_of(rows, source) or own
+    given = given if usual is None else given.otherwise(usual, source.columns)
     try:
         names = choose_keys(keys, rows, lines, given)
         columns = given.guessed(source.columns, never=() if lines is not None else ("count", "size"))
@@ -101,13 +148,8 @@ def join(
             if not engine.count(table.limit(1), home):
                 raise ValueError(_EMPTY.format(what)) from None
         raise
-    features = _features(rows, names, ignore, columns.names if lines is None else ())
     told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    found = engine.keep(told, home)
-    summary = _summary(found, joint, columns, home, drop=on_mismatch == "drop")
-    bags = engine.keep(numbered(found, joint, columns), home)
-    keyed = [column.name(name) for name, column in zip(names, joint.columns(rows).values(), strict=True)]
-    return BagTable(rows.select(*keyed, *features), bags, joint.names, features, columns.classes, summary, home)
+    return Matched(rows, told, joint, columns, home)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -230,8 +272,17 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
     return figures
 
 
-def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Connection, *, drop: bool) -> Summary:
-    """The summary of lines of bags; an error where they cannot be used as they are."""
+def _summary(
+    lines: Table,
+    keys: Keys,
+    columns: ReportColumns,
+    connection: Connection,
+    *,
+    drop: bool,
+    expected: Sequence[str],
+    least_bags: int,
+) -> Summary:
+    """The summary of lines of bags; an error where they cannot be used as they are (see `Matched.checked`)."""
     found = engine.execute(lines.agg(**figures_of(lines, keys, columns)), connection)
     for what, lines_of in (("events", "rows"), ("reports", "reports")):
         if not found[lines_of]:
@@ -243,19 +294,21 @@ def _summary(lines: Table, keys: Keys, columns: ReportColumns, connection: Conne
         elif found.get(f"{kind}_bags"):
             bags, rows = (int(found[f"{kind}_{what}"] or 0) for what in ("bags", "rows"))
             mismatches.append(Mismatch(kind, bags, rows, found[f"{kind}_key"]))
-    wrong = [mismatch for mismatch in mismatches if not mismatch.expected]
+    unmeant = [mismatch for mismatch in mismatches if not mismatch.expected]
+    wrong = [mismatch for mismatch in unmeant if mismatch.kind not in expected]
     hint = _hint(found, columns)
-    if wrong and not found["matched"]:
+    if unmeant and not found["matched"]:
         check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
-        raise ValueError(f"no bag of the events has a report ({wrong[0]}): {check}.")
+        raise ValueError(f"no bag of the events has a report ({unmeant[0]}): {check}.")
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
         raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
-    if found["bags"] < 2:
+    if found["bags"] < least_bags:
         said = f" ({mismatches[0]})" if mismatches else ""
         what = "one bag" if found["bags"] else "no bag"
-        raise AdviceError(f"{what} can be used{said}: at least 2 are needed", *(["; ", *hint] if hint else []), ".")
+        needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
+        raise AdviceError(f"{what} can be used{said}: {needed}", *(["; ", *hint] if hint else []), ".")
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from bagwise.data.shards import Shards
 from bagwise.evaluation import Evaluation
+from bagwise.formation import FORMATIONS, Told
 from bagwise.metrics import METRICS, Estimate
 from bagwise.tables.bag_table import BagTable, Summary
+from bagwise.tables.columns import Column, Role
 from bagwise.tables.evaluation import Measurement, sensitivity
 from bagwise.tables.model import TableModel
 from bagwise.utils.records import from_data
@@ -20,7 +24,7 @@ _FINDINGS = 10  # that a model's file tells of
 
 @dataclass(frozen=True)
 class ColumnNote:
-    """A column that a model knows: its role, how many values a category has, and why it is ignored."""
+    """A column that a model knows: its role, how many values a category has, why it is ignored, where a time ends."""
 
     name: str
     role: str
@@ -51,11 +55,38 @@ class Trial:
         return replace(self, risk=None, low=None, high=None, note=self.note or "tried; its risk is withheld")
 
 
+@dataclass(frozen=True)
+class BagGain:
+    """Log-likelihood of a bag held out while fitting over that of the mean label, and its standard error."""
+
+    value: float
+    error: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether held-out bags prefer the model to the mean label (as `gains.tell_gain` has it)."""
+        return self.value > self.error
+
+    @property
+    def doubt(self) -> str | None:
+        """What is to be said where they do not."""
+        if self.clear:
+            return None
+        return (
+            f"Held-out bags do not clearly prefer this model to the mean label of all rows ({self}): it may say "
+            "nothing about single rows."
+        )
+
+    def __str__(self) -> str:
+        return f"log-likelihood of a bag {self.value:+.2g} ± {self.error:.2g}"
+
+
 @dataclass(frozen=True, eq=False)
 class About:
     """What a model tells about itself.
 
     model, estimator: its kind, as `bagwise fit` calls it, and its class.  chosen: by the estimator among candidates.
+    formation: how it took its bags to have come about, and why.  bag_gain: what held-out bags said while it was fitted.
     summary, seen: of the bags that it was fitted to, and of all tables that these are from.
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
@@ -65,6 +96,8 @@ class About:
     model: str
     estimator: str
     chosen: str | None
+    formation: Told | None
+    bag_gain: BagGain | None
     summary: Summary
     seen: Summary
     keys: tuple[str, ...]
@@ -82,6 +115,16 @@ class About:
     def fitted_by(self) -> str:
         """The estimator, and what it chose."""
         return self.estimator if self.chosen is None else f"{self.estimator}, which chose {self.chosen}"
+
+    @property
+    def holds_for(self) -> str | None:
+        """For which bags the numbers of single rows hold, where the model took its own for others."""
+        if self.formation is None or self.formation.name == "random":
+            return None
+        known = "says nothing of how right single rows are" if not FORMATIONS[self.formation.name].evaluation else ""
+        known = known or "needs another estimate than this"
+        told = f"the model was fitted for bags formed by {self.formation.name} ({self.formation.reason})"
+        return f"These numbers hold for random bags only; {told}, which {known}."
 
     @property
     def measured(self) -> Measurement | None:
@@ -109,12 +152,16 @@ def about(
     model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
 ) -> About:
     """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
-    columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), one.note) for one in model.features.columns)
+    columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
+    gain, error = (_learned(model.estimator, name) for name in ("gain_", "gain_error_"))
+    known = gain is not None and error is not None and math.isfinite(gain) and math.isfinite(error)
     found = None if measured is None else measured.evaluation
     return About(
         model=model.kind,
         estimator=type(model.estimator).__name__,
         chosen=getattr(model.estimator, "best_name_", None),
+        formation=_learned(model.estimator, "formation_"),
+        bag_gain=BagGain(float(gain), float(error)) if known else None,
         summary=model.summary,
         seen=seen,
         keys=model.keys,
@@ -128,6 +175,21 @@ def about(
         refitted=refitted and found is not None,
         sensitivity=sensitivity(model, data),
     )
+
+
+def _learned(estimator: Any, name: str) -> Any:
+    """What an estimator learned; where it chose a candidate, what that one did; None where there is no such thing."""
+    found = getattr(estimator, name, None)
+    models = getattr(estimator, "models_", [])
+    return getattr(models[0], name, None) if found is None and models else found
+
+
+def _note(column: Column) -> str:
+    """Why a column is ignored, or between which days the trend of a time was seen."""
+    if column.role is not Role.time:
+        return column.note
+    first, last = (datetime.fromtimestamp(seconds, UTC).date() for seconds in (column.first, column.last))
+    return f"from {first} to {last}; earlier and later days count as these"
 
 
 def read_about(facts: Mapping[str, Any]) -> About | None:
@@ -145,6 +207,7 @@ def _is_sound(found: About) -> bool:
     """Whether facts of the right types, which may come from elsewhere, fit each other."""
     one, outputs = found.evaluation, 1 if found.classes is None else len(found.classes)
     sound = len(found.summary.prior) == outputs and found.summary.used_rows > 0 and bool(str(found.summary))
+    sound &= found.formation is None or found.formation.name in FORMATIONS
     sound &= all(len({trial.risk is None, trial.low is None, trial.high is None}) == 1 for trial in found.trials)
     told = {name for name in METRICS if one is not None and getattr(one, name) is not None}
     sound &= told in (set(), {*METRICS}, {*METRICS} - {"auc"}) and {*found.gain} in (set(), told)

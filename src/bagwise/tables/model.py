@@ -1,29 +1,27 @@
-"""A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted and used."""
+"""A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from sklearn.base import clone
 
-from bagwise.base import BagClassifier
+from bagwise.bags import Bags
+from bagwise.base import BagClassifier, given_reports
 from bagwise.data.features import Encoding
 from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
+from bagwise.formation import FORMATION
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
-from bagwise.tables.engine import Connection, Table, batches, connect, connection_of, count
+from bagwise.tables.engine import Connection, Table, batches
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
-from bagwise.tables.sources import Source, read
-from bagwise.utils.files import TemporaryFolder, replacing
+from bagwise.tables.reports import ReportColumns
+from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import check_parameters
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
@@ -31,7 +29,6 @@ Tell: TypeAlias = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all (None where nobody knows) and what is going on."""
 
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
-_WRITERS: dict[str, Any] = {".parquet": pyarrow.parquet.ParquetWriter, ".csv": pyarrow.csv.CSVWriter}
 
 
 @dataclass(eq=False)
@@ -54,6 +51,8 @@ class TableModel:
         Columns of the bags it was trained on.
     summary : Summary
         What it was trained on.
+    reports : ReportColumns
+        Which columns of the reports said what.
     """
 
     features: Features
@@ -63,10 +62,11 @@ class TableModel:
     kind: str
     keys: tuple[str, ...]
     summary: Summary = field(repr=False)
+    reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
 
     def __post_init__(self) -> None:
         kinds = {"features": Features, "estimator": BagClassifier, "encoding": Encoding | None, "kind": str}
-        for name, kind in {**kinds, "summary": Summary}.items():
+        for name, kind in {**kinds, "summary": Summary, "reports": ReportColumns}.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
         if len(self.estimator.classes_) != (2 if self.classes is None else len(self.classes)):
@@ -99,10 +99,23 @@ class TableModel:
         """
         kept = list(table.columns if keep is None else keep)
         for batch in batches(self.features.select(table, *kept), connection):
-            h = self.predict(batch)
-            predicted = [pa.array(column, pa.float64()) for column in ([h] if h.ndim == 1 else h.T)]
-            columns = [*(batch.column(name) for name in kept), *predicted]
-            yield pa.RecordBatch.from_arrays(columns, names=[*kept, *self.predictions])
+            yield self.scored(batch.select(kept), self.predict(batch))
+
+    def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
+        """Rows with columns of their predictions."""
+        predicted = [pa.array(column, pa.float64()) for column in ([h] if h.ndim == 1 else h.T)]
+        return pa.RecordBatch.from_arrays([*rows.columns, *predicted], names=[*rows.schema.names, *self.predictions])
+
+    def given_reports(self, h: Floats, bags: Bags) -> Floats:
+        """Predictions `h` of rows, given the reports of their `bags`, too (see `BagClassifier.predict_proba`)."""
+        return given_reports(h, bags, getattr(self.estimator, "effect_variance_", 0.0))
+
+    def check_classes(self, classes: tuple[str, ...] | None) -> None:
+        """Raise unless reports tell of these `classes`, in order."""
+        if classes != self.classes:
+            mine, theirs = (", ".join(one or ("0", "1")) for one in (self.classes, classes))
+            said = f"the model knows the classes {mine}, the reports have {theirs}"
+            raise ValueError(f"{said}: name the same, in order.")
 
     @property
     def predictions(self) -> tuple[str, ...]:
@@ -114,7 +127,8 @@ class TableModel:
 class Recipe:
     """What a model must know of the tables that shards were gathered from.
 
-    features, keys, classes: as in `TableModel`.  summary, seen: of the bags gathered to learn from, and of the tables.
+    features, keys, classes, reports: as in `TableModel`.
+    summary, seen: of the bags gathered to learn from, and of the tables.
     """
 
     features: Features
@@ -122,10 +136,12 @@ class Recipe:
     classes: tuple[str, ...] | None
     summary: Summary
     seen: Summary
+    reports: ReportColumns = field(default_factory=ReportColumns)
 
     def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
         """The model, once an estimator is fitted to the shards."""
-        return TableModel(self.features, estimator, encoding, self.classes, kind, self.keys, self.summary)
+        about = (self.classes, kind, self.keys, self.summary, self.reports)
+        return TableModel(self.features, estimator, encoding, *about)
 
 
 def fit(
@@ -134,6 +150,7 @@ def fit(
     *,
     roles: Mapping[str, str] | None = None,
     max_levels: int = MAX_LEVELS,
+    formation: str = "auto",
     time_budget: float | None = None,
     random_state: RandomState = None,
     progress: Tell | None = None,
@@ -153,6 +170,8 @@ def fit(
     roles, max_levels : dict and int, optional
         Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
         tell them; and how many values a text may have to be a category.
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`), handed to the estimator; "auto" leaves that as it is.
     time_budget : float, optional
         Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
     random_state : int, Generator or None
@@ -166,7 +185,12 @@ def fit(
         It scores rows of a table.
     """
     began = time.monotonic()
-    estimator: BagClassifier = make(model, random_state=random_state) if isinstance(model, str) else clone(model)
+    check_parameters({"formation": formation}, {"formation": FORMATION})
+    estimator: BagClassifier = make(model) if isinstance(model, str) else clone(model)
+    if isinstance(model, str) and "random_state" in estimator.get_params(deep=False):
+        estimator.set_params(random_state=random_state)
+    if formation != "auto":
+        estimator.set_params(formation=formation)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
     features = features_of(data, roles=roles, max_levels=max_levels)
@@ -178,7 +202,7 @@ def fit(
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
         in_engine = estimator.reads.moments and width <= WIDEST
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
-    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary)
+    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary, data.columns)
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
@@ -227,61 +251,3 @@ def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str
         return line["fit"], line["fits"], f"{what}: fit {line['fit']} of {line['fits']}"
     epochs, also = (estimator.max_epochs, " at most") if chooses else (estimator.n_epochs_, "")
     return line["epoch"], epochs, f"{what}: epoch {line['epoch']} of {epochs}{also}"
-
-
-def write_scores(
-    model: TableModel,
-    source: Source,
-    out: str | os.PathLike[str] | BinaryIO,
-    *,
-    keep: Sequence[str] | None = None,
-    connection: Connection | None = None,
-    progress: Tell | None = None,
-) -> int:
-    """Write the rows of a table with their predictions; memory does not grow with the table.
-
-    Rows keep their order where the engine does (see `connect`).
-
-    Parameters
-    ----------
-    model : TableModel
-        As `fit` returns it.
-    source : path, table or dict
-        Anything that `read` takes.
-    out : path or file
-        A path that ends in .parquet or .csv, or an open stream, which gets CSV.
-    keep : sequence of str, optional
-        Columns to hand on; all by default.
-    connection : ibis.BaseBackend, optional
-        For files and tables in memory; by default a DuckDB of our own.
-    progress : callable, optional
-        Called with rows done, rows in all and a few words.
-
-    Returns
-    -------
-    int
-        How many rows were written.
-    """
-    own = connection if connection is not None else connect(ordered=True)
-    table = read(source, own, what="the table")
-    own = connection_of(table) or own
-    if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
-        raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
-    if clash := [name for name in model.predictions if name in (table.columns if keep is None else keep)]:
-        raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
-    total = count(table if progress is not None else table.limit(1), own)
-    if not total:  # before its columns are looked at, which may be of any type
-        raise ValueError("the table is empty: there is no row to score.")
-    kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
-    if kind not in _WRITERS:
-        raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
-    scored, rows = model.score(table, own, keep=keep), 0
-    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,):
-        first = next(scored)
-        with _WRITERS[kind](target, first.schema) as writer:
-            for batch in chain([first], scored):
-                writer.write(batch)
-                rows += batch.num_rows
-                if progress is not None:
-                    progress(rows, total, f"{rows:,} rows")
-    return rows

@@ -39,6 +39,9 @@ class ReportColumns:
     epsilon: str | float | None = None
     suppressed: str | None = None
 
+    def __post_init__(self) -> None:
+        check_parameters(self, _CONSTRAINTS)
+
     def guessed(self, names: Sequence[str], *, never: Iterable[str] = ()) -> ReportColumns:
         """What is given, and what the names of the columns say where nothing is; `never` is not guessed."""
         told = {key: value for key, value in vars(self).items() if value is not None}
@@ -47,6 +50,16 @@ class ReportColumns:
             known = [name for name in same if name in told] or [name for name in same if name in found]
             found = [name for name in found if name not in same or name == known[0]]
         return ReportColumns(**{**dict(zip(found, found, strict=True)), **told})
+
+    def otherwise(self, others: ReportColumns, names: Sequence[str]) -> ReportColumns:
+        """What is given, and for the rest what `others` say, as far as these are numbers or among the `names`."""
+        told = {key: value for key, value in vars(self).items() if value is not None}
+        groups = [group for group in (("count", "proportion"), _NOISES) if {*group} & {*told}]
+        settled, free = {*told, *(key for group in groups for key in group)}, {*names} - {*self.names}
+        usual = {
+            key: value for key, value in vars(others).items() if key not in settled and {*_names_of(value)} <= free
+        }
+        return ReportColumns(**usual, **told)
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -66,7 +79,6 @@ class ReportColumns:
 
     def check(self, table: Table, keys: Sequence[str]) -> None:
         """Raise unless the table has what is named, and nothing is said twice."""
-        check_parameters(self, _CONSTRAINTS)
         there = ", ".join(table.columns)
         if (self.count is None) == (self.proportion is None):
             rest = f" must name a column of the reports, one of the two: they have {there}."

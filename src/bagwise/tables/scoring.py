@@ -1,0 +1,269 @@
+"""Rows of a table scored, by a model alone or by it and the reports of their bags; they stream through.
+
+With reports, the engine sorts rows by bag, so that those of a bag come together, whatever its size; scores go through a
+temporary file, from which rows come back in the order they had.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from bagwise.bags import Bags
+from bagwise.data.rows import bags_in_order
+from bagwise.tables import engine
+from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
+from bagwise.tables.engine import Connection, Table
+from bagwise.tables.join import match, numbered
+from bagwise.tables.model import TableModel, Tell
+from bagwise.tables.reports import ReportColumns
+from bagwise.tables.sources import Source, read
+from bagwise.utils.files import TemporaryFolder, replacing
+from bagwise.utils.text import number_of
+from bagwise.utils.typing import Floats, Integers, NDArray
+
+_WRITERS: dict[str, Any] = {".parquet": pyarrow.parquet.ParquetWriter, ".csv": pyarrow.csv.CSVWriter}
+_OURS = "bagwise_"
+_ROW, _BAG, _KEY = _OURS + "row", _OURS + "bag", _OURS + "key_{}"
+_Piece: TypeAlias = tuple[pa.Table, Integers, Floats]  # rows, the number of the bag of each, predictions
+_UNUSED = ("unreported", "eventless")  # what is no mistake here: other rows than those of bags are scored, too
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What came of scoring.
+
+    Attributes
+    ----------
+    rows : int
+        Rows written.
+    reported_rows, bags : int
+        How many of them are of bags with a report, so that their scores are given that, too, and how many bags these
+        are.
+    noised : bool
+        Whether a report has declared noise, so that scores add up to it only about.
+    mismatches : tuple of Mismatch
+        Bags and rows whose scores are those of the model alone, and why.
+    """
+
+    rows: int
+    reported_rows: int = 0
+    bags: int = 0
+    noised: bool = False
+    mismatches: tuple[Mismatch, ...] = ()
+
+    def __str__(self) -> str:
+        told = f"{number_of(self.rows, 'row')} scored"
+        if not self.bags:
+            return f"{told}."
+        how = "follow, as far as its noise lets them," if self.noised else "add up to"
+        told += (
+            f", {self.reported_rows:,} of them in {number_of(self.bags, 'bag')} with a report, which their scores {how}"
+        )
+        left = f"{self.rows - self.reported_rows:,} without, by the model alone"
+        return "\n".join([f"{told}; {left}.", *(f"Not used: {mismatch}." for mismatch in self.mismatches)])
+
+
+def write_scores(
+    model: TableModel,
+    source: Source,
+    out: str | os.PathLike[str] | BinaryIO,
+    *,
+    reports: Source | None = None,
+    keep: Sequence[str] | None = None,
+    connection: Connection | None = None,
+    progress: Tell | None = None,
+    keys: Sequence[str] | str | None = None,
+    on_mismatch: Literal["error", "drop"] = "error",
+    **columns: Any,
+) -> Scored:
+    """Write the rows of a table with their predictions; memory does not grow with the table.
+
+    Rows keep their order where the engine does (see `connect`).
+
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it.
+    source : path, table or dict
+        Anything that `read` takes.
+    out : path or file
+        A path that ends in .parquet or .csv, or an open stream, which gets CSV.
+    reports : path, table or dict, optional
+        Reports of bags of these rows, which must be complete. Rows of a bag with a report get the probability given
+        features and report, which adds up to the count where that is exact; others that given features alone.
+    keep : sequence of str, optional
+        Columns to hand on; all by default.
+    connection : ibis.BaseBackend, optional
+        For files and tables in memory; by default a DuckDB of our own.
+    progress : callable, optional
+        Called with rows done, rows in all and a few words.
+    keys, on_mismatch
+        As in `join`. By default the keys are those that the model was trained with. Reports that do not fit are an
+        error, or their rows are scored by the model alone.
+    **columns : str, sequence of str or float
+        What columns of the reports say, as in `join`: `count` or `proportion`, `size`, `noise_variance` and so on; by
+        default those that the model was trained with, where the reports have them. Without reports, `proportion` names
+        columns of the rows.
+
+    Returns
+    -------
+    Scored
+        How many rows were written, and how many of them have a report.
+    """
+    own = connection if connection is not None else engine.connect(ordered=True)
+    table = read(source, own, what="the table")
+    own = engine.connection_of(table) or own
+    if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
+        raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
+    kept = list(table.columns if keep is None else keep)
+    if clash := [name for name in model.predictions if name in kept]:
+        raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
+    total = engine.count(table if progress is not None else table.limit(1), own)
+    if not total:  # before its columns are looked at, which may be of any type
+        raise ValueError("the table is empty: there is no row to score.")
+    kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
+    if kind not in _WRITERS:
+        raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
+    tell, summary = progress or (lambda done, total, text: None), None
+    given = ReportColumns(**columns)
+    if reports is None and given.proportion is None:
+        scoring: Any = nullcontext(model.score(table, own, keep=kept))
+    else:
+        if ours := [name for name in kept if name.lower().startswith(_OURS)]:
+            raise ValueError(f"column {ours[0]!r} has a name that bagwise uses: rename it.")
+        tell(0, None, "joining rows and reports")
+        data = _reported(model, table, reports, given, keys=keys, on_mismatch=on_mismatch, connection=own)
+        summary, text = data.summary, "{:,} rows scored, bag by bag"
+        scoring = _in_order(_by_bag(model, data, kept), lambda rows: tell(rows, total, text.format(rows)))
+    rows = 0
+    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,), scoring as scored:
+        first = next(scored)
+        with _WRITERS[kind](target, first.schema) as writer:
+            for batch in chain([first], scored):
+                writer.write(batch)
+                rows += batch.num_rows
+                tell(rows, total, f"{rows:,} rows")
+    if summary is None:
+        return Scored(rows)
+    return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches)
+
+
+# -- with reports -----------------------------------------------------------------------------------------------------
+
+
+def _reported(
+    model: TableModel,
+    table: Table,
+    reports: Source | None,
+    given: ReportColumns,
+    *,
+    keys: Sequence[str] | str | None,
+    on_mismatch: str,
+    connection: Connection,
+) -> BagTable:
+    """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
+    lines = None if reports is None else read(reports, connection, what="reports")
+    columns = {*table.columns} if lines is None else {*table.columns} & {*lines.columns}
+    named = keys or (model.keys if {*model.keys} <= columns else None)
+    found = match(table, lines, given, keys=named, usual=model.reports, connection=connection)
+    model.check_classes(found.columns.classes)
+    told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
+    names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
+    bags = engine.keep(numbered(told, replace(found.keys, names=names), found.columns), found.connection)
+    keyed = dict(zip(names, found.keys.columns(table).values(), strict=True))
+    rows = table.mutate(**{_ROW: engine.row_number()}, **keyed)
+    return BagTable(rows, bags, names, (), found.columns.classes, summary, found.connection, found.columns)
+
+
+def _by_bag(model: TableModel, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows as they are kept, with their place and their scores, bag after bag; those in no bag come as they are."""
+    bags = data.bags.select(*data.keys, **{_BAG: data.bags[NUMBER]})
+    rows = model.features.select(data.events, *kept, _ROW, *data.keys).left_join(bags, list(data.keys))
+    query = rows.select(*kept, _ROW, _BAG, *model.features.names).order_by(_BAG, _ROW)
+    reported, text = data.reported, _key_text(data)
+    stream: Any = engine.batches(query, data.connection)
+    with closing(stream):
+        for table, bag, h in _whole_bags(_scored(model, batch, [*kept, _ROW]) for batch in stream):
+            inside = bag >= 0
+            if inside.any():
+                h = h.copy()
+                h[inside] = model.given_reports(h[inside], _bags(reported, text, bag[inside]))
+            yield from (model.scored(batch, h[start : start + batch.num_rows]) for start, batch in _placed(table))
+
+
+def _scored(model: TableModel, batch: pa.RecordBatch, kept: Sequence[str]) -> _Piece:
+    bag = batch.column(_BAG).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return pa.Table.from_batches([batch.select(kept)]), bag, model.predict(batch)
+
+
+def _whole_bags(pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """The same rows, cut between bags; −1 is the bag of rows that are in none."""
+    waiting: list[_Piece] = []
+    for piece in pieces:
+        waiting.append(piece)
+        last = piece[1][-1]
+        if last == waiting[0][1][0] >= 0:  # the beginning of one bag
+            continue
+        table, bag, h = _joined(waiting)
+        whole = len(bag) if last < 0 else int(np.argmax(bag == last))
+        yield table.slice(0, whole), bag[:whole], h[:whole]
+        waiting = [(table.slice(whole), bag[whole:], h[whole:])] if whole < len(bag) else []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pieces: Sequence[_Piece]) -> _Piece:
+    tables, bags, predictions = zip(*pieces, strict=True)
+    return pa.concat_tables(tables), np.concatenate(bags), np.concatenate(predictions)
+
+
+def _placed(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches of a table, each with the number of its first row."""
+    start = 0
+    for batch in table.to_batches():
+        yield start, batch
+        start += batch.num_rows
+
+
+def _bags(reported: Reported, text: NDArray[Any], bag: Integers) -> Bags:
+    """The bags of rows that stand bag after bag, by their numbers."""
+    number, size = np.unique(bag, return_counts=True)
+    if not np.array_equal(size, reported.size[number]):
+        raise ValueError(CHANGED)
+    noise = None if reported.noise is None else reported.noise[number]
+    return bags_in_order(text[number], size, reported.proportion[number], noise)
+
+
+def _key_text(data: BagTable) -> NDArray[Any]:
+    """The keys of bags as messages show them, by number."""
+    keys = [data.bags[key].cast("string") for key in data.keys]
+    text = reduce(lambda one, other: one + " / " + other, keys)
+    lines = data.bags.select(NUMBER, text=text).order_by(NUMBER)
+    return np.asarray(engine.fetch(lines, data.connection).column("text").to_numpy())
+
+
+@contextmanager
+def _in_order(scored: Iterator[pa.RecordBatch], tell: Callable[[int], None]) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The same rows in the order of their places, without these."""
+    with TemporaryFolder() as folder:
+        file, rows, first = folder / "scored.parquet", 0, next(scored)
+        with pyarrow.parquet.ParquetWriter(file, first.schema) as writer:
+            for batch in chain([first], scored):
+                writer.write(batch)
+                rows += batch.num_rows
+                tell(rows)
+        own = engine.connect()
+        table = read(file, own)
+        stream: Any = engine.batches(table.order_by(_ROW).drop(_ROW), own)
+        with closing(stream):
+            yield stream
