@@ -267,13 +267,25 @@ class HeldOut:
         """
         found, shift = [], None
         for stretch in stretches:
-            shift = self._shift(float(stretch), shift)
+            shift = self.shift(float(stretch), shift)
             s = stretched(self.scores, self.prior, stretch=float(stretch), shift=shift)
             found.append(log_likelihoods(s, self.bags, effect_variance=effect_variance))
         return np.array(found)
 
-    def _shift(self, stretch: float, start: Floats | float | None) -> Floats | float:
-        """That with which E[h] = p."""
+    def shift(self, stretch: float = 1.0, start: Floats | float | None = None) -> Floats | float:
+        """What is added to stretched scores so that E[h] = p.
+
+        Parameters
+        ----------
+        stretch : float
+            Their factor.
+        start : float, optional
+            About what it is.
+
+        Returns
+        -------
+        float or array of shape (classes,)
+        """
         if self.trained.ndim == 1:
             return shift_to(float(self.prior), stretch * self.trained, start=None if start is None else float(start))
         return shift_classes_to(np.asarray(self.prior), stretched(self.trained, self.prior, stretch=stretch, shift=0.0))

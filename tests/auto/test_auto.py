@@ -546,6 +546,19 @@ def test_where_rates_differ_the_likelihood_chooses():
     assert np.mean((model.predict_proba(X)[:, 1] - y) ** 2) < 0.6 * y.mean() * (1 - y.mean())
 
 
+def test_a_candidate_tells_effects_from_rates():
+    """Bags of random rows, whose proportions differ for reasons unseen."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(12_800, 2)), np.arange(12_800) // 64
+    y = (rng.random(12_800) < expit(2 * X[:, 0] + 0.7 * rng.normal(size=200)[ids])).astype(int)
+    own = {"logistic": bw.BagLogisticClassifier()}
+    model = BagAutoClassifier(candidates=own, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "effects"
+    assert "as a model shows" in model.formation_.reason
+    assert model.models_[0].formation == "effects"
+    assert model.trials_[0]["gain"] == model.gain_
+
+
 def test_gains_are_those_of_plain_probabilities():
     """The log-likelihood of counts, of models that say the same of all rows, is that of a binomial distribution."""
     rng = np.random.default_rng(0)

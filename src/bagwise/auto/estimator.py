@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.auto.search import SPENT, Readings, Search, Untried, probabilities, some_rows
-from bagwise.auto.trials import Trial, Validation
+from bagwise.auto.trials import UNMEASURED, Trial, Validation
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
@@ -19,6 +19,7 @@ from bagwise.data.features import TableFeatures
 from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
+from bagwise.formation import settled
 from bagwise.gains import LEAST, prior_of, prior_of_classes, scores_of, shift_classes_to, shift_to, stretched, tell_gain
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
@@ -196,12 +197,24 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
             self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
+        self._settle_formation(search)
         best, fitted, weight_of = self._refit(search, candidates, last)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [fitted[name] for name in weight_of]
         self._settle(best, X, bags)
+
+    def _settle_formation(self, search: Search) -> None:
+        """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then."""
+        if self.formation_.others and search.tried:
+            most = max(search.tried.values(), key=lambda trial: trial.gain)
+            before, self.formation_ = self.formation_.name, settled(self.formation_, most.parts)
+            if self.formation_.name != before:
+                search.take_for(self.formation_.name)
+                for line in self.trials_:
+                    if line["candidate"] in search.tried:
+                        line.update(search.tried[line["candidate"]].measured)
 
     def _refit(
         self, search: Search, candidates: Mapping[str, BagClassifier], seed: int
@@ -271,8 +284,13 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         next(line for line in self.trials_ if line["candidate"] == name)["note"] = note
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
-        measured = {key: getattr(trial, key, None) for key in ("risk", "low", "high", "gain", "gain_error")}
-        line = {"candidate": name, **measured, "seconds": seconds, "weight": 0.0, "note": note}
+        line = {
+            "candidate": name,
+            **(UNMEASURED if trial is None else trial.measured),
+            "seconds": seconds,
+            "weight": 0.0,
+            "note": note,
+        }
         self.trials_.append(line)
         if self.callback is not None:
             self.callback(dict(line))

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from sklearn.base import clone
@@ -172,6 +172,14 @@ class Search:
         if self.budget is not None:
             self.kept[name] = models[0]
         return trial, "" if len(said) == folds else f"on {len(said)} of {folds} folds: {SPENT}"
+
+    def take_for(self, formation: str) -> None:
+        """Score all trials anew, as those of bags that came about otherwise."""
+        self.table, self.validation = (
+            replace(self.table, formation=formation),
+            replace(self.validation, formation=formation),
+        )
+        self.tried = {name: score(trial.said, self.validation) for name, trial in self.tried.items()}
 
     def best(self) -> tuple[str, Trial, dict[str, float]]:
         """What to refit: its name, its trial, and the weights of candidates in it."""

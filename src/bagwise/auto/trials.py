@@ -23,6 +23,9 @@ from bagwise.gains import STRETCHES, HeldOut, best_effect_variances, prior_of, p
 from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
 
+UNMEASURED: dict[str, float | None] = dict.fromkeys(("risk", "low", "high", "gain", "gain_error"))
+"""What is told of a candidate that was not tried."""
+
 _ERRORS = {"risk": 2.0, "likelihood": 1.0}  # of a difference, by which another must be better than the preferred one
 
 
@@ -96,6 +99,11 @@ class Trial:
     def gain_error(self) -> float:
         """Its standard error."""
         return float(self.gains.std(ddof=1) / np.sqrt(len(self.gains)))
+
+    @property
+    def measured(self) -> dict[str, float | None]:
+        """What is told of it."""
+        return {name: getattr(self, name) for name in UNMEASURED}
 
     @property
     def clear(self) -> bool:
