@@ -211,9 +211,10 @@ def test_support_is_the_integral_over_effects():
 
     effects = np.log(over(count) / count(0))
     rates = np.log(over(lambda u: count(u) * rows(u)) / over(rows) / count(0))
-    rates_found, effects_found = moved(part)
+    rates_found, rows_found, effects_found = moved(part)
     assert np.interp(spread, SPREADS, effects_found) == pytest.approx(effects, abs=0.02)
     assert np.interp(spread, SPREADS, rates_found) == pytest.approx(rates, abs=0.02)
+    assert np.interp(spread, SPREADS, rows_found) == pytest.approx(np.log(over(rows)), abs=0.02)
 
 
 def test_a_model_that_knows_nothing_leaves_the_weakest_assumption():

@@ -184,7 +184,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self._tell_formation(X, bags)
         codes = InMemory(X, bags, self._categorical())
         self.encoding_ = codes.encoding(min(self.max_levels, max(1, _WIDEST // max(1, len(codes.categorical)))))
-        table = Readings(codes, codes.encoded(self.encoding_), self.formation_.name)
+        weakest = [self.formation_.name, *self.formation_.others][-1]  # under which a model can tell the others
+        table = Readings(codes, codes.encoded(self.encoding_), weakest)
         validation = Validation(bags, folds, self.regret, self.level, self.formation_.name)
         last, *seeds = (int(seed) for seed in rng.integers(2**31, size=len(folds) + 1))
         if isinstance(self.random_state, Integral):
@@ -207,14 +208,14 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     def _settle_formation(self, search: Search) -> None:
         """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then."""
+        before = self.formation_.name
         if self.formation_.others and search.tried:
             most = max(search.tried.values(), key=lambda trial: trial.gain)
-            before, self.formation_ = self.formation_.name, settled(self.formation_, most.parts)
-            if self.formation_.name != before:
-                search.take_for(self.formation_.name)
-                for line in self.trials_:
-                    if line["candidate"] in search.tried:
-                        line.update(search.tried[line["candidate"]].measured)
+            self.formation_ = settled(self.formation_, most.parts)
+        search.take_for(self.formation_.name)
+        for line in self.trials_ if self.formation_.name != before else ():
+            if line["candidate"] in search.tried:
+                line.update(search.tried[line["candidate"]].measured)
 
     def _refit(
         self, search: Search, candidates: Mapping[str, BagClassifier], seed: int

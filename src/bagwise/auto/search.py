@@ -174,12 +174,11 @@ class Search:
         return trial, "" if len(said) == folds else f"on {len(said)} of {folds} folds: {SPENT}"
 
     def take_for(self, formation: str) -> None:
-        """Score all trials anew, as those of bags that came about otherwise."""
-        self.table, self.validation = (
-            replace(self.table, formation=formation),
-            replace(self.validation, formation=formation),
-        )
-        self.tried = {name: score(trial.said, self.validation) for name, trial in self.tried.items()}
+        """Fit for another formation from now on, and score all trials anew if bags were taken for those of another."""
+        self.table = replace(self.table, formation=formation)
+        if formation != self.validation.formation:
+            self.validation = replace(self.validation, formation=formation)
+            self.tried = {name: score(trial.said, self.validation) for name, trial in self.tried.items()}
 
     def best(self) -> tuple[str, Trial, dict[str, float]]:
         """What to refit: its name, its trial, and the weights of candidates in it."""

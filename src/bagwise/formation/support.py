@@ -9,6 +9,7 @@ from scipy.special import expit, log_expit, logit, logsumexp
 
 from bagwise.formation.formations import Told
 from bagwise.gains import HeldOut
+from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats
 
 SPREADS = np.geomspace(0.05, 3.0, 13)
@@ -23,19 +24,22 @@ _RATHER = 1.0  # that rates have to gain over effects, which assume less
 
 @dataclass(frozen=True)
 class Support:
-    """Log-likelihood of held-out counts given the features of their rows, over that of the model as it is.
+    """Log-likelihoods of held-out bags over those of the model as it is, each with the spread that suits it best.
 
     Attributes
     ----------
     rates, effects : float
-        Where rates of bags differ, and where bags have effects, each with the spread that suits it best.
-    rates_spread, effects_spread : float
-        These spreads: standard deviations on log odds; 0 where none is better.
+        Of counts given the features of their rows, where rates of bags differ, and where bags have effects.
+    rates_of_rows : float
+        Of counts and rows together, where rates differ, over that of rows drawn at random and their counts: what
+        effects of random rows have to be compared with.
+    effects_spread : float
+        The standard deviation of effects, on log odds; 0 where there are none.
     """
 
     rates: float
     effects: float
-    rates_spread: float
+    rates_of_rows: float
     effects_spread: float
 
 
@@ -58,17 +62,14 @@ def support(parts: Sequence[HeldOut]) -> Support:
     -------
     Support
     """
-    rates, effects = np.zeros(len(SPREADS)), np.zeros(len(SPREADS))
-    for part in parts:
-        found = moved(part.some(_ROWS // len(parts)))
-        rates, effects = rates + found[0], effects + found[1]
-    best = int(np.argmax(rates)), int(np.argmax(effects))
-    spread = [float(SPREADS[i]) if values[i] > 0 else 0.0 for i, values in zip(best, (rates, effects), strict=True)]
-    return Support(max(float(rates.max()), 0.0), max(float(effects.max()), 0.0), *spread)
+    rates, rows, effects = np.sum([moved(part.some(_ROWS // len(parts))) for part in parts], axis=0)
+    spread = float(SPREADS[int(np.argmax(effects))]) if effects.max() > 0 else 0.0
+    most = [max(float(one.max()), 0.0) for one in (rates, effects, rates + rows)]
+    return Support(most[0], most[1], most[2], spread)
 
 
-def moved(part: HeldOut) -> tuple[Floats, Floats]:
-    """(spreads,) log-likelihood of rates and of effects over that of neither, all bags together."""
+def moved(part: HeldOut) -> tuple[Floats, Floats, Floats]:
+    """(spreads,) log-likelihoods, over those without: of counts by rates, of rows by rates, of counts by effects."""
     bags, p = part.bags, float(np.asarray(part.prior))
     start = logit(p)
     s = part.scores + part.shift()
@@ -77,17 +78,20 @@ def moved(part: HeldOut) -> tuple[Floats, Floats]:
     value -= value[:, [_COARSE // 2]]
     rise = np.stack([bags.sum(expit(s + one)) for one in coarse], axis=1)
     count, size = (bags.size * bags.proportion)[:, None], bags.size[:, None]
-    rates, effects = np.zeros(len(SPREADS)), np.zeros(len(SPREADS))
+    rates, rows, effects = np.zeros((3, len(SPREADS)))
     for some in np.array_split(np.arange(len(bags)), max(1, len(bags) // 256)):
+        check_time()
         sums = _between(coarse, value[some], rise[some], u)
         given_x = sums + size[some] * (log_expit(-start - u) - log_expit(-start))
         given_u = count[some] * u - sums
         for i, spread in enumerate(SPREADS):
             weight = stats.norm.logpdf(u, scale=spread)
-            of_x = weight + given_x
-            effects[i] += (logsumexp(weight + given_u, axis=1) - logsumexp(weight)).sum()
-            rates[i] += (logsumexp(of_x + given_u, axis=1) - logsumexp(of_x, axis=1)).sum()
-    return rates, effects
+            weight -= logsumexp(weight)
+            of_rows = logsumexp(weight + given_x, axis=1)
+            effects[i] += logsumexp(weight + given_u, axis=1).sum()
+            rates[i] += (logsumexp(weight + given_x + given_u, axis=1) - of_rows).sum()
+            rows[i] += of_rows.sum()
+    return rates, rows, effects
 
 
 def _between(x: Floats, value: Floats, rise: Floats, at: Floats) -> Floats:
@@ -108,7 +112,8 @@ def settled(found: Told, parts: Sequence[HeldOut]) -> Told:
     found : Told
         As told without a model.
     parts : sequence of HeldOut
-        What a model says of bags it was not fitted to.
+        What a model says of bags it was not fitted to. It should have been fitted for the weakest of the formations in
+        question: one that was fitted for rates is drawn to p where bags have effects, and these then look like rates.
 
     Returns
     -------
@@ -127,6 +132,6 @@ def settled(found: Told, parts: Sequence[HeldOut]) -> Told:
         )
     if max(say.effects, say.rates) < _CLEARLY:
         return Told("features", f"{found.reason}, as a model of single rows explains")
-    if say.rates > say.effects + _RATHER:
+    if say.rates_of_rows > say.effects + _RATHER:
         return replace(found, others=())
     return Told("effects", f"{found.reason}, which features do not tell, as a model shows")
