@@ -112,6 +112,7 @@ def test_clipped_erm_equals_the_loss_of_each_hypothesis(known):
     assert (result.risks < result.high).all()
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")
 def test_clipping_counts_only_residuals_within_the_threshold():
     """A hypothesis that is wildly off in one large bag is clipped there."""
     size, m = 4096, 20
@@ -185,6 +186,7 @@ def test_ids_are_no_bags():
         clipped_erm([lambda x: x], np.array([0, 0, 1, 1]), X=H)
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")  # of one table in 1,000
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("size", [1, 4, 16])
 @pytest.mark.parametrize(

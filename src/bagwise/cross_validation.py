@@ -37,12 +37,12 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
 METRICS = {
-    "gain": "gain",
     "neg_risk": "risk",
     "neg_brier": "brier",
     "accuracy": "accuracy",
     "neg_log_loss": "log_loss",
     "auc": "auc",
+    "gain": "gain",
 }
 """What scorers can tell, and what it is called elsewhere: under another name where its sign is turned."""
 

@@ -297,8 +297,8 @@ def _warn_of_formation(bags: Bags) -> None:
     found = proportion_spread(bags)
     if found.p_value < NOT_RANDOM and found.ratio > 1:
         warnings.warn(
-            f"bags are not random ({found}), so that the clipped risk is not that of single rows: compare models by the "
-            "likelihood of held-out bags, as BagAutoClassifier or label_free_scorer('gain') do.",
+            f"bags are not random ({found}), so that the clipped risk is not that of single rows: compare models by "
+            "the likelihood of held-out bags, as BagAutoClassifier or label_free_scorer('gain') do.",
             BagsNotRandomWarning,
             stacklevel=3,
         )
