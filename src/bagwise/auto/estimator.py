@@ -209,7 +209,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     def _settle_formation(self, search: Search) -> None:
         """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then."""
         before = self.formation_.name
-        if self.formation_.others and search.tried:
+        if self.formation_.others and search.tried and search.left() > 0:
             most = max(search.tried.values(), key=lambda trial: trial.gain)
             self.formation_ = settled(self.formation_, most.parts)
         search.take_for(self.formation_.name)

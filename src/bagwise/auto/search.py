@@ -29,6 +29,7 @@ _TO_ASK = 0.1  # of the time left, to find out how long a candidate takes
 _ROUGHLY = 1.5  # times what is left, that the preferred candidate may seem to take: small fits tell it no better
 _PARTS = ((1 / 64, 500), (1 / 16, 2_000))  # shares of the rows to time, and the least numbers of them
 _OVER = 1.05  # times the budget, by which the last fit ends
+_TO_END = 0.05  # of the budget, to settle the formation and to choose
 _FOR_NONE = 0.1  # of the budget, for a fit to few bags where no trial has come to an end
 _FEWEST_ROWS, _FEWEST_BAGS = 500, 4  # of such a fit
 _BEFORE, _FIRST = 0.15, 0.3  # of all time, for each candidate that is tried before the preferred one, and for the first
@@ -255,7 +256,7 @@ class Search:
         if not self.tried:
             return _FOR_NONE * self.budget
         best = self.tried if self.stack else [self._chosen()]
-        return sum(self._to_refit(self.seconds[name]) for name in best)
+        return _TO_END * self.budget + sum(self._to_refit(self.seconds[name]) for name in best)
 
     def _to_refit(self, seconds: float) -> float:
         """Seconds of a fit to all bags, from those of a fit without a fold."""
