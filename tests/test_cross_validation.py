@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit, logit
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import bagwise as bw
 from bagwise.cross_validation import METRICS, BagKFold, label_free_scorer
 from bagwise.evaluation import BagsNotRandomWarning
+from bagwise.gains import shift_to
 
 
 @pytest.fixture
@@ -119,13 +121,14 @@ def test_with_one_row_per_bag_scores_are_the_usual_ones(data, model):
         "accuracy": accuracy_score(y, h > 0.5),
         "neg_log_loss": -log_loss(y, h),
         "auc": roc_auc_score(y, h),
+        "gain": log_loss(y, np.full(len(y), y.mean())) - log_loss(y, expit(logit(h) + shift_to(y.mean(), logit(h)))),
     }
     assert set(expected) == set(METRICS)
     for metric, value in expected.items():
         assert label_free_scorer(metric)(model, X, y, bags=np.arange(len(y))) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", [*METRICS][:-1])  # a bag's likelihood is not that of its rows
 def test_scores_of_bags_are_unbiased(data, model, metric):
     """Over random partitions of the same rows the mean score is that of single rows, within 5 standard errors."""
     X, y = data[0][1200:], data[1][1200:]
@@ -177,6 +180,8 @@ def test_scores_of_bags_that_are_not_random_rank_nothing():
         with pytest.warns(BagsNotRandomWarning):
             assert np.isnan(label_free_scorer(metric)(model, X, y_bag, bags=ids))
     assert np.isfinite(label_free_scorer("neg_risk")(model, X, y_bag, bags=ids))
+    gain, better = label_free_scorer("gain"), bw.BagLogisticClassifier(random_state=0).fit(X, y_bag, bags=ids)
+    assert gain(better, X, y_bag, bags=ids) > gain(model, X, y_bag, bags=ids) + 0.1
 
 
 def test_two_columns_are_one_label(data, model):

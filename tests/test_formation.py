@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy import integrate, stats
+from scipy.special import expit, logit
 
 from bagwise import Bags, aggregate, formation, random_bags
+from bagwise.formation.support import SPREADS, moved
+from bagwise.gains import HeldOut
 from bagwise.losses import LOSSES
 
 N, K = 12_800, 64
@@ -91,3 +94,132 @@ def test_rows_that_cannot_be_compared_are_passed_over():
     assert np.isfinite(found.given_proportions.p_value)
     images = formation.evidence(X.reshape(1600, 3, 1), Bags.from_rows(aggregate(y, ids), ids))
     assert np.isnan(images.given_proportions.p_value)
+
+
+# -- with a model -------------------------------------------------------------------------------------------------
+
+
+def in_bags(y, ids):
+    return Bags.from_rows(aggregate(np.asarray(y, dtype=float), ids), ids)
+
+
+def with_effects(rng, sd):
+    """Bags of random rows whose log odds move together."""
+    X, _ = labelled(rng)
+    ids = np.arange(N) // K
+    s = 1.5 * X[:, 0] - X[:, 1] - 1
+    return X, (rng.random(N) < expit(s + sd * rng.normal(size=N // K)[ids])).astype(float), ids
+
+
+def model_of(X, y, ids):
+    """The score that rows were labelled by, as if it had been fitted; a shift makes its mean p."""
+    bags = in_bags(y, ids)
+    s = (1.5 * X[:, 0] - X[:, 1] - 1)[bags.order]
+    return HeldOut(float(y.mean()), s, s, bags)
+
+
+def calibrated(part):
+    return expit(part.scores + part.shift())
+
+
+@pytest.mark.parametrize(
+    ("case", "forward", "reverse"),
+    [("random", True, True), ("rates", False, True), ("features", True, False)],
+)
+def test_slopes_tell_formations_apart(case, forward, reverse, seed):
+    """Each is what it should be, to 4 standard errors, where its assumption holds, and beyond 6 where it does not."""
+    X, y, ids = CASES[case](np.random.default_rng(seed))
+    part = model_of(X, y, ids)
+    for one, holds in zip(formation.slopes(calibrated(part), part.bags), (forward, reverse), strict=True):
+        off = abs(one.value - one.expected) / one.error
+        assert off < 4 if holds else off > 6
+
+
+def test_a_slope_is_least_squares_with_weights(seed):
+    rng = np.random.default_rng(seed)
+    size = rng.integers(2, 30, size=50)
+    ids = np.repeat(np.arange(50), size)
+    h, y = rng.random(len(ids)), rng.integers(2, size=len(ids))
+    bags = in_bags(y, ids)
+    forward, reverse = formation.slopes(h, bags)
+    mean = bags.mean(h)
+    assert forward.value == pytest.approx(np.polyfit(mean, bags.proportion, 1, w=np.sqrt(size))[0])
+    assert reverse.value == pytest.approx(np.polyfit(bags.proportion, mean, 1, w=np.sqrt(size))[0])
+    assert reverse.expected == pytest.approx(h.var() / (y.mean() * (1 - y.mean())))
+
+
+def test_errors_of_slopes_are_those_of_repetitions():
+    found = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        h = rng.beta(2, 4, size=1600)
+        bags = in_bags(rng.random(1600) < h, np.arange(1600) // 16)
+        found.append([(one.value - one.expected) / one.error for one in formation.slopes(h, bags)])
+    scatter = np.std(found, axis=0)
+    assert scatter == pytest.approx(np.ones(2), abs=5 / np.sqrt(2 * 200))
+
+
+def test_evidence_takes_in_the_slopes_of_a_model():
+    X, y, ids = at_random(np.random.default_rng(0))
+    part = model_of(X, y, ids)
+    found = formation.evidence(X, part.bags)
+    assert found.forward is None
+    again = found.with_model(calibrated(part), part.bags)
+    assert (again.forward, again.reverse) == formation.slopes(calibrated(part), part.bags)
+    assert again.features == found.features
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("random", "random"),
+        ("rates", "rates"),
+        ("features", "features"),
+        ("effects 0.5", "effects"),
+        ("effects 1", "effects"),
+    ],
+)
+def test_a_model_settles_what_bags_alone_do_not_tell(case, name):
+    """Right in at least 9 of 10 tables of 200 bags."""
+    right = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X, y, ids = with_effects(rng, float(case.split()[1])) if " " in case else CASES[case](rng)
+        part = model_of(X, y, ids)
+        found = formation.settled(formation.told(formation.evidence(X, part.bags)), [part])
+        right += found.name == name
+        assert not found.others
+    assert right >= 9
+
+
+def test_support_is_the_integral_over_effects():
+    """One bag, by numerical integration; scores of the rows are all the same, so that counts are binomial."""
+    k, c, s, p = 8, 5, -0.4, 0.3
+    bags = Bags.from_rows(np.full(k, c / k), np.zeros(k, dtype=int))
+    part = HeldOut(p, np.full(4, logit(p)), np.full(k, s), bags)  # E[h] is p: the shift is 0
+    spread = 1.0
+
+    def count(u):
+        return stats.binom.pmf(c, k, expit(s + u))
+
+    def rows(u):
+        r, h = expit(logit(p) + u), expit(s)
+        return (h * r / p + (1 - h) * (1 - r) / (1 - p)) ** k
+
+    def over(value):
+        return integrate.quad(lambda u: stats.norm.pdf(u, scale=spread) * value(u), -8, 8)[0]
+
+    effects = np.log(over(count) / count(0))
+    rates = np.log(over(lambda u: count(u) * rows(u)) / over(rows) / count(0))
+    rates_found, rows_found, effects_found = moved(part)
+    assert np.interp(spread, SPREADS, effects_found) == pytest.approx(effects, abs=0.02)
+    assert np.interp(spread, SPREADS, rates_found) == pytest.approx(rates, abs=0.02)
+    assert np.interp(spread, SPREADS, rows_found) == pytest.approx(np.log(over(rows)), abs=0.02)
+
+
+def test_a_model_that_knows_nothing_leaves_the_weakest_assumption():
+    """Rates and effects look the same where features tell nothing."""
+    X, y, ids = by_rates(np.random.default_rng(0))
+    bags = in_bags(y, ids)
+    flat = HeldOut(float(y.mean()), np.zeros(10), np.zeros(len(y)), bags)
+    assert formation.settled(formation.told(formation.evidence(X, bags)), [flat]).name == "effects"

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from bagwise import Bags, clipped_erm, tournament, two_function_test
+from bagwise import Bags, aggregate, clipped_erm, tournament, two_function_test
+from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.selection import counts_decide
 
@@ -111,6 +112,7 @@ def test_clipped_erm_equals_the_loss_of_each_hypothesis(known):
     assert (result.risks < result.high).all()
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")
 def test_clipping_counts_only_residuals_within_the_threshold():
     """A hypothesis that is wildly off in one large bag is clipped there."""
     size, m = 4096, 20
@@ -184,6 +186,7 @@ def test_ids_are_no_bags():
         clipped_erm([lambda x: x], np.array([0, 0, 1, 1]), X=H)
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")  # of one table in 1,000
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("size", [1, 4, 16])
 @pytest.mark.parametrize(
@@ -254,3 +257,13 @@ COUNTS = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
 def test_wrong_input_gets_one_clear_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_bags_that_are_not_random_are_told():
+    """Rates that differ: the least risk is then no reason to choose."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(60), 50)
+    y = rng.random(3000) < np.repeat(rng.uniform(0, 0.6, 60), 50)
+    bags = Bags.from_rows(aggregate(y.astype(float), ids), ids)
+    with pytest.warns(BagsNotRandomWarning, match="compare models by the likelihood"):
+        clipped_erm(rng.random((3000, 2)), bags, random_state=0)

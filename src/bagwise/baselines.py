@@ -3,7 +3,7 @@
 The class prior, the same p for every row, needs no code of ours: scikit-learn's ``DummyClassifier`` does it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import lightgbm as lgb
@@ -12,6 +12,8 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
+from bagwise.data.rows import Reads
+from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
@@ -32,6 +34,10 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     ----------
     n_estimators, learning_rate, num_leaves, min_child_samples : int, float, int, int
         As in LightGBM, with its defaults.
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about; the fit is the same in all of them.
+    categorical_features : sequence of int, optional
+        Columns of an array that hold category codes (tables say so by their types).
     n_jobs : int
         Threads, 0 for all.
     random_state : int, Generator or None
@@ -41,6 +47,8 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     ----------
     boosters_ : list of lightgbm.Booster
         One, or one per class.
+    formation_ : Told
+        What the bags tell of theirs.
     features_ : FeatureCodes
         The columns of the table it was fitted to, and the levels of their categories.
 
@@ -57,22 +65,27 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     True
     """
 
+    reads: ClassVar[Reads] = Reads(codes=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {"n_estimators": whole(1)}
 
     def __init__(
         self,
         *,
+        formation: str = "auto",
         n_estimators: int = 100,
         learning_rate: float = 0.1,
         num_leaves: int = 31,
         min_child_samples: int = 20,
+        categorical_features: Sequence[int] | None = None,
         n_jobs: int = 0,
         random_state: RandomState = None,
     ) -> None:
+        self.formation = formation
         self.n_estimators = n_estimators
         self.learning_rate = learning_rate
         self.num_leaves = num_leaves
         self.min_child_samples = min_child_samples
+        self.categorical_features = categorical_features
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -88,13 +101,15 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
             "num_threads": self.n_jobs,
             "verbosity": -1,
         }
+        self._tell_formation(X, bags)
         rows = np.sort(bags.order)
         labels = np.clip(bags.outputs, 0, 1)[bags.code[rows]]  # declared noise may leave [0, 1]
         self._classes: bool = bags.proportion.ndim == 2
         self.boosters_: list[lgb.Booster] = []
         for label in labels.T:
-            data = lgb.Dataset(X[rows], label, categorical_feature=self.features_.categorical)
-            self.boosters_.append(lgb.train(options, data, num_boost_round=self.n_estimators))
+            data = lgb.Dataset(X[rows], label, categorical_feature=self._categorical())
+            grown = lgb.train(options, data, num_boost_round=self.n_estimators, callbacks=[lambda _: check_time()])
+            self.boosters_.append(grown)
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = np.stack([booster.predict(X, num_threads=self.n_jobs) for booster in self.boosters_], axis=1)

@@ -28,6 +28,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import encode_rows
 from bagwise.evaluation import measure, risk, warn_of_doubt
+from bagwise.gains import HeldOut, prior_of, prior_of_classes, scores_of
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -35,7 +36,14 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 __all__ = ["BagKFold", "LabelFreeScorer", "label_free_scorer"]
 
-METRICS = {"neg_risk": "risk", "neg_brier": "brier", "accuracy": "accuracy", "neg_log_loss": "log_loss", "auc": "auc"}
+METRICS = {
+    "neg_risk": "risk",
+    "neg_brier": "brier",
+    "accuracy": "accuracy",
+    "neg_log_loss": "log_loss",
+    "auc": "auc",
+    "gain": "gain",
+}
 """What scorers can tell, and what it is called elsewhere: under another name where its sign is turned."""
 
 
@@ -121,11 +129,13 @@ def label_free_scorer(metric: str = "neg_risk") -> LabelFreeScorer:
 
     Parameters
     ----------
-    metric : {"neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc"}
+    metric : {"gain", "neg_risk", "neg_brier", "accuracy", "neg_log_loss", "auc"}
         Larger is better for all.
 
+        - ``"gain"``: the log-likelihood of a bag's count over that of the mean label (see `bagwise.gains`), for
+          classifiers and bags of every formation: the one to use where bags are not random;
         - ``"neg_risk"``: minus the risk E[(y − h)²] by the debiased square loss (`evaluation.risk`), summed over
-          classes; for real labels too, and the one to use where bags are grouped by features;
+          classes; for real labels, too. Only for random bags is it that of single rows;
         - ``"neg_brier"``, ``"accuracy"``, ``"neg_log_loss"``, ``"auc"``: those of `bagwise.evaluate`, for classifiers
           and random bags; where proportions or predictions tell that they are not random, scores are NaN. They are as
           they come, so that their mean over folds is unbiased: of a few large bags, one may be beyond the possible.
@@ -197,6 +207,8 @@ class LabelFreeScorer(BaseEstimator):
         given = as_bags(y, bags, len(h), noise_variance=noise_variance)
         if classifier:
             given.check_proportions()
+        if name == "gain":
+            return _gain(h, given)
         value = _risk(h, given) if name == "risk" else self._metric(name, h, given)
         return value if name == self.metric else -value
 
@@ -216,6 +228,14 @@ _HOW = (
     "pass bags=ids (a column of row ids) and switch on sklearn.set_config(enable_metadata_routing=True), or give each "
     "row an id of its own where y holds individual labels."
 )
+
+
+def _gain(h: Floats, bags: Bags) -> float:
+    """The mean over bags; p and E[h] are those of the same bags."""
+    bags = fitting_bags(h, bags)
+    scores = scores_of(h)[bags.order]
+    prior = prior_of(bags) if h.ndim == 1 else prior_of_classes(bags)
+    return float(HeldOut(prior, scores, scores, bags).gains(np.ones(1)).mean())
 
 
 def _risk(h: Floats, bags: Bags) -> float:

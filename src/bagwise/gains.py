@@ -6,24 +6,31 @@ stretch, between 0 and 2.7, that held-out bags expect makes up for both.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit, logsumexp, softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
 from bagwise.bags import Bags
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes
-from bagwise.utils.typing import Array, Floats
+from bagwise.utils.deadline import check_time
+from bagwise.utils.typing import Floats
 
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
 """Factors of log odds that held-out bags choose from."""
 
+LEAST = 1e-6
+"""What probabilities that are compared are kept above, and as far below 1."""
+
 _SMALLEST_PRIOR = 1e-9
+_ROWS = 60_000  # that effects are told by
+_EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 _STEPS = 50
-_STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-6
+_STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-9
 
 
 class NoBetterThanConstantWarning(UserWarning):
@@ -132,14 +139,14 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
 
 
 def shift_to_classes(prior: Floats, s: Floats) -> Floats:
-    """The b for which the means of softmax(s + b) are the priors.
+    """What to add to logarithms of class probabilities so that the means of their softmax are the prior.
 
     Parameters
     ----------
     prior : array of shape (classes,)
-        p, above 0 and adding up to 1.
+        p of each class, adding up to 1.
     s : array of shape (n, classes)
-        Scores.
+        Logarithms of probabilities, up to a number for each row.
 
     Returns
     -------
@@ -147,16 +154,57 @@ def shift_to_classes(prior: Floats, s: Floats) -> Floats:
 
     Examples
     --------
-    >>> shift_to_classes(np.array([0.5, 0.25, 0.25]), np.zeros((4, 3))).round(3)
-    array([-0.693, -1.386, -1.386])
+    >>> s = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    >>> softmax(s + shift_to_classes(np.array([0.5, 0.3, 0.2]), s), axis=1).mean(axis=0).round(6)
+    array([0.5, 0.3, 0.2])
     """
-    b = np.log(prior)
+    shift = np.log(prior)
     for _ in range(_STEPS_OF_CLASSES):
-        off = np.log(prior) - np.log(np.maximum(softmax(s + b, axis=1).mean(axis=0), _SMALLEST_PRIOR))
-        if np.abs(off).max() <= _CLOSE_OF_CLASSES:
+        mean = softmax(s + shift, axis=1).mean(axis=0)
+        if np.abs(mean - prior).max() < _CLOSE_OF_CLASSES:
             break
-        b = b + off
-    return np.asarray(b - logsumexp(b))
+        shift = shift + np.log(prior / np.maximum(mean, _SMALLEST_PRIOR))
+    return np.asarray(shift - logsumexp(shift))
+
+
+def scores_of(h: Floats) -> Floats:
+    """Log odds of probabilities, or logarithms of those of classes; none is taken for certain.
+
+    Parameters
+    ----------
+    h : array of shape (n,) or (n, classes)
+        Probabilities; what lies beyond 0 and 1 is taken for almost certain.
+
+    Returns
+    -------
+    array of shape (n,) or (n, classes)
+
+    Examples
+    --------
+    >>> scores_of(np.array([0.0, 0.5])).round(1)
+    array([-13.8,   0. ])
+    """
+    sure = np.clip(np.asarray(h, dtype=float), LEAST, 1 - LEAST)
+    return np.asarray(logit(sure) if h.ndim == 1 else np.log(sure / sure.sum(axis=1, keepdims=True)))
+
+
+def stretched(s: Floats, *, stretch: float, shift: Floats | float) -> Floats:
+    """Scores stretched and shifted.
+
+    Parameters
+    ----------
+    s : array of shape (n,) or (n, classes)
+        Log odds, or logarithms of class probabilities, up to a number for each row.
+    stretch, shift : float, and float or array of shape (classes,)
+        What they are multiplied by, and what is added.
+
+    Returns
+    -------
+    array of shape (n,) or (n, classes)
+        Log odds, or logarithms of probabilities.
+    """
+    moved = stretch * s + shift
+    return np.asarray(moved if s.ndim == 1 else log_softmax(moved, axis=1))
 
 
 def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
@@ -175,6 +223,7 @@ def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> F
     -------
     array of shape (m,)
     """
+    check_time()
     extra = extra_variance(s, bags, effect_variance)
     return (tilted if s.ndim == 1 else tilted_classes)(s, bags, extra=extra).log_likelihood
 
@@ -188,17 +237,71 @@ class HeldOut:
     prior : float or array of shape (classes,)
         p of the bags it was fitted to.
     trained : array of shape (rows,) or (rows, classes)
-        Its log odds, or scores of classes, of (some of) their rows.
+        Its log odds (or logarithms of class probabilities) of (some of) their rows.
     scores : array of shape (n,) or (n, classes)
-        The same of the rows that were held out, in the order of `bags`.
+        Those of the rows that were held out, in the order of `bags`.
     bags : Bags
         Those held out.
     """
 
-    prior: Array
+    prior: Floats | float
     trained: Floats
     scores: Floats
     bags: Bags
+
+    def log_likelihoods(self, stretches: Floats, *, effect_variance: float = 0.0) -> Floats:
+        """The log-likelihood of each bag, for each stretch.
+
+        Parameters
+        ----------
+        stretches : array of shape (stretches,)
+            Factors of the log odds.
+        effect_variance : float
+            τ².
+
+        Returns
+        -------
+        array of shape (stretches, m)
+        """
+        found, shift = [], None
+        for stretch in stretches:
+            shift = self.shift(float(stretch), shift)
+            s = stretched(self.scores, stretch=float(stretch), shift=shift)
+            found.append(log_likelihoods(s, self.bags, effect_variance=effect_variance))
+        return np.array(found)
+
+    def shift(self, stretch: float = 1.0, start: Floats | float | None = None) -> Floats | float:
+        """What is added to stretched scores so that E[h] = p.
+
+        Parameters
+        ----------
+        stretch : float
+            Their factor.
+        start : float, optional
+            About what it is.
+
+        Returns
+        -------
+        float or array of shape (classes,)
+        """
+        if self.trained.ndim == 1:
+            return shift_to(float(self.prior), stretch * self.trained, start=None if start is None else float(start))
+        return shift_to_classes(np.asarray(self.prior), stretch * self.trained)
+
+    def constant(self, *, effect_variance: float = 0.0) -> Floats:
+        """The log-likelihood of each bag by the mean label alone.
+
+        Parameters
+        ----------
+        effect_variance : float
+            τ².
+
+        Returns
+        -------
+        array of shape (m,)
+        """
+        start = logit(self.prior) if self.scores.ndim == 1 else np.log(self.prior)
+        return log_likelihoods(np.full_like(self.scores, start), self.bags, effect_variance=effect_variance)
 
     def gains(self, stretches: Floats, *, effect_variance: float = 0.0) -> Floats:
         """The gain of each bag over the mean label, for each stretch.
@@ -214,29 +317,81 @@ class HeldOut:
         -------
         array of shape (stretches, m)
         """
-        start = logit(self.prior) if self.scores.ndim == 1 else np.log(self.prior)
-        flat = np.full(self.scores.shape, start)
-        constant = log_likelihoods(flat, self.bags, effect_variance=effect_variance)
-        found = [
-            log_likelihoods(self.stretched(stretch), self.bags, effect_variance=effect_variance)
-            for stretch in stretches
-        ]
-        return np.array(found) - constant
+        found = self.log_likelihoods(stretches, effect_variance=effect_variance)
+        return np.asarray(found - self.constant(effect_variance=effect_variance))
 
-    def stretched(self, stretch: float = 1.0) -> Floats:
-        """The scores held out, stretched, and shifted so that E[h] = p where the model was fitted.
+    def some(self, rows: int) -> "HeldOut":
+        """Some of the bags, of about so many rows, and as many at most of the rows that it was fitted to.
 
         Parameters
         ----------
-        stretch : float
-            Factor of the scores.
+        rows : int
+            About how many.
 
         Returns
         -------
-        array of the shape of `scores`
+        HeldOut
         """
-        shift = shift_to if self.scores.ndim == 1 else shift_to_classes
-        return stretch * self.scores + shift(self.prior, stretch * self.trained)
+        every, step = -(-self.bags.n_bagged // rows), -(-len(self.trained) // rows)
+        kept = np.arange(len(self.bags)) % every == 0
+        scores = self.scores if every == 1 else self.scores[self.bags.repeat(kept)]
+        bags = self.bags if every == 1 else self.bags.take(np.flatnonzero(kept))
+        return HeldOut(self.prior, self.trained[::step], scores, bags)
+
+
+def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tuple[float, float]:
+    """The variances τ² of effects that held-out bags prefer, beside a model and beside the mean label alone.
+
+    Parameters
+    ----------
+    parts : sequence of HeldOut
+        One for each fold; where rows are many, some bags serve.
+    stretch : float
+        Of the model's log odds.
+
+    Returns
+    -------
+    float, float
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> s = np.repeat(rng.normal(size=100), 64)
+    >>> y = rng.random(6400) < expit(s)
+    >>> bags = Bags.from_rows(np.repeat(y.reshape(-1, 64).mean(axis=1), 64), np.arange(6400) // 64)
+    >>> model, constant = best_effect_variances([HeldOut(0.5, s, s, bags)])
+    >>> model < 0.03, 0.5 < constant < 2
+    (True, True)
+    """
+    some, factor = [part.some(_ROWS // len(parts)) for part in parts], np.array([stretch])
+    return (
+        most_likely(lambda t: sum(part.log_likelihoods(factor, effect_variance=t).sum() for part in some)),
+        most_likely(lambda t: sum(part.constant(effect_variance=t).sum() for part in some)),
+    )
+
+
+def most_likely(value: Callable[[float], float]) -> float:
+    """The variance τ² of effects with the largest log-likelihood; 0 where that is as large.
+
+    Parameters
+    ----------
+    value : callable
+        The log-likelihood of all bags, for a τ².
+
+    Returns
+    -------
+    float
+        To about a tenth of it.
+
+    Examples
+    --------
+    >>> round(most_likely(lambda variance: -np.log(variance + 1e-9) ** 2), 1), most_likely(lambda variance: -variance)
+    (1.0, 0.0)
+    """
+    bounds = (float(np.log(_EFFECTS[0])), float(np.log(_EFFECTS[1])))
+    options = {"xatol": 0.1}
+    found = minimize_scalar(lambda t: -value(float(np.exp(t))), bounds=bounds, method="bounded", options=options)
+    return float(np.exp(found.x)) if -found.fun > value(0.0) else 0.0
 
 
 def best_stretch(
@@ -274,14 +429,19 @@ def best_stretch(
 
 
 __all__ = [
+    "LEAST",
     "STRETCHES",
     "HeldOut",
     "NoBetterThanConstantWarning",
+    "best_effect_variances",
     "best_stretch",
     "log_likelihoods",
+    "most_likely",
     "prior_of",
     "prior_of_classes",
+    "scores_of",
     "shift_to",
     "shift_to_classes",
+    "stretched",
     "tell_gain",
 ]

@@ -4,6 +4,7 @@ The paper's Algorithm 1 tells which of two models is the true one, from bags; cl
 finite set of hypotheses is its main theorem.
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,8 @@ from scipy import stats
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.dispersion import NOT_RANDOM, proportion_spread
+from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
 from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
@@ -249,6 +252,7 @@ def clipped_erm(
         if means.shape != (count,) or not np.isfinite(means).all():
             raise ParameterError("means", f"must hold one finite number per hypothesis ({count}), got {means}.")
 
+    _warn_of_formation(bags)
     split = generator(random_state).permutation(len(bags))
     half = 0 if known else len(bags) // 2
     aside, used = split[:half], np.sort(split[half:])
@@ -286,6 +290,18 @@ def clipped_erm(
         means=mean,
         n_bags=len(used),
     )
+
+
+def _warn_of_formation(bags: Bags) -> None:
+    """Tell where bags cannot be random, since their proportions differ too much."""
+    found = proportion_spread(bags)
+    if found.p_value < NOT_RANDOM and found.ratio > 1:
+        warnings.warn(
+            f"bags are not random ({found}), so that the clipped risk is not that of single rows: compare models by "
+            "the likelihood of held-out bags, as BagAutoClassifier or label_free_scorer('gain') do.",
+            BagsNotRandomWarning,
+            stacklevel=3,
+        )
 
 
 def _bag_sums(

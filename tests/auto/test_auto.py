@@ -6,17 +6,24 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
-from bagwise.auto.search import Validation, choose, mean_trial, score, stack_weights
+from bagwise.auto.trials import Said, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
 from bagwise.boosting.trees import side_by_side
 from bagwise.data.rows import InMemory
 from bagwise.folds import folds_of
+from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.utils import deadline
 from bagwise.utils.parameters import ParameterError
+
+# Many candidates here are constants, which is told each time.
+pytestmark = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 
 TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 40}
 
@@ -88,7 +95,7 @@ def test_the_chosen_candidate_is_refitted_on_all_bags():
     y_bag = bw.aggregate(y, ids)
     model = BagAutoClassifier(candidates={"ridge": bw.BagRidgeClassifier(random_state=1)}, random_state=0)
     alone = bw.BagRidgeClassifier(random_state=1).fit(model.fit(X, y_bag, bags=ids).encoding_(X), y_bag, bags=ids)
-    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(model.encoding_(X)), rtol=1e-6)
+    np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(model.encoding_(X)), atol=2e-6)
 
 
 def test_a_stack_weighs_what_helps():
@@ -106,10 +113,10 @@ def test_a_stack_weighs_what_helps():
 
 
 def said(validation, deviations):
-    """Sums and means of predictions whose deviations √k(h̄ − E[h]) are given, bag by bag of the whole table."""
+    """Predictions whose deviations √k(h̄ − E[h]) are given, bag by bag of the whole table; rows of a bag are equal."""
     k = validation.bags.size[0]
-    sums = [(np.sqrt(k) * deviations[fold.held_out] + k * 0.5)[:, None] for fold in validation.folds]
-    return score(sums, [np.array([0.5])] * len(sums), validation)
+    rows = [np.repeat(0.5 + deviations[fold.held_out] / np.sqrt(k), k)[:, None] for fold in validation.folds]
+    return score([Said(np.full((2, 1), 0.5), h) for h in rows], validation)
 
 
 @pytest.fixture
@@ -210,11 +217,11 @@ def slow_fit(monkeypatch, time_budget, **candidates):
 def test_a_candidate_that_would_take_too_long_is_not_tried(monkeypatch):
     """One of 1 s a row takes 16,000 s a fit, as fits to few rows show; one after it is quick, and tried."""
     chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
-    model, seconds, notes = slow_fit(monkeypatch, 20_000, **chosen)
+    model, seconds, notes = slow_fit(monkeypatch, 27_000, **chosen)
     assert notes[0] == notes[2] == ""
     needed, left = (int(number) for number in re.findall(r"about (\d+) s of the (\d+) s left", notes[1])[0])
     assert needed == pytest.approx(16_000 * (0.8 + 1), rel=0.01)  # a fold of 4/5 of the bags, and the refit
-    assert 17_000 < left < 18_000  # what two small fits have left over
+    assert 24_000 < left < 25_000  # what two small fits have left over
     assert model.best_name_ == "last"
     assert model.models_[0].bags_ == 200
     assert seconds < 3_000
@@ -256,8 +263,8 @@ def test_a_candidate_is_stopped_inside_its_fit(monkeypatch):
     [
         (641, "on 3 of 5 folds: the time budget was spent", 200, 3 * 128 + 160),
         (300, "on 1 of 5 folds: the time budget was spent", 200, 128 + 160),
-        (200, "fitted without the bags of one fold: the time budget was spent", 160, 1.1 * 200),
-        (50, "stopped: the time budget was spent", 200, 50 + 160),  # one cheap fit
+        (200, "fitted without the bags of one fold: the time budget was spent", 160, 1.05 * 200),
+        (50, "fitted without a trial to 6 of 200 bags: the time budget was spent", 6, 1.05 * 50),
     ],
 )
 def test_what_is_there_is_returned_when_time_is_over(monkeypatch, seconds, note, bags, taken):
@@ -267,22 +274,41 @@ def test_what_is_there_is_returned_when_time_is_over(monkeypatch, seconds, note,
     assert notes[1].startswith("not tried: ")
     assert model.best_name_ == "only"
     assert model.models_[0].bags_ == bags
-    assert np.isnan(model.best_risk_) == note.startswith("stopped")
+    assert np.isnan(model.best_risk_) == ("without a trial" in note)
     assert taken <= found <= taken + 26  # fits that tell the time of the other included
 
 
 def test_cheap_candidates_that_are_not_leave_time_for_the_preferred_one(monkeypatch):
-    """Each has a part of the time: 1 of 5 folds."""
+    """Each has a part of the time, the first a larger one."""
     clock, rng = Clock(monkeypatch), np.random.default_rng(0)
     y, ids = (rng.random(16_000) < 0.3).astype(int), np.repeat(np.arange(200), 80)
-    three = {name: Slow(0.3, clock, lambda n: 100 if n > 5000 else 5) for name in ("ridge", "mean map", "boosting")}
+    three = {name: Slow(0.3, clock, lambda n: 80 if n > 5000 else 4) for name in ("ridge", "mean map", "boosting")}
     monkeypatch.setattr(estimator, "default_candidates", lambda: three)
     model = BagAutoClassifier(time_budget=1000, random_state=0)
     model.fit(rng.normal(size=(16_000, 1)), bw.aggregate(y, ids), bags=ids)
     folds = [re.findall(r"on (\d) of 5 folds", line["note"]) for line in model.trials_]
-    assert folds == [["1"], ["1"], []]
+    assert folds == [["3"], ["1"], []]
     assert model.best_name_ == "boosting"
     assert clock.now <= 1100
+
+
+@pytest.mark.parametrize("budget", [30, 300, 3000, 30_000])
+@pytest.mark.parametrize("per_row", [0.001, 0.1, 10])
+def test_the_budget_holds_whatever_candidates_take(monkeypatch, budget, per_row):
+    """Fits of 16 to 160,000 s, which can be stopped at every second."""
+    chosen = {"first": (0.5, per_row), "other": (0.3, 2 * per_row), "last": (0.4, per_row / 2)}
+    model, seconds, _ = slow_fit(monkeypatch, budget, **chosen)
+    assert seconds <= 1.1 * budget
+    assert model.predict_proba(np.zeros((2, 1))).shape == (2, 2)
+
+
+def test_without_time_for_any_candidate_all_rows_get_the_mean_label(monkeypatch):
+    model, seconds, notes = slow_fit(monkeypatch, 10, only=(0.5, 100.0))
+    assert model.best_name_ == "mean label"
+    assert notes[-1] == "fitted without a trial: the time budget was spent"
+    assert seconds <= 11
+    h = model.predict_proba(np.zeros((2, 1)))[:, 1]
+    assert h == pytest.approx(model.prior_)
 
 
 class NeedsRows(Constant):
@@ -322,14 +348,15 @@ def test_all_fits_side_by_side_know_the_limit():
 def test_a_candidate_that_fails_does_not_use_up_the_others_time(monkeypatch):
     clock, rng = Clock(monkeypatch), np.random.default_rng(0)
     y, ids = (rng.random(1600) < 0.3).astype(int), np.repeat(np.arange(20), 80)
-    pair = {"broken": Broken(), "slow": Slow(0.3, clock, lambda n: 100)}
+    pair = {"broken": Broken(), "slow": Slow(0.3, clock, lambda n: 100 if n > 1000 else 2)}
     model = BagAutoClassifier(candidates=pair, time_budget=50, random_state=0)
     model.fit(np.zeros((1600, 1)), bw.aggregate(y, ids), bags=ids)
-    assert [line["note"] for line in model.trials_] == ["failed: it never works.", "stopped: the time budget was spent"]
+    spent = "fitted without a trial to 6 of 20 bags: the time budget was spent"
+    assert [line["note"] for line in model.trials_] == ["failed: it never works.", spent]
     assert model.best_name_ == "slow"
 
 
-@pytest.mark.parametrize("name", ["boosting", "mean map", "ridge", "network, 32"])
+@pytest.mark.parametrize("name", ["boosting", "group prior", "logistic", "mean map", "ridge", "network, 32"])
 def test_fits_of_all_families_can_be_stopped(name, torch):
     X, y = linear_rows(1600, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
@@ -340,7 +367,7 @@ def test_fits_of_all_families_can_be_stopped(name, torch):
 
 
 def test_cheap_families_come_first_and_boosting_is_kept(validation, monkeypatch):
-    assert list(default_candidates())[:3] == ["ridge", "mean map", "boosting"]
+    assert list(default_candidates())[:5] == ["ridge", "mean map", "logistic", "group prior", "boosting"]
     losses = np.random.default_rng(1).random(400)
     ridge = replace(said(validation, np.zeros(400)), losses=losses, risk=losses.mean())
     boosting = replace(ridge, losses=losses + 0.001, risk=losses.mean() + 0.001)
@@ -430,9 +457,19 @@ def test_as_many_folds_as_hold_out_enough(bags, used):
         np.testing.assert_array_equal(np.sort(np.concatenate([fold.train, fold.held_out])), np.arange(bags))
 
 
-def test_too_few_bags_to_hold_some_out():
-    with pytest.raises(ValueError, match="there are 3 bags only: 4 are needed"):
-        BagAutoClassifier().fit(np.arange(6.0)[:, None], np.repeat([0.0, 0.5, 1.0], 2), bags=np.repeat([0, 1, 2], 2))
+def test_two_mixtures_are_told_apart():
+    """Two bags, none of which can be held out: logistic regression, without a trial."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat([0, 1], 2000)
+    y = (rng.random(4000) < np.where(ids == 0, 0.2, 0.7)).astype(int)
+    X = rng.normal(size=(4000, 3)) + np.outer(y, [1.0, 0.5, 0.0])
+    model = BagAutoClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.best_name_ == "logistic"
+    assert np.isnan(model.gain_)
+    assert [line["note"] for line in model.trials_] == ["fitted without a trial: of 2 bags none can be held out"]
+    assert model.formation_.name == "effects"
+    apart = LogisticRegression().fit(X, ids).decision_function(X)
+    assert roc_auc_score(y, model.predict_proba(X)[:, 1]) > roc_auc_score(y, apart) - 0.02
 
 
 @pytest.mark.parametrize(
@@ -447,7 +484,8 @@ def test_wrong_parameters_are_named(parameters):
 
 def test_default_candidates_are_of_all_families(torch):
     kinds = {type(candidate).__name__ for candidate in default_candidates().values()}
-    assert kinds == {"BagRidgeClassifier", "BagMeanMapClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
+    linear = {"BagRidgeClassifier", "BagMeanMapClassifier", "BagLogisticClassifier"}
+    assert kinds == linear | {"GroupPriorClassifier", "BagBoostingClassifier", "BagNeuralClassifier"}
 
 
 def test_a_constant_does_not_win_by_being_clipped():
@@ -457,7 +495,12 @@ def test_a_constant_does_not_win_by_being_clipped():
     pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier()}
     model = BagAutoClassifier(candidates=pair, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
     assert model.best_name_ == "ridge"
-    assert model.trials_[0]["risk"] > 10
+    assert model.formation_.name != "random"
+    assert model.trials_[0]["risk"] is None
+    as_if_random = BagAutoClassifier(candidates=pair, formation="random", random_state=0)
+    as_if_random.fit(x[:, None], bw.aggregate(x, ids), bags=ids)
+    assert as_if_random.best_name_ == "ridge"
+    assert as_if_random.trials_[0]["risk"] > 10
 
 
 def test_a_candidate_keeps_its_own_categories():
@@ -466,3 +509,131 @@ def test_a_candidate_keeps_its_own_categories():
     own = {"boosting": bw.BagBoostingClassifier(categorical_features=[1], **TREES)}
     model = BagAutoClassifier(candidates=own, random_state=0).fit(X, X[:, 1].astype(int) % 2)
     assert model.models_[0].categorical_features == [1]
+
+
+# -- formations ---------------------------------------------------------------------------------------------------
+
+
+def by_rates(rng, m=60, k=128):
+    """Bags of two kinds of rows, mixed in proportions that differ."""
+    ids = np.repeat(np.arange(m), k)
+    y = (rng.random(m * k) < np.repeat(rng.uniform(0, 0.5, m), k)).astype(int)
+    return rng.normal(size=(m * k, 3)) + np.outer(y, [1.5, -1.0, 0.0]), y, ids
+
+
+def with_effects(rng, m=60, k=256):
+    """Nothing but what is unseen of bags moves labels."""
+    ids = np.repeat(np.arange(m), k)
+    return rng.normal(size=(m * k, 3)), (rng.random(m * k) < expit(rng.normal(size=m)[ids] - 1)).astype(int), ids
+
+
+def linear_candidates():
+    return {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier()}
+
+
+def test_where_rates_differ_the_likelihood_chooses():
+    X, y, ids = by_rates(np.random.default_rng(0))
+    model = BagAutoClassifier(candidates=linear_candidates(), random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "rates"
+    assert model.best_name_ == "logistic"
+    assert np.isnan(model.best_risk_)
+    ridge, logistic = model.trials_
+    assert ridge["risk"] is ridge["low"] is ridge["high"] is None
+    assert logistic["gain"] - ridge["gain"] > logistic["gain_error"] > 0
+    assert (model.gain_, model.gain_error_) == (logistic["gain"], logistic["gain_error"])
+    assert model.models_[0].formation == "rates"  # as was found for all
+    assert model.stretch_ == 1
+    assert np.mean((model.predict_proba(X)[:, 1] - y) ** 2) < 0.6 * y.mean() * (1 - y.mean())
+
+
+def test_a_candidate_tells_effects_from_rates():
+    """Bags of random rows, whose proportions differ for reasons unseen."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(12_800, 2)), np.arange(12_800) // 64
+    y = (rng.random(12_800) < expit(2 * X[:, 0] + 0.7 * rng.normal(size=200)[ids])).astype(int)
+    own = {"logistic": bw.BagLogisticClassifier()}
+    model = BagAutoClassifier(candidates=own, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "effects"
+    assert "as a model shows" in model.formation_.reason
+    assert model.models_[0].formation == "effects"
+    assert model.trials_[0]["gain"] == model.gain_
+
+
+def test_gains_are_those_of_plain_probabilities():
+    """The log-likelihood of counts, of models that say the same of all rows, is that of a binomial distribution."""
+    rng = np.random.default_rng(0)
+    bags = Bags.from_rows(np.repeat(rng.binomial(5, 0.4, size=40) / 5, 5), np.repeat(np.arange(40), 5))
+    validation = Validation(bags, folds_of(40, 2, rng), 0.01, 0.95, "rates")
+    trial = said(validation, np.zeros(40))
+    np.testing.assert_allclose(trial.gains, 0, atol=1e-8)  # with E[h] = p it is the constant
+    fold, own = validation.folds[0], np.where(bags.proportion > 0.4, 0.3, -0.3)
+    trial = said(validation, own)
+    part = trial.parts[0]
+    h = np.clip(0.5 + own / np.sqrt(5), 0, 1)[fold.held_out]
+    p, count = part.prior, np.rint(5 * bags.proportion[fold.held_out])
+    shifted = expit(logit(h) + logit(p) - logit(0.5))  # rows fitted to were given 0.5
+    expected = count * np.log(shifted / p) + (5 - count) * np.log((1 - shifted) / (1 - p))
+    np.testing.assert_allclose(trial.gains[: len(count)], expected, rtol=1e-6)
+    np.testing.assert_array_equal(trial.losses, -trial.gains)
+
+
+def test_what_is_no_better_than_the_mean_label_is_told_and_shrunk():
+    X, y, ids = with_effects(np.random.default_rng(1))
+    own = {"ridge": bw.BagRidgeClassifier(alphas=1e-9)}  # follows the effects of bags
+    model = BagAutoClassifier(candidates=own, formation="effects", random_state=0)
+    with pytest.warns(NoBetterThanConstantWarning):
+        model.fit(X, bw.aggregate(y, ids), bags=ids)
+    p, h = y.mean(), model.predict_proba(X)[:, 1]
+    alone = model.models_[0].predict_proba(model.encoding_(X))[:, 1]
+    assert model.stretch_ < 0.1
+    assert h.mean() == pytest.approx(p, abs=1e-6)
+    assert np.mean((h - y) ** 2) < p * (1 - p) + 0.01 < np.mean((alone - y) ** 2)
+
+
+def test_probabilities_are_probabilities_of_mean_p():
+    """A candidate that is off p, and certain of some rows."""
+    X, y, ids = by_rates(np.random.default_rng(1))
+
+    class Certain(bw.BagRidgeClassifier):
+        def _predict_mean(self, X):
+            return np.clip(2 * super()._predict_mean(X), 0, 1)
+
+    model = BagAutoClassifier(candidates={"certain": Certain()}, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    h = model.predict_proba(X)
+    assert h.mean(axis=0)[1] == pytest.approx(y.mean(), abs=1e-3)
+    assert 0 < h.min() < h.max() < 1
+
+
+def test_the_mean_of_several_classes_is_theirs():
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(40), 50)
+    rate = rng.dirichlet([2, 1, 1], size=40)[ids]
+    y = (rng.random(2000)[:, None] > np.cumsum(rate, axis=1)).sum(axis=1)
+    X = rng.normal(size=(2000, 2)) + np.array([[0, 0], [2, 0], [0, 2]])[y]
+    model = BagAutoClassifier(candidates=linear_candidates(), random_state=0)
+    model.fit(X, bw.aggregate(np.eye(3)[y], ids), bags=ids)
+    assert model.formation_.name == "rates"
+    assert model.gain_ > model.gain_error_ > 0
+    np.testing.assert_allclose(model.predict_proba(X).mean(axis=0), np.bincount(y) / 2000, atol=0.01)
+    assert model.score(X, y) > 0.75
+
+
+def test_a_model_that_was_settled_can_be_saved(tmp_path):
+    X, y, ids = with_effects(np.random.default_rng(2), m=20, k=64)
+    model = BagAutoClassifier(candidates=linear_candidates(), random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    bw.save(model, tmp_path / "model")
+    again = bw.load(tmp_path / "model")
+    assert again.formation_ == model.formation_
+    assert again.gain_ == model.gain_
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
+def test_many_levels_do_not_make_a_table_too_wide():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({f"c{i}": rng.integers(200, size=400).astype(str) for i in range(30)})
+    own = {"ridge": bw.BagRidgeClassifier()}
+    ids = np.arange(400) // 8
+    model = BagAutoClassifier(candidates=own, random_state=0).fit(
+        table, bw.aggregate(rng.integers(2, size=400), ids), bags=ids
+    )
+    assert model.encoding_.width <= 512

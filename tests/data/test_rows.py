@@ -106,6 +106,7 @@ def test_a_table_that_fits_into_memory_is_not_written_to_disk(data, monkeypatch)
     assert model.estimator.categorical_features == [1]
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 def test_estimators_of_others_are_candidates(data):
     frame = pd.DataFrame({"x": np.linspace(0, 1, 400), "device": np.tile(["a", "b"], 200)})
     frame.loc[3, "x"] = np.nan

@@ -8,14 +8,19 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import expit
 
-from bagwise.auto.search import SPENT, Readings, Search, Trial, Validation, probabilities
+from bagwise.auto.search import SPENT, Readings, Search, Untried, probabilities, some_rows
+from bagwise.auto.trials import UNMEASURED, Trial, Validation
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
+from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
+from bagwise.formation import settled
+from bagwise.gains import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched, tell_gain
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
@@ -24,18 +29,29 @@ from bagwise.utils.typing import Floats
 PREFERRED = "boosting"
 """The default candidate that is best on most tables: kept unless another is clearly better."""
 
+OF_FEW_BAGS = "logistic"
+"""The default candidate that is taken where there are too few bags to hold any out."""
+
+MEAN_LABEL = "mean label"
+"""What is left where there is no time for any candidate: p for every row."""
+
+_FLAT = 1e12  # a penalty that leaves no weights
+_FOUR = 4  # bags, of which some can be held out
+_WIDEST = 512  # columns that all levels of categories together may have
+_CLOSE = 0.02  # of p(1 − p), that a mean prediction may be off p
+
 
 def default_candidates() -> dict[str, BagClassifier]:
     """Candidates by name, one of each family first, the cheap ones before the others.
 
-    Ridge, the mean map, boosting, where torch is installed a network; then others of these families, with few and many
-    leaves, and with more layers.
+    Ridge, the mean map, logistic regression, the group prior, boosting, where torch is installed a network; then others
+    of these families, with few and many leaves, and with more layers.
 
-    >>> list(default_candidates())[:3]
-    ['ridge', 'mean map', 'boosting']
+    >>> list(default_candidates())[:5]
+    ['ridge', 'mean map', 'logistic', 'group prior', 'boosting']
     """
     candidates: dict[str, BagClassifier] = {"ridge": make("ridge"), "mean map": BagMeanMapClassifier()}
-    candidates[PREFERRED] = make("boosting")
+    candidates |= {OF_FEW_BAGS: make("logistic"), "group prior": GroupPriorClassifier(), PREFERRED: make("boosting")}
     others = {f"boosting, {leaves} leaves": make("boosting", num_leaves=leaves) for leaves in (3, 31)}
     if find_spec("torch") is not None:
         candidates["network, 32"] = make("network")
@@ -45,29 +61,40 @@ def default_candidates() -> dict[str, BagClassifier]:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BagAutoClassifier(TableFeatures, BagClassifier):
-    """Candidates of all families, chosen without labels by the clipped empirical risk on held-out bags, then refitted.
+    """Candidates of all families, chosen without labels on held-out bags, then refitted.
+
+    Where bags are random they are compared by the clipped empirical risk, in other formations by the likelihood of what
+    held-out bags report (see `bagwise.gains`). Where the best is not clearly better than the mean label, that is told,
+    and its log odds are shrunk as far as held-out bags ask for. The mean prediction of the training rows is p, and no
+    probability is 0 or 1.
 
     Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
     Parameters
     ----------
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`); "auto" lets the bags tell. Candidates whose own formation is
+        "auto" are given it.
     candidates : dict of classifiers by name, optional
-        They are tried in the order given. The first is kept unless another's risk is clearly lower: by two standard
-        errors of the difference. None takes `default_candidates()`, cheap families first, of which boosting is kept
-        unless another is clearly better. A classifier of your own takes part as its `reads` says.
+        They are tried in the order given. The first is kept unless another is clearly better: by two standard errors of
+        the difference in risk, by one of that in likelihood. None takes `default_candidates()`, cheap families first,
+        of which boosting is kept unless another is clearly better. A classifier of your own takes part as its `reads`
+        says. With fewer than four bags none is tried, and the first (or logistic regression) is fitted.
     stack : bool
         Predict with a mean of candidates, weighted by least squares on the held-out bags, instead of the best alone.
     time_budget : float, optional
         Seconds. Before a candidate is tried, two fits to few of the rows tell about how long it takes; it is passed
         over where that is too long, held out on fewer folds where time is short, and stopped inside a fit where time is
-        over all the same. The best is refitted, until 1.1 times the budget are over; then its fit without the first
-        fold is kept. Without a single trial, the first candidate is fitted.
+        over all the same. The best is refitted, until 1.05 times the budget are over; then its fit without the first
+        fold is kept. Without a single trial, the first candidate is fitted to as many bags as there is time for; if
+        there is none, all rows get p.
     cv, held_out_bags : int
         The bags are cut into `cv` folds, of which as many are held out in turn as are needed to hold out
         `held_out_bags` bags.
     max_levels : int
-        Most columns for the levels of a category, where a candidate needs numbers.
+        Most columns for the levels of a category, where a candidate needs numbers; fewer where all categories together
+        would take more than 512.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     regret, level : float
@@ -80,13 +107,23 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
 
     Attributes
     ----------
+    formation_ : Told
+        The formation that was used, and why.
     trials_ : list of dict
         One per candidate, and one for a mean of several: candidate, risk, low, high (label-free, None where it was not
-        tried), seconds, weight in the final model, note (why it was not tried, stopped or failed).
+        tried or bags are not random), gain, gain_error (None where it was not tried), seconds, weight in the final
+        model, note (why it was not tried, stopped or failed).
     best_name_, best_risk_ : str, float
-        The line of `trials_` that was chosen, and its risk, NaN where there was no time for a trial.
+        The line of `trials_` that was chosen, and its risk, NaN where there is none.
+    gain_, gain_error_ : float
+        Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN without a trial.
+    stretch_, offset_ : float, and float or array
+        What log odds of the models are multiplied by, 1 where they are clearly better than the mean label; and what is
+        added so that their mean prediction is p, 0 where it is.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
+    prior_ : float or array
+        p.
     features_, encoding_ : FeatureCodes, Encoding
         The columns of the table with the levels of categories; how these become numbers for models that read no others.
 
@@ -121,6 +158,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         "level": LEVEL,
     }
 
+    formation: str = "auto"
     candidates: Mapping[str, BagClassifier] | None = None
     stack: bool = False
     time_budget: float | None = None
@@ -133,17 +171,22 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     callback: Callable[[dict[str, Any]], object] | None = None
     random_state: RandomState = None
 
+    def _check_features(self, X: Any, *, fitting: bool) -> Floats:
+        if fitting:
+            self._began = time.monotonic()  # a table takes time to be read
+        return super()._check_features(X, fitting=fitting)
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        start = time.monotonic()
+        start = self.__dict__.pop("_began", time.monotonic())
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
-        if not folds:
-            raise ValueError(f"there are {len(bags)} bags only: 4 are needed at least, to hold some out.")
+        self._tell_formation(X, bags)
         codes = InMemory(X, bags, self._categorical())
-        self.encoding_ = codes.encoding(self.max_levels)
-        table = Readings(codes, codes.encoded(self.encoding_))
-        validation = Validation(bags, folds, self.regret, self.level)
+        self.encoding_ = codes.encoding(min(self.max_levels, max(1, _WIDEST // max(1, len(codes.categorical)))))
+        weakest = [self.formation_.name, *self.formation_.others][-1]  # under which a model can tell the others
+        table = Readings(codes, codes.encoded(self.encoding_), weakest)
+        validation = Validation(bags, folds, self.regret, self.level, self.formation_.name)
         last, *seeds = (int(seed) for seed in rng.integers(2**31, size=len(folds) + 1))
         if isinstance(self.random_state, Integral):
             last = int(self.random_state)
@@ -151,59 +194,121 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.trials_: list[dict[str, Any]] = []
         preferred = PREFERRED if self.candidates is None else None
         search = Search(table, validation, seeds, start, self.time_budget, self.stack, preferred)
-        for name, candidate in candidates.items():
+        for name, candidate in candidates.items() if folds else ():
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
             self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
-        no_time = not search.tried and search.left() <= 0
-        untried = search.untried(candidates, last) if no_time else None
-        if untried is not None:
-            self.best_name_, self.best_risk_ = untried[0], np.nan
-            fitted, weight_of = dict([untried]), {self.best_name_: 1.0}
-        else:
-            fitted, weight_of = self._refit(search, candidates, last)
+        self._settle_formation(search)
+        best, fitted, weight_of = self._refit(search, candidates, last)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
         self.weights_ = np.array(list(weight_of.values()))
         self.models_ = [fitted[name] for name in weight_of]
+        self._settle(best, X, bags)
+
+    def _settle_formation(self, search: Search) -> None:
+        """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then."""
+        before = self.formation_.name
+        if self.formation_.others and search.tried and search.left() > 0:
+            most = max(search.tried.values(), key=lambda trial: trial.gain)
+            self.formation_ = settled(self.formation_, most.parts)
+        search.take_for(self.formation_.name)
+        for line in self.trials_ if self.formation_.name != before else ():
+            if line["candidate"] in search.tried:
+                line.update(search.tried[line["candidate"]].measured)
 
     def _refit(
         self, search: Search, candidates: Mapping[str, BagClassifier], seed: int
-    ) -> tuple[dict[str, BagClassifier], dict[str, float]]:
-        """Fit what was chosen to all bags: the models, and the weights of the candidates in the final one."""
+    ) -> tuple[Trial | None, dict[str, BagClassifier], dict[str, float]]:
+        """Fit what was chosen to all bags: its trial, the models, and the weights of candidates in the final one."""
         fitted: dict[str, BagClassifier] = {}
-        while True:
-            if not search.tried:
-                raise ValueError(f"no candidate could be fitted: {self.trials_[0]['note']}")
+        while search.tried:
             self.best_name_, best, weight_of = search.best()
-            self.best_risk_ = best.risk
+            self.best_risk_ = np.nan if best.risk is None else best.risk
             missing = next((name for name in weight_of if name not in fitted), None)
             if missing is None:
                 if self.best_name_ not in search.tried:
                     self._record(self.best_name_, trial=best)
-                return fitted, weight_of
+                return best, fitted, weight_of
             try:
                 fitted[missing], whole = search.refit(missing, candidates[missing], seed)
                 if not whole:
                     self._note(missing, f"fitted without the bags of one fold: {SPENT}")
             except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
-                del search.tried[missing]
+                search.forget(missing)
                 self._note(missing, f"failed: {error}")
+        return self._untried(search, candidates, seed)
+
+    def _untried(
+        self, search: Search, candidates: Mapping[str, BagClassifier], seed: int
+    ) -> tuple[None, dict[str, BagClassifier], dict[str, float]]:
+        """A model without a trial, for which there were too few bags, or there was no time."""
+        bags = search.validation.bags
+        names = [name for name in candidates if name not in search.failed]
+        if self.candidates is None and len(bags) < _FOUR:
+            names.sort(key=lambda name: name != OF_FEW_BAGS)
+        found = search.untried({name: candidates[name] for name in names}, seed)
+        if found is None and search.left() < np.inf and names:
+            flat = make("ridge", alphas=_FLAT, scaling=1.0, cv=2)
+            found = Untried(MEAN_LABEL, search.table.fit(flat, seed), len(bags))
+            self._record(MEAN_LABEL)
+        if found is None:
+            told = self.trials_[0]["note"] if self.trials_ else "none of them takes these bags"
+            raise ValueError(f"no candidate could be fitted: {told}")
+        self.best_name_, self.best_risk_ = found.name, np.nan
+        if len(bags) < _FOUR:
+            self._record(found.name, note=f"fitted without a trial: of {len(bags)} bags none can be held out")
+        else:
+            share = "" if found.bags == len(bags) else f" to {found.bags} of {len(bags)} bags"
+            self._note(found.name, f"fitted without a trial{share}: {SPENT}")
+        return None, {found.name: found.model}, {found.name: 1.0}
+
+    def _settle(self, best: Trial | None, X: Floats, bags: Bags) -> None:
+        """Shrink what is not clearly better than the mean label, and make the mean prediction p."""
+        self.stretch_, gains = 1.0, None
+        if best is not None:
+            gains = best.gains
+            if not best.clear:
+                self.stretch_, gains = best.shrunk()
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=4)
+        self.prior_: float | Floats = prior_of(bags) if bags.proportion.ndim == 1 else prior_of_classes(bags)
+        h = self._mixed(X[some_rows(bags)])
+        s = self.stretch_ * scores_of(h)
+        off = np.abs(h.mean(axis=0) - self.prior_) > _CLOSE * np.multiply(self.prior_, np.subtract(1, self.prior_))
+        self.offset_: float | Floats = 0.0
+        if self.stretch_ != 1 or np.any(off):
+            self.offset_ = (
+                shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
+            )
 
     def _note(self, name: str, note: str) -> None:
         next(line for line in self.trials_ if line["candidate"] == name)["note"] = note
 
     def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
-        measured = {key: getattr(trial, key, None) for key in ("risk", "low", "high")}
-        line = {"candidate": name, **measured, "seconds": seconds, "weight": 0.0, "note": note}
+        line = {
+            "candidate": name,
+            **(UNMEASURED if trial is None else trial.measured),
+            "seconds": seconds,
+            "weight": 0.0,
+            "note": note,
+        }
         self.trials_.append(line)
         if self.callback is not None:
             self.callback(dict(line))
 
-    def _predict_mean(self, X: Floats) -> Floats:
-        numbers, classes = self.encoding_(X), len(self.classes_) > 2
+    def _mixed(self, X: Floats) -> Floats:
+        """The weighted mean of what the models say."""
+        classes = len(self.classes_) > 2
+        numbers = X if all(model.reads.codes for model in self.models_) else self.encoding_(X)
         parts = (
             weight * probabilities(model, X if model.reads.codes else numbers, classes)
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = self._mixed(X)
+        if self.stretch_ == 1 and not np.any(self.offset_):
+            return np.clip(h, LEAST, 1 - LEAST)
+        s = stretched(scores_of(h), stretch=self.stretch_, shift=self.offset_)
+        return np.asarray(expit(s) if s.ndim == 1 else np.exp(s))

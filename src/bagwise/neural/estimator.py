@@ -18,14 +18,22 @@ from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
 from bagwise.formation import FORMATIONS, Told
-from bagwise.gains import best_stretch, prior_of, prior_of_classes, shift_to, shift_to_classes, tell_gain
+from bagwise.gains import (
+    best_effect_variances,
+    best_stretch,
+    prior_of,
+    prior_of_classes,
+    shift_to,
+    shift_to_classes,
+    tell_gain,
+)
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.classifier import NetworkClassifier
 from bagwise.neural.networks import Standardise
 from bagwise.neural.training import score
-from bagwise.neural.tuning import best_effect_variance, candidates_of, choose, held_out, linear_effect_variance
+from bagwise.neural.tuning import candidates_of, choose, held_out, linear_effect_variance
 from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -170,7 +178,7 @@ class BagNeuralClassifier(NetworkClassifier):
             self.learning_rate_, self.n_epochs_, self.risk_, scores = found
             parts = [held_out(one, data.bags, fold) for one, fold in zip(scores, folds, strict=True)]
             if self._may_have_effects(bags):
-                self.effect_variance_ = best_effect_variance(parts, self.effect_variance_)
+                self.effect_variance_ = best_effect_variances(parts)[0]
             self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
         elif len(rates) > 1 and self.learning_rate == "auto":
             self.learning_rate_ = _PLAIN_RATE

@@ -14,7 +14,7 @@ from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, NoBetterThanConstantWarning, log_likelihoods, prior_of, prior_of_classes
+from bagwise.gains import HeldOut, NoBetterThanConstantWarning, prior_of, prior_of_classes
 from bagwise.linear import BagLogisticClassifier
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
@@ -26,7 +26,6 @@ from bagwise.utils.typing import Floats
 _ROWS = 50_000  # of training bags that E[h] is known from well enough
 _BAGS_OF_CLASSES = 128  # held out of a fold, where their likelihood takes long
 _LINEAR_ROWS, _LINEAR_BAGS, _LINEAR_COLUMNS = 20_000, 64, 200  # that a linear model is fitted to
-_EFFECTS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class Figures(NamedTuple):
@@ -123,7 +122,7 @@ def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: fl
     if not np.isfinite(scores).all():
         return float("nan")
     part = held_out(scores, bags, fold)
-    return -float(log_likelihoods(part.stretched(), part.bags, effect_variance=effect_variance).mean())
+    return -float(part.log_likelihoods(np.ones(1), effect_variance=effect_variance).mean())
 
 
 def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
@@ -140,15 +139,6 @@ def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
         warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the network may find more
         model = BagLogisticClassifier(formation=formation, cv=3, random_state=0).fit(rows, bags=data)
     return model.effect_variance_
-
-
-def best_effect_variance(parts: Sequence[HeldOut], guess: float) -> float:
-    """The τ² with which held-out bags are most likely, if they have effects; guess: one to try besides others."""
-    tried = sorted({*_EFFECTS, guess})
-    total = [
-        sum(log_likelihoods(one.stretched(), one.bags, effect_variance=tau).sum() for one in parts) for tau in tried
-    ]
-    return float(tried[int(np.argmax(total))])
 
 
 def candidates_of(

@@ -1,10 +1,8 @@
-"""How bags came about: four formations, what each of them allows, and what bags themselves tell of theirs.
+"""What bags show of how they came about, and the formation that this speaks for."""
 
-What a report says about a row depends on how the rows came together. `FORMATIONS` holds the four cases by name;
-`evidence` measures what speaks for which, and `told` draws the conclusion as far as no model is needed for it.
-"""
+from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,79 +10,31 @@ from scipy import stats
 
 from bagwise.bags import Bags
 from bagwise.dispersion import NOT_RANDOM, Finding, among, feature_dispersions, proportion_spread
-from bagwise.utils.parameters import one_of
+from bagwise.formation.formations import Told
 from bagwise.utils.typing import Floats
 
 ENOUGH_BAGS = 12
 """Bags below which nothing is told of their formation."""
 
-_CELLS = 3_000_000  # numbers of X that are looked at
+_CELLS = 1_500_000  # numbers of X that are looked at
+_ENOUGH_OF_MANY = 100  # bags that are looked at where X is large
 
 
 @dataclass(frozen=True)
-class Formation:
-    """How bags came about.
+class Slope:
+    """A line through bags.
 
     Attributes
     ----------
-    name : str
-        The word for it.
-    assumption : str
-        What is assumed.
-    losses : tuple of str
-        Names of `bagwise.losses.LOSSES` whose minimum is right.
-    evaluation : tuple of str
-        What is known of single rows without labels: their `risk` from residuals of bags, any expectation by the
-        `slope` of bag means on proportions; nothing beyond the bags themselves where it is empty.
-    choice : {"risk", "likelihood"}
-        What held-out bags are to be compared by.
+    value, error : float
+        Its slope and the standard error of that, which respects bags.
+    expected : float
+        What it is where the assumption that it tests holds.
     """
 
-    name: str
-    assumption: str
-    losses: tuple[str, ...]
-    evaluation: tuple[str, ...]
-    choice: str
-
-
-_LIKELIHOOD = ("count_likelihood",)
-_SQUARES = ("debiased_square", "li_square")
-_LINEAR = ("easyllp", "easyllp_square", "centred_log", "centred_square")
-
-FORMATIONS = {
-    one.name: one
-    for one in (
-        Formation(
-            "random", "a bag is a random set of rows", _LIKELIHOOD + _SQUARES + _LINEAR, ("risk", "slope"), "risk"
-        ),
-        Formation(
-            "rates",
-            "rows of one label are alike in all bags, and bags differ in how many of them have it",
-            _LIKELIHOOD,
-            ("slope",),
-            "likelihood",
-        ),
-        Formation(
-            "features",
-            "rows with the same features have the same chances in all bags, and bags differ in the features of their "
-            "rows",
-            _LIKELIHOOD,
-            (),
-            "likelihood",
-        ),
-        Formation(
-            "effects",
-            "bags differ in their features and in something unseen, which moves the log odds of all their rows",
-            _LIKELIHOOD,
-            (),
-            "likelihood",
-        ),
-    )
-}
-"""The formations by name, the strictest assumption first."""
-
-FORMATION = one_of("auto", *FORMATIONS)
-"""What the parameter `formation` of an estimator may be."""
+    value: float
+    error: float
+    expected: float
 
 
 @dataclass(frozen=True)
@@ -101,34 +51,33 @@ class Evidence:
         Do they differ in a feature? The one in which they do most.
     given_proportions : Finding
         Do they differ in a feature more than their proportions explain?
+    forward, reverse : Slope, optional
+        As `slopes` measures them, where a model was at hand.
     """
 
     n_bags: int
     proportions: Finding
     features: Finding
     given_proportions: Finding
+    forward: Slope | None = None
+    reverse: Slope | None = None
 
+    def with_model(self, h: Floats, bags: Bags) -> Evidence:
+        """The same, with the slopes of a model's predictions.
 
-@dataclass(frozen=True)
-class Told:
-    """A formation and why it is taken for that of the bags.
+        Parameters
+        ----------
+        h : array of shape (n_bagged,)
+            Predictions for rows of bags that the model was not fitted to, in bag order.
+        bags : Bags
+            Those bags.
 
-    Attributes
-    ----------
-    name : str
-        A key of `FORMATIONS`.
-    reason : str
-        What says so.
-    others : tuple of str
-        Formations that only a model can tell from this one.
-    """
-
-    name: str
-    reason: str
-    others: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.reason}"
+        Returns
+        -------
+        Evidence
+        """
+        forward, reverse = slopes(h, bags)
+        return replace(self, forward=forward, reverse=reverse)
 
 
 def formation_of(name: str, X: Any, bags: Bags) -> Told:
@@ -175,10 +124,24 @@ def evidence(X: Any, bags: Bags) -> Evidence:
     >>> found.features.p_value < 1e-6, found.given_proportions.p_value < 1e-6
     (True, True)
     """
-    spread = [one for one in feature_dispersions(X, bags) if not np.isnan(one.p_value)]
+    X, some = _some(X, bags)
+    spread = [one for one in feature_dispersions(X, some) if not np.isnan(one.p_value)]
     unknown = Finding("features", np.nan, np.nan)
     features = min(spread, key=lambda one: one.p_value, default=unknown)
-    return Evidence(len(bags), proportion_spread(bags), features, _given_proportions(np.asarray(X), bags))
+    return Evidence(len(bags), proportion_spread(bags), features, _given_proportions(np.asarray(X), some))
+
+
+def _some(X: Any, bags: Bags) -> tuple[Any, Bags]:
+    """Rows of some of the bags, where there are many of both; all of a table that is no array of numbers."""
+    if not isinstance(X, np.ndarray) or X.ndim != 2:
+        return X, bags
+    step = max(1, min(-(-bags.n_bagged * X.shape[1] // _CELLS), len(bags) // _ENOUGH_OF_MANY))
+    if step == 1:
+        return X, bags
+    some = bags.take(np.arange(0, len(bags), step))
+    rows, code = np.arange(some.n_bagged), some.repeat(np.arange(len(some)))
+    noise = some.noise_variance
+    return X[some.order], Bags.build(some.keys, rows, some.offsets, some.proportion, noise, len(rows), code)
 
 
 def _given_proportions(X: Floats, bags: Bags) -> Finding:
@@ -189,13 +152,22 @@ def _given_proportions(X: Floats, bags: Bags) -> Finding:
     """
     if X.ndim != 2 or X.dtype.kind not in "fiub" or len(bags) < ENOUGH_BAGS or (bags.size < 2).all():
         return Finding("features given proportions", np.nan, np.nan)
-    step = max(1, min(-(-bags.n_bagged * X.shape[1] // _CELLS), len(bags) // 100))
-    some = bags.take(np.arange(0, len(bags), step)) if step > 1 else bags
-    columns = np.arange(0, X.shape[1], max(1, -(-some.n_bagged * X.shape[1] // _CELLS)))
-    found = [_scatter(stats.rankdata(X[some.order, c]), some) for c in columns if np.isfinite(X[some.order, c]).all()]
+    columns = np.arange(0, X.shape[1], max(1, bags.n_bagged * X.shape[1] // _CELLS))
+    found = [_scatter(_ranks(X[bags.order, c]), bags) for c in columns if np.isfinite(X[bags.order, c]).all()]
     tested = [one for one in found if not np.isnan(one[1])]
     ratio, p_value = min(tested, key=lambda one: one[1], default=(np.nan, np.nan))
     return among(max(len(tested), 1), Finding("features given proportions", ratio, p_value))
+
+
+def _ranks(x: Floats) -> Floats:
+    """Ranks, equal ones for equal values."""
+    order = np.argsort(x)
+    ordered = x[order]
+    new = np.append(True, ordered[1:] != ordered[:-1])
+    first = np.append(np.flatnonzero(new), len(x))
+    ranks = np.empty(len(x))
+    ranks[order] = (first[:-1] + first[1:] - 1)[np.cumsum(new) - 1] / 2
+    return ranks
 
 
 def _scatter(x: Floats, bags: Bags) -> tuple[float, float]:
@@ -258,14 +230,46 @@ def _words(finding: Finding) -> str:
     return finding.subject if not np.isnan(finding.p_value) else "a feature"
 
 
-__all__ = [
-    "ENOUGH_BAGS",
-    "FORMATION",
-    "FORMATIONS",
-    "Evidence",
-    "Formation",
-    "Told",
-    "evidence",
-    "formation_of",
-    "told",
-]
+def slopes(h: Floats, bags: Bags) -> tuple[Slope, Slope]:
+    """The line of proportions on mean predictions of bags, and that of mean predictions on proportions.
+
+    Bags weigh as many rows as they have. The forward slope is 1 where the model is calibrated and bags are random or
+    formed by features; the reverse slope is Var(h) / p(1 − p) where it is calibrated and bags are random or differ in
+    rates.
+
+    Parameters
+    ----------
+    h : array of shape (n_bagged,)
+        Predictions for rows of bags that the model was not fitted to, in bag order.
+    bags : Bags
+        Those bags, of labels 0 and 1; declared noise is subtracted from the variance of proportions.
+
+    Returns
+    -------
+    Slope, Slope
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> h = rng.uniform(size=40_000)
+    >>> y = rng.random(40_000) < h
+    >>> bags = Bags.from_rows(np.repeat(y.reshape(-1, 10).mean(axis=1), 10), np.arange(40_000) // 10)
+    >>> [abs(one.value - one.expected) < 4 * one.error for one in slopes(h, bags)]
+    [True, True]
+    """
+    h = np.asarray(h, dtype=float)
+    mean, p = bags.mean(h), float(np.average(bags.proportion, weights=bags.size))
+    noise = 0.0 if bags.noise_variance is None else float((bags.noise_variance / bags.size).sum())
+    expected = float(h.var()) / max(p * (1 - p), 1e-300)
+    return _slope(mean, bags.proportion, bags.size, 1.0), _slope(bags.proportion, mean, bags.size, expected, noise)
+
+
+def _slope(x: Floats, y: Floats, weight: Floats, expected: float, noise: float = 0.0) -> Slope:
+    """Least squares of y on x, whose sum of squares has so much noise in it."""
+    x, y = x - np.average(x, weights=weight), y - np.average(y, weights=weight)
+    square = float((weight * x**2).sum()) - noise
+    if square <= 1e-12 * float(weight.sum()) or len(x) < 3:
+        return Slope(np.nan, np.nan, expected)
+    value = float((weight * x * y).sum()) / square
+    influence = weight * x * (y - value * x)
+    return Slope(value, float(np.sqrt((influence**2).sum() * len(x) / (len(x) - 2))) / square, expected)
