@@ -279,6 +279,11 @@ class Run:
         """The fields as JSON, their hash and the versions of libraries."""
         return provenance(self, *LIBRARIES)
 
+    @property
+    def where(self) -> str:
+        """What it is about, but for the method."""
+        return f"{self.dataset}, bags of {self.size}"
+
     def seed(self, number: int) -> int:
         """Seeds that do not depend on the method: 0 for the partition, 1 for what the method draws, 2 for the fold."""
         key = (getattr(self, self.numbered_by), self.size, number)
@@ -368,7 +373,7 @@ def complete(
 
 def _words(group: Sequence[Run]) -> str:
     first = group[0]
-    return f"{first.dataset}, bags of {first.size}" + (f", {first.method}" if len(group) == 1 else "")
+    return first.where + (f", {first.method}" if len(group) == 1 else "")
 
 
 def _finish(
