@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -146,6 +147,17 @@ def write_text(text: str, path: Path) -> None:
     """Write a text, such as a page of Markdown."""
     with replacing(path) as (temporary,):
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_chapter(text: str, path: Path) -> None:
+    """Write a chapter of a page of Markdown, which begins with a line of one #, in place of the one of that title.
+
+    Chapters of other titles stay as they are, in their order.
+    """
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
+    chapters = {one.split("\n", 1)[0]: one for one in re.split(r"^(?=# )", page, flags=re.MULTILINE) if one}
+    chapters[text.split("\n", 1)[0]] = text
+    write_text("\n".join(one.rstrip("\n") + "\n" for one in chapters.values()), path)
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

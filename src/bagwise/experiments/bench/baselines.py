@@ -24,39 +24,53 @@ from bagwise.utils.typing import Floats, Integers
 
 SETS = 8
 """Sets into which bags are grouped by their rates."""
-_TREES = 100  # LightGBM's default, as are the other settings
+_TREES, _PATIENCE, _HELD_OUT = 300, 20, 0.1  # at most; without a gain; rows that say how many
 _LEAST = 1e-6  # of densities and curvatures
 
-Objective = Callable[[Floats], tuple[Floats, Floats]]
-"""Slope and curvature of the loss of each row with respect to its log odds."""
+Objective = Callable[[Floats, Integers, np.random.Generator], tuple[Floats, Floats, Floats]]
+"""The loss of rows, its slope and its curvature, given their log odds, the numbers of their bags and random numbers."""
 
 
 class _Boosted:
-    """Trees on an objective of their own, on log odds, that begin at p.  objective: of bags, p and random numbers."""
+    """Trees on an objective of their own, on log odds, that begin at p; as many as rows held out prefer by their bags.
 
-    def __init__(self, objective: Callable[..., Objective], *, random_state: int) -> None:
+    objective: of bags and p.
+    """
+
+    def __init__(self, objective: Callable[[Bags, float], Objective], *, random_state: int) -> None:
         self.objective, self.random_state = objective, random_state
 
     def fit(self, X: Any, *, bags: Bags) -> Self:
         """Learn from the rows of bags."""
         self._codes = FeatureCodes.of(X) if is_table(X) else None
-        self._prior = prior_of(bags)
-        slopes = self.objective(bags, self._prior, generator(self.random_state))
-        data = lgb.Dataset(
-            self._matrix(X)[bags.order],
-            np.zeros(bags.n_bagged),
-            categorical_feature=self._codes.categorical if self._codes else "auto",
-            init_score=np.full(bags.n_bagged, logit(self._prior)),
+        self._prior, rng = prior_of(bags), generator(self.random_state)
+        objective, own = self.objective(bags, self._prior), bags.repeat(np.arange(len(bags)))
+        held, train = np.split(rng.permutation(bags.n_bagged), [round(_HELD_OUT * bags.n_bagged)])
+
+        def slopes(scores: Floats, _: Any) -> tuple[Floats, Floats]:
+            return objective(scores, own[train], rng)[1:]
+
+        def loss(scores: Floats, _: Any) -> tuple[str, float, bool]:
+            return "loss", float(objective(scores, own[held], generator(self.random_state))[0].mean()), False
+
+        matrix, categorical = self._matrix(X)[bags.order], self._codes.categorical if self._codes else "auto"
+        data, others = (
+            lgb.Dataset(
+                matrix[rows], 0 * rows, categorical_feature=categorical, init_score=0 * rows + logit(self._prior)
+            )
+            for rows in (train, held)
         )
         options = {
-            "objective": lambda scores, _: slopes(scores),
+            "objective": slopes,
+            "metric": "none",
             "seed": self.random_state,
             "deterministic": True,
             "force_row_wise": True,
             "num_threads": 0,
             "verbosity": -1,
         }
-        self.booster_ = lgb.train(options, data, num_boost_round=_TREES)
+        stop = lgb.early_stopping(_PATIENCE, verbose=False)
+        self.booster_ = lgb.train(options, data, _TREES, valid_sets=[others], feval=loss, callbacks=[stop])
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -85,36 +99,33 @@ def forward_correction(*, random_state: int) -> _Boosted:
     return _Boosted(_pairs, random_state=random_state)
 
 
-def _sets(bags: Bags, prior: float, rng: np.random.Generator) -> Objective:
-    del rng
+def _sets(bags: Bags, prior: float) -> Objective:
     place = np.empty(len(bags), dtype=int)
     place[np.argsort(bags.proportion, kind="stable")] = np.arange(len(bags)) * min(SETS, len(bags)) // len(bags)
     size = np.bincount(place, bags.size)
-    rate = np.bincount(place, bags.size * bags.proportion) / size
-    share, own = size / size.sum(), bags.repeat(place)
+    rate, share = np.bincount(place, bags.size * bags.proportion) / size, size / size.sum()
 
-    def slopes(scores: Floats) -> tuple[Floats, Floats]:
-        h = expit(scores)
+    def objective(scores: Floats, own: Integers, _: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+        h, sets = expit(scores), place[own]
         density, by_h = _densities(h[:, None], rate, prior)  # whose mean, weighed by shares, is 1 for every h
-        rows, spread = np.arange(len(h)), h * (1 - h)
+        of_own, spread = density[np.arange(len(h)), sets], h * (1 - h)
         information = (share * by_h**2 / density).sum(axis=1)
-        return -spread * by_h[own] / density[rows, own], np.maximum(spread**2 * information, _LEAST)
+        return -np.log(of_own), -spread * by_h[sets] / of_own, np.maximum(spread**2 * information, _LEAST)
 
-    return slopes
+    return objective
 
 
-def _pairs(bags: Bags, prior: float, rng: np.random.Generator) -> Objective:
-    def slopes(scores: Floats) -> tuple[Floats, Floats]:
-        h = expit(scores)
-        partner = _partners(len(bags), rng)
-        rates, sizes = (bags.repeat(np.stack([of, of[partner]], axis=1)) for of in (bags.proportion, bags.size))
-        density, by_h = _densities(h[:, None], rates, prior)
-        weight = sizes * density
-        other = weight[:, 1] / weight.sum(axis=1)  # chance that such a row is from the other bag
-        apart, spread = by_h[:, 0] / density[:, 0] - by_h[:, 1] / density[:, 1], h * (1 - h)
-        return -spread * other * apart, np.maximum(other * (1 - other) * (spread * apart) ** 2, _LEAST)
+def _pairs(bags: Bags, prior: float) -> Objective:
+    def objective(scores: Floats, own: Integers, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+        h, pair = expit(scores), np.stack([own, _partners(len(bags), rng)[own]], axis=1)
+        density, by_h = _densities(h[:, None], bags.proportion[pair], prior)
+        chance = bags.size[pair] * density
+        chance /= chance.sum(axis=1, keepdims=True)  # that such a row is from this bag, or from the other
+        relative, spread = by_h / density, h * (1 - h)
+        apart = spread * (relative[:, 0] - relative[:, 1])
+        return -np.log(chance[:, 0]), -chance[:, 1] * apart, np.maximum(chance.prod(axis=1) * apart**2, _LEAST)
 
-    return slopes
+    return objective
 
 
 def _densities(h: Floats, rate: Floats, prior: float) -> tuple[Floats, Floats]:

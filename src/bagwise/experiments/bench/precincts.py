@@ -4,8 +4,6 @@ Bags are precincts, which report how many of their voters are Democrats; the mod
 each group are Democrats is in the cross table, which is for measuring alone.
 """
 
-from functools import lru_cache
-
 import numpy as np
 import pandas as pd
 
@@ -18,7 +16,6 @@ GROUPS = {"white": "wh", "black": "bl", "natam": "natam"}
 """Columns of the register with the voters of each group, and how those of the cross table begin."""
 
 
-@lru_cache(maxsize=1)
 def _register() -> pd.DataFrame:
     if not held(_REGISTER):
         raise FileNotFoundError(f"the precinct register is not there: set BAGWISE_DATA to a folder with {_REGISTER}.")
