@@ -64,7 +64,7 @@ class FormationsConfig:
     """Seed; every partition and size has a draw of its own, whatever else is computed."""
     auto_seconds: int = 90
     """Time budget of `BagAutoClassifier`."""
-    fewest_bags: int = 8
+    fewest_bags: int = 6
     """Fewest bags to learn from."""
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ QUICK_FORMATIONS = FormationsConfig(
     datasets=("digits",),
     sizes=(16,),
     methods=("logistic", "ridge", "set_classification", "forward_correction", "class_prior", "supervised_logistic"),
-    partitions=(100, 101),
+    partitions=(0, 1),
 )
 """Half a minute, and no files needed."""
 
@@ -175,10 +175,12 @@ def measure(run: FormationRun, data: Data | str, config: FormationsConfig) -> di
     if isinstance(data, str):
         return _record(error=data)
     method, _ = FORMATION_METHODS[run.method]
+    if len(data.table.y) < config.fewest_bags * run.size:
+        return _record(error=f"skipped: {len(data.table.y):,} rows make too few bags of {run.size}.")
     drawn = data.draw(run.case, run.size, run.seed)
+    if (m := drawn.ids.max() + 1) < config.fewest_bags:
+        return _record(error=f"skipped: {m} bags are too few.")
     bags = Bags.singletons(drawn.y) if method.individual else Bags.from_rows(aggregate(drawn.y, drawn.ids), drawn.ids)
-    if len(bags) < config.fewest_bags:
-        return _record(error=f"skipped: the rows make {len(bags)} bags of {run.size}, which are too few.")
     prior = float(bags.size @ bags.proportion / bags.n_bagged)
     facts = {"bags": len(bags), "rows": bags.n_bagged, "test_rows": len(drawn.y_test), "prior": prior}
     with warnings.catch_warnings(record=True) as warned:

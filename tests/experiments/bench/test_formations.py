@@ -349,16 +349,20 @@ def test_missing_data_and_too_few_bags_are_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("BAGWISE_DATA", str(tmp_path / "empty"))
     config = tiny(
         datasets=("digits", "precincts"),
-        cases=("random", "groups"),
-        sizes=(512,),
+        cases=("random", "rates-strong", "groups"),
+        sizes=(200, 512),
         methods=("class_prior",),
         partitions=(0,),
     )
-    frame = bench.run_formations(config, tmp_path / "f.parquet").set_index(["dataset", "case"])
-    assert frame["error"]["digits", "random"] == "skipped: the rows make 2 bags of 512, which are too few."
-    assert frame["error"]["precincts", "groups"].startswith("skipped: the precinct register is not there")
+    frame = bench.run_formations(config, tmp_path / "f.parquet").set_index(["dataset", "case", "size"])
+    assert frame["error"]["digits", "random", 512] == "skipped: 1,200 rows make too few bags of 512."
+    assert frame["error"]["digits", "random", 200] == ""
+    few = frame["error"]["digits", "rates-strong", 200]  # six rates are seldom half in the mean
+    assert few.startswith("skipped: ")
+    assert few.endswith(" bags are too few.")
+    assert frame["error"]["precincts", "groups", 0].startswith("skipped: the precinct register is not there")
     text = bench.formations_markdown(frame.reset_index())
-    assert "- random, k = 512 (1 run of class prior): skipped: the rows make 2 bags" in text
+    assert "- random, k = 512 (1 run of class prior): skipped: 1,200 rows make too few" in text
     assert "All of it was skipped: the precinct register" in text
 
 
@@ -477,7 +481,8 @@ def test_the_page_says_how_it_was_made():
     ]
     text = bench.formations_markdown(pd.DataFrame(rows))
     assert "2 partitions (no. 100, no. 101)" in text
-    assert "of each method 1 configuration ran" in text
+    tried = "one of each method, 2 of U^m set classification (Lu et al. 2021)."
+    assert f"Configurations that ran on any of these partitions: {tried}" in text
     assert "Nothing is chosen by test labels" in text
     assert "rates from [0, 0.5] and from [0.2, 0.3]" in text
     assert "### Rates differ widely, k = 64\n\nFormation: rates; 480 bags." in text
