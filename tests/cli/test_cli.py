@@ -254,3 +254,26 @@ def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
     line = one_sentence(call("bench", "--config", file, "--out", out))
     assert "methods must be" in line
     assert "magic" in line
+
+
+def test_bench_of_formations_runs_parts_and_shows_what_is_stored(tmp_path):
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    page.write_text("# Benchmark\n\nof random bags\n", encoding="utf-8")
+    parts = ("--formations", "--out", out, "--report", page, "--data", "digits", "--sizes", "16")
+    for cases, methods in (("rates", "ridge,class_prior"), ("effects-1", "ridge,class_prior,supervised_logistic")):
+        result = call("bench", *parts, "--cases", cases, "--methods", methods, "--seeds", "7-8")
+        assert result.exit_code == 0, result.stderr
+    assert names(out) == {"formations", "formations.parquet"}
+    assert len(pd.read_parquet(out / "formations.parquet")) == 2 * (2 * 2 + 3)
+    for _ in range(2):
+        result = call("bench", "--formations", "--stored", "--seeds", "7,8", "--out", out, "--report", page)
+        assert result.exit_code == 0, result.stderr
+        assert "| Digits (odd): effects of sd 1, k = 16 | ridge | " in result.stdout
+        assert "not run" in result.stdout  # Adult
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith("# Benchmark\n\nof random bags\n\n# Benchmark of formations\n")
+        assert text.count("### ") == 3
+    line = one_sentence(call("bench", "--formations", "--cases", "odd", "--out", out))
+    assert "must be names out of random, rates-strong" in line
+    assert "add --formations" in one_sentence(call("bench", "--data", "adult", "--out", out), code=2)
+    assert "--seeds must be" in one_sentence(call("bench", "--formations", "--seeds", "a-b", "--out", out), code=2)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 import bagwise
 from bagwise.cli.common import Misuse, Progress, show, show_progress
-from bagwise.cli.options import Seed
+from bagwise.cli.options import Seed, Text, parse_names, parse_whole
 
 if TYPE_CHECKING:
     from bagwise.experiments.reproduction import Result
@@ -23,6 +23,7 @@ Scale = StrEnum("Scale", "quick machine paper")
 BenchScale = StrEnum("BenchScale", "quick full")
 
 _RESULTS = Path("bagwise-results")
+_PART = "With --formations."
 _CONFIG = "TOML file with settings to change; a wrong key is answered with all keys."
 Config = Annotated[Path | None, Option(exists=True, dir_okay=False, help=_CONFIG)]
 _EXPERIMENTS = (
@@ -97,22 +98,53 @@ def bench(
         Option(dir_okay=False, help="Markdown file for the tables, replaced if there; beside the rows if not given."),
     ] = None,
     scale: Annotated[
-        BenchScale, Option(help="quick: two data sets, minutes.  full: all data sets, an hour or two.")
+        BenchScale, Option(help="quick: small data sets, minutes.  full: all data sets, hours.")
     ] = BenchScale.full,
     config: Config = None,
+    formations: Annotated[
+        bool, Option("--formations", help="Bags of every formation in place of random ones.")
+    ] = False,
+    data: Annotated[Text, Option(help=f"Data sets to compute, as adult,digits. {_PART}")] = None,
+    cases: Annotated[Text, Option(help=f"Cases, as random,rates,sorted,groups,effects-0.5. {_PART}")] = None,
+    methods: Annotated[Text, Option(help=f"Methods, as boosting,logistic. {_PART}")] = None,
+    sizes: Annotated[Text, Option(help=f"Bag sizes, as 64,512. {_PART}")] = None,
+    seeds: Annotated[Text, Option(help=f"Numbers of partitions, as 100-104 or 100,101. {_PART}")] = None,
+    stored: Annotated[bool, Option("--stored", help=f"Compute nothing, show what is stored. {_PART}")] = False,
 ) -> None:
     """Compare all methods: ours, the paper's losses, baselines, llp-learn and the supervised ceiling.
 
-    Accuracy, AUC, Brier score and seconds on Adult, Criteo, digits and the synthetic log, by bag size.
-    Each finished run is stored at once: stop when you like, run again to go on. Data files come from BAGWISE_DATA or
-    are downloaded; Criteo's must be there.
+    Accuracy, AUC, Brier score and seconds on Adult, Criteo, digits and the synthetic log, by bag size; with
+    --formations, bags of every formation, HIGGS and a register of voters, too, beside what is asked of the estimators.
+    Each finished run is stored at once: stop when you like, run again to go on, or run parts side by side. Data files
+    come from BAGWISE_DATA or are downloaded; Criteo's must be there.
     """
+    parts = {"datasets": parse_names(data), "cases": parse_names(cases), "methods": parse_names(methods)}
+    changes: dict[str, Any] = {key: names and tuple(names) for key, names in parts.items()}
+    changes |= {"sizes": parse_whole(sizes, "--sizes") or None, "partitions": _numbers(seeds)}
+    if not formations and (stored or any(value is not None for value in changes.values())):
+        raise Misuse(
+            "--data, --cases, --methods, --sizes, --seeds and --stored choose among formations: add --formations."
+        )
     out.mkdir(parents=True, exist_ok=True)
     with _runs() as progress:
-        from bagwise.experiments.reproduction import benchmark
+        from bagwise.experiments import reproduction as experiments
 
-        result = benchmark(scale, out, config=config, page=report, progress=progress)
+        options: dict[str, Any] = {"config": config, "page": report, "progress": progress}
+        if formations:
+            result = experiments.formations(scale, out, changes=changes, stored=stored, **options)
+        else:
+            result = experiments.benchmark(scale, out, **options)
     _show_result(result)
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    """Whole numbers and ranges of such, separated by commas."""
+    if text is None:
+        return None
+    ranges = [part.partition("-") for part in parse_names(text) or ()]
+    if not ranges or not all(first.isdecimal() and (last.isdecimal() or not dash) for first, dash, last in ranges):
+        raise Misuse(f"--seeds must be whole numbers, as in 100-104 or 100,101, got {text}.")
+    return tuple(one for first, _, last in ranges for one in range(int(first), int(last or first) + 1))
 
 
 def _show_result(result: Result) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -148,6 +149,17 @@ def write_text(text: str, path: Path) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_chapter(text: str, path: Path) -> None:
+    """Write a chapter of a page of Markdown, which begins with a line of one #, in place of the one of that title.
+
+    Chapters of other titles stay as they are, in their order.
+    """
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
+    chapters = {one.split("\n", 1)[0]: one for one in re.split(r"^(?=# )", page, flags=re.MULTILINE) if one}
+    chapters[text.split("\n", 1)[0]] = text
+    write_text("\n".join(one.rstrip("\n") + "\n" for one in chapters.values()), path)
+
+
 def save_figure(figure: Figure, path: Path) -> Path:
     """Save a Matplotlib figure; the format follows the name."""
     with replacing(path) as (temporary,):
@@ -279,6 +291,11 @@ class Run:
         """The fields as JSON, their hash and the versions of libraries."""
         return provenance(self, *LIBRARIES)
 
+    @property
+    def where(self) -> str:
+        """What it is about, but for the method."""
+        return f"{self.dataset}, bags of {self.size}"
+
     def seed(self, number: int) -> int:
         """Seeds that do not depend on the method: 0 for the partition, 1 for what the method draws, 2 for the fold."""
         key = (getattr(self, self.numbered_by), self.size, number)
@@ -368,7 +385,7 @@ def complete(
 
 def _words(group: Sequence[Run]) -> str:
     first = group[0]
-    return f"{first.dataset}, bags of {first.size}" + (f", {first.method}" if len(group) == 1 else "")
+    return first.where + (f", {first.method}" if len(group) == 1 else "")
 
 
 def _finish(

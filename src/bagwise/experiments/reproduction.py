@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from bagwise.experiments import paper, samples, variance
-from bagwise.experiments.harness import load, read_table, save_figure, write_table, write_text
+from bagwise.experiments.harness import load, read_table, save_figure, write_chapter, write_table
 from bagwise.experiments.paper.results import RULES, accuracy_figure, curves, table
 from bagwise.utils.text import number_of
 
@@ -68,8 +68,36 @@ def benchmark(
     stem, plan = _planned("bench", scale, bench.QUICK if scale == "quick" else bench.FULL, config)
     files = [out / f"{stem}.parquet", page or out / f"{stem}.md"]
     text = bench.markdown(bench.run(plan, files[0], progress=progress))
-    write_text(text, files[1])
+    write_chapter(text, files[1])
     return Result({}, text.splitlines(), files)
+
+
+def formations(
+    scale: str,
+    out: Path,
+    *,
+    config: Path | None = None,
+    changes: Mapping[str, Any] | None = None,
+    page: Path | None = None,
+    stored: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """The benchmark of formations: as `benchmark`, but that the page shows all that is stored of the partitions.
+
+    changes: fields of the config to change, None for none.  stored: compute nothing. The notes of the result are what
+    was asked for and what was measured.
+    """
+    from bagwise.experiments import bench
+
+    base = bench.QUICK_FORMATIONS if scale == "quick" else bench.FULL_FORMATIONS
+    stem, plan = _planned("formations", scale, base, config)
+    plan = replace(plan, **{key: value for key, value in (changes or {}).items() if value is not None})
+    files = [out / f"{stem}.parquet", page or out / f"{stem}.md"]
+    if not stored:
+        bench.run_formations(plan, files[0], progress=progress)
+    frame = bench.stored_formations(plan.partitions, files[0])
+    write_chapter(bench.formations_markdown(frame), files[1])
+    return Result({}, bench.reached(frame).splitlines(), files)
 
 
 def _planned(name: str, scale: str, base: Any, config: Path | None) -> tuple[str, Any]:

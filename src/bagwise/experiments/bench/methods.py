@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from bagwise.bags import Bags
 from bagwise.data.features import FeatureCodes, is_table
 from bagwise.data.rows import Reads
 from bagwise.estimators import ESTIMATORS
-from bagwise.experiments.bench import llp_learn
+from bagwise.experiments.bench import baselines, llp_learn
 from bagwise.experiments.harness import PAPER_LOSSES
 from bagwise.folds import Fold
+from bagwise.formation import FORMATIONS
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats, Integers
@@ -67,6 +69,7 @@ class Prediction:
     h: (n,) probabilities of label 1, None if it failed.  error: why.
     learning_rate, risk: where a learning rate is still to be chosen, this one and its held-out risk.
     seconds: of fit and prediction, where the caller's clock would measure other things too.
+    model: the one behind it, if it is one with `predict_proba`.
     """
 
     h: Floats | None = None
@@ -74,6 +77,7 @@ class Prediction:
     risk: float = np.nan
     seconds: float | None = None
     error: str = ""
+    model: Any = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +105,21 @@ def _class_of(name: str) -> Any:
 
 def _ours(task: Task, *, name: str, auto_seconds: float | None = None) -> Iterator[Prediction]:
     """An estimator of this package, as it is but for the time it is given."""
+    kind = _class_of(name)
     parameters = {} if auto_seconds is None else {"time_budget": auto_seconds}
-    yield _fit_predict(_class_of(name)(random_state=task.random_state, **parameters), task)
+    if "random_state" in signature(kind).parameters:  # what is in closed form draws nothing
+        parameters["random_state"] = task.random_state
+    yield _fit_predict(kind(**parameters), task)
+
+
+def _baseline(task: Task, *, make: Callable[..., Any]) -> Iterator[Prediction]:
+    """One of `bagwise.experiments.bench.baselines`."""
+    yield _fit_predict(make(random_state=task.random_state), task)
 
 
 def _fit_predict(model: Any, task: Task) -> Prediction:
     model.fit(task.X, bags=task.bags)
-    return Prediction(model.predict_proba(task.X_test)[:, 1])
+    return Prediction(model.predict_proba(task.X_test)[:, 1], model=model)
 
 
 def _network(task: Task, *, loss: str, epochs: int, learning_rates: tuple[float, ...]) -> Iterator[Prediction]:
@@ -203,6 +215,7 @@ def _loss(label: str, loss: str) -> Method:
 
 METHODS: dict[str, Method] = {
     "ridge": _estimator("BagRidgeClassifier"),
+    "logistic": _estimator("BagLogisticClassifier"),
     "sgd": _estimator("BagSGDClassifier"),
     "boosting": _estimator("BagBoostingClassifier"),
     "neural": _estimator("BagNeuralClassifier"),
@@ -224,3 +237,36 @@ METHODS: dict[str, Method] = {
     ),
 }
 """Every method by name, in the order of the tables."""
+
+_RANDOM, _RATES, _FEATURES, _EFFECTS = FORMATIONS
+_EVERY = tuple(FORMATIONS)
+
+FORMATION_METHODS: dict[str, tuple[Method, tuple[str, ...]]] = {
+    "boosting": (METHODS["boosting"], _EVERY),
+    "logistic": (METHODS["logistic"], _EVERY),
+    "ridge": (METHODS["ridge"], (_RANDOM,)),
+    "mean_map": (_estimator("BagMeanMapClassifier"), (_RANDOM, _RATES)),
+    "neural": (METHODS["neural"], _EVERY),
+    "auto": (METHODS["auto"], _EVERY),
+    "set_classification": (
+        Method(
+            label="U^m set classification (Lu et al. 2021)",
+            run=partial(_baseline, make=baselines.set_classification),
+            reads=_CODES,
+        ),
+        (_RATES,),
+    ),
+    "forward_correction": (
+        Method(
+            label="LLPFC, forward correction (Zhang et al. 2022)",
+            run=partial(_baseline, make=baselines.forward_correction),
+            reads=_CODES,
+        ),
+        (_RATES,),
+    ),
+    "group_prior": (METHODS["group_prior"], ()),
+    "class_prior": (METHODS["class_prior"], ()),
+    "supervised_lightgbm": (METHODS["supervised_lightgbm"], _EVERY),
+    "supervised_logistic": (METHODS["supervised_logistic"], _EVERY),
+}
+"""Methods that are compared by formation, with their defaults, and the formations for which each is right."""
