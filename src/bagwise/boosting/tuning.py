@@ -25,6 +25,7 @@ from bagwise.utils.typing import Booleans, Floats, Integers
 
 _SAMPLE = 2**15  # rows to know a mean by
 _WATCHED, _ENOUGH_BAGS = 2**18, 2048  # rows that are watched, where bags are more than so many
+_CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
 _STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
 
 
@@ -202,7 +203,7 @@ def choose_blend(
     *,
     effect_variance: float = 0.0,
 ) -> Blend:
-    """The mean of all kinds, unless held-out bags gain clearly more by some of them.
+    """The mean of all kinds, unless it is clearly less likely that bags held out are as they are than with some of them.
 
     chosen: of each kind, a stage per fold.
     """
@@ -212,4 +213,6 @@ def choose_blend(
     for kinds in tried:
         parts = held_out_of([chosen[kind] for kind in kinds], priors, watch)
         blends.append(Blend(kinds, *best_stretch(parts, effect_variance=effect_variance)))
-    return blends[least_of([-blend.gains for blend in blends])]
+    total = np.array([blend.gains.sum() for blend in blends])
+    total[0] += _CLEARLY
+    return blends[int(np.argmax(total))]
