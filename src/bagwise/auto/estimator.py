@@ -75,7 +75,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     ----------
     formation : {"auto", "random", "rates", "features", "effects"}
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell. Candidates whose own formation is
-        "auto" are given it.
+        "auto" are given it; they are tried twice where their fits show that only rates differ.
     candidates : dict of classifiers by name, optional
         They are tried in the order given. The first is kept unless another is clearly better: by two standard errors of
         the difference in risk, by one of that in likelihood. None takes `default_candidates()`, cheap families first,
@@ -198,7 +198,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             began = time.monotonic()
             trial, note = search.attempt(name, candidate)
             self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
-        self._settle_formation(search)
+        self._settle_formation(search, candidates)
         best, fitted, weight_of = self._refit(search, candidates, last)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
@@ -206,16 +206,22 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.models_ = [fitted[name] for name in weight_of]
         self._settle(best, X, bags)
 
-    def _settle_formation(self, search: Search) -> None:
-        """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then."""
-        before = self.formation_.name
+    def _settle_formation(self, search: Search, candidates: Mapping[str, BagClassifier]) -> None:
+        """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then.
+
+        Candidates were fitted for the weakest assumption: where fits differ for what was told, they are tried again.
+        """
         if self.formation_.others and search.tried and search.left() > 0:
             most = max(search.tried.values(), key=lambda trial: trial.gain)
             self.formation_ = settled(self.formation_, most.parts)
-        search.take_for(self.formation_.name)
-        for line in self.trials_ if self.formation_.name != before else ():
-            if line["candidate"] in search.tried:
-                line.update(search.tried[line["candidate"]].measured)
+        others = search.take_for(self.formation_.name)
+        for line in self.trials_:
+            name, began = line["candidate"], time.monotonic()
+            if others:
+                line["note"] = search.try_again(name, candidates[name]) or line["note"]
+                line["seconds"] += time.monotonic() - began
+            if name in search.tried:
+                line.update(search.tried[name].measured)
 
     def _refit(
         self, search: Search, candidates: Mapping[str, BagClassifier], seed: int

@@ -174,12 +174,24 @@ class Search:
             self.kept[name] = models[0]
         return trial, "" if len(said) == folds else f"on {len(said)} of {folds} folds: {SPENT}"
 
-    def take_for(self, formation: str) -> None:
-        """Fit for another formation from now on, and score all trials anew if bags were taken for those of another."""
+    def try_again(self, name: str, candidate: BagClassifier) -> str:
+        """Try a candidate anew that fits for the formation it is given; without time, what it scored before stays."""
+        if name not in self.tried or candidate.get_params(deep=False).get("formation") != "auto":
+            return ""
+        trial, note = self.attempt(name, candidate)
+        return "" if trial is None else note
+
+    def take_for(self, formation: str) -> bool:
+        """Fit for another formation from now on, and score all trials anew if bags were taken for those of another.
+
+        Whether fits so far are others than those for it will be: they differ where only rates do.
+        """
+        others = formation != self.table.formation and "rates" in (formation, self.table.formation)
         self.table = replace(self.table, formation=formation)
         if formation != self.validation.formation:
             self.validation = replace(self.validation, formation=formation)
             self.tried = {name: score(trial.said, self.validation) for name, trial in self.tried.items()}
+        return others
 
     def best(self) -> tuple[str, Trial, dict[str, float]]:
         """What to refit: its name, its trial, and the weights of candidates in it."""
