@@ -5,6 +5,7 @@ without labels, and at last compared with the truth, which only a simulation kno
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -31,6 +32,7 @@ from bagwise.bags import aggregate, random_bags
 from bagwise.datasets import synthetic
 from bagwise.diagnostics import diagnose
 from bagwise.evaluation import evaluate
+from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.linear import BagRidgeClassifier
 from bagwise.metrics import Estimate
 from bagwise.plotting import BLUE, DARK_GREEN, DARK_GREY, LIGHT_GRID, RED
@@ -53,6 +55,7 @@ class Row:
 
     accuracy, brier: the truth, from the individual labels of held-out impressions.
     estimated_accuracy, estimated_brier: the same from held-out bags alone; None for individual labels.
+    clear: do bags held out in training clearly prefer the model to the mean label?
     """
 
     size: int | None
@@ -61,6 +64,7 @@ class Row:
     brier: float
     estimated_accuracy: Estimate | None = None
     estimated_brier: Estimate | None = None
+    clear: bool = True
 
 
 @dataclass(frozen=True)
@@ -203,20 +207,23 @@ class _Task:
     def row(self, method: str, ids: NDArray[np.int64], size: int | None) -> Row:
         """Fit on training bags; measure on held-out bags, and on the labels behind them."""
         train, held_out = slice(self.first_held_out), slice(self.first_held_out, None)
-        y_bag, y = aggregate(self.y, ids), self.y[held_out]
+        y_bag, y, clear = aggregate(self.y, ids), self.y[held_out], True
         if method in (NAIVE, CONSTANT):  # as if every row's label were its bag's proportion
             inside = np.flatnonzero(ids[train] >= 0)
             model = Ridge() if method == NAIVE else DummyRegressor()
             h = model.fit(self.X[inside], y_bag[inside]).predict(self.X[held_out]).clip(0, 1)
         else:
-            ridge = BagRidgeClassifier(random_state=0).fit(self.X[train], y_bag[train], bags=ids[train])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the story tells it
+                ridge = BagRidgeClassifier(random_state=0).fit(self.X[train], y_bag[train], bags=ids[train])
+            clear = ridge.gain_ > ridge.gain_error_
             h = ridge.predict_proba(self.X[held_out])[:, 1]
         accuracy, brier = float(((h > 0.5) == y).mean()), float(((h - y) ** 2).mean())
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
         # The bags are dealt at random here: what is estimated is shown as it comes, good luck or bad.
         estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], even_if_not_random=True)
-        return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier)
+        return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier, clear)
 
 
 def _features() -> ColumnTransformer:
@@ -244,6 +251,9 @@ def story(result: DemoResult) -> Iterator[str]:
     yield f"from held-out bags, without any label, that was estimated as {_interval(ridge.estimated_accuracy, '.1%')}."
     yield f"Always guessing the same: {constant.accuracy:.1%}. Learning from individual labels: {ceiling.accuracy:.1%}."
     yield f"Knowing every true probability: {result.best_accuracy:.1%}."
+    for row in result.of(RIDGE):
+        if not row.clear:
+            yield f"Bags of {row.size} are too few here: they do not clearly prefer a model to the constant guess."
 
 
 def table(result: DemoResult) -> Table:

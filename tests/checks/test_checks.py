@@ -6,13 +6,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.linear_model import Ridge
 
 import bagwise as bw
 from bagwise import checks
-from bagwise.bags import Bags, as_bags
-from bagwise.linear.ridge import _RidgeFit
+from bagwise.bags import Bags
 
 EVERY = {check.__name__: check for check in (*checks.CHECKS, *checks.CLASSIFIER_CHECKS, *checks.REGRESSOR_CHECKS)}
 
@@ -48,7 +46,7 @@ class NumbersAsIdsOnly(Sound):
 class TreatsBagsApart(Sound):
     def fit(self, X, y=None, *, bags=None):
         super().fit(X, y, bags=bags)
-        self.intercept_ += 0.01 * (bags is not None)
+        self.coef_ = (1 + 0.01 * (bags is not None)) * self.coef_
         return self
 
 
@@ -164,16 +162,11 @@ class LosesNames(Sound):
         return super()._check_features(np.asarray(X), fitting=fitting)
 
 
-class BagsUnderAnotherName(_RidgeFit, RegressorMixin, BaseEstimator):
+class BagsUnderAnotherName(Ridge):
     """Not of our base class, and not written for metadata routing."""
 
     def fit(self, X, y=None, bags=None):
-        X = validate_data(self, X, reset=True)
-        self._fit_bags(X, as_bags(y, bags, len(X)))
-        return self
-
-    def predict(self, X):
-        return self._predict_mean(self._check_features(X, fitting=False))
+        return super().fit(X, y)
 
     set_fit_request = property()
 

@@ -181,6 +181,7 @@ def test_demo_as_a_program(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     assert "ridge on bags" in done.stdout
+    assert "Bags of 256 are too few here" in done.stdout  # 30 of them
     assert "Warning" not in done.stderr
     assert names(tmp_path / "bagwise-demo") == FILES
 

@@ -5,12 +5,12 @@ What a report says about a row depends on how the rows came together. `FORMATION
 what a model says of held-out bags, `slopes` measures more, and `settled` decides the rest.
 """
 
-from bagwise.formation.evidence import ENOUGH_BAGS, Evidence, Slope, evidence, formation_of, slopes, told
-from bagwise.formation.formations import FORMATION, FORMATIONS, Formation, Told
+from bagwise.formation.evidence import Evidence, Slope, evidence, formation_of, slopes, told
+from bagwise.formation.formations import Formation, Told
 from bagwise.formation.support import Support, settled, support
+from bagwise.utils.parameters import one_of
 
 __all__ = [
-    "ENOUGH_BAGS",
     "FORMATION",
     "FORMATIONS",
     "Evidence",
@@ -25,3 +25,42 @@ __all__ = [
     "support",
     "told",
 ]
+
+_LIKELIHOOD = ("count_likelihood",)
+_SQUARES = ("debiased_square", "li_square")
+_LINEAR = ("easyllp", "easyllp_square", "centred_log", "centred_square")
+
+FORMATIONS = {
+    one.name: one
+    for one in (
+        Formation(
+            "random", "a bag is a random set of rows", _LIKELIHOOD + _SQUARES + _LINEAR, ("risk", "slope"), "risk"
+        ),
+        Formation(
+            "rates",
+            "rows of one label are alike in all bags, and bags differ in how many of them have it",
+            _LIKELIHOOD,
+            ("slope",),
+            "likelihood",
+        ),
+        Formation(
+            "features",
+            "rows with the same features have the same chances in all bags, and bags differ in the features of their "
+            "rows",
+            _LIKELIHOOD,
+            (),
+            "likelihood",
+        ),
+        Formation(
+            "effects",
+            "bags differ in their features and in something unseen, which moves the log odds of all their rows",
+            _LIKELIHOOD,
+            (),
+            "likelihood",
+        ),
+    )
+}
+"""The formations by name, the strictest assumption first."""
+
+FORMATION = one_of("auto", *FORMATIONS)
+"""What the parameter `formation` of an estimator may be."""

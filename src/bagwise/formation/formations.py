@@ -1,8 +1,6 @@
-"""Four formations by name, and what each of them allows."""
+"""What a formation is, and the one that was told of some bags."""
 
 from dataclasses import dataclass
-
-from bagwise.utils.parameters import one_of
 
 
 @dataclass(frozen=True)
@@ -31,46 +29,6 @@ class Formation:
     choice: str
 
 
-_LIKELIHOOD = ("count_likelihood",)
-_SQUARES = ("debiased_square", "li_square")
-_LINEAR = ("easyllp", "easyllp_square", "centred_log", "centred_square")
-
-FORMATIONS = {
-    one.name: one
-    for one in (
-        Formation(
-            "random", "a bag is a random set of rows", _LIKELIHOOD + _SQUARES + _LINEAR, ("risk", "slope"), "risk"
-        ),
-        Formation(
-            "rates",
-            "rows of one label are alike in all bags, and bags differ in how many of them have it",
-            _LIKELIHOOD,
-            ("slope",),
-            "likelihood",
-        ),
-        Formation(
-            "features",
-            "rows with the same features have the same chances in all bags, and bags differ in the features of their "
-            "rows",
-            _LIKELIHOOD,
-            (),
-            "likelihood",
-        ),
-        Formation(
-            "effects",
-            "bags differ in their features and in something unseen, which moves the log odds of all their rows",
-            _LIKELIHOOD,
-            (),
-            "likelihood",
-        ),
-    )
-}
-"""The formations by name, the strictest assumption first."""
-
-FORMATION = one_of("auto", *FORMATIONS)
-"""What the parameter `formation` of an estimator may be."""
-
-
 @dataclass(frozen=True)
 class Told:
     """A formation and why it is taken for that of the bags.
@@ -78,7 +36,7 @@ class Told:
     Attributes
     ----------
     name : str
-        A key of `FORMATIONS`.
+        A key of `bagwise.formation.FORMATIONS`.
     reason : str
         What says so.
     others : tuple of str
