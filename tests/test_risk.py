@@ -8,7 +8,7 @@ import pytest
 import bagwise as bw
 from bagwise.boosting.tuning import Path
 from bagwise.folds import Fold, folds_of
-from bagwise.linear.moments import Moments
+from bagwise.linear.moments import BagSums, Moments
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.metrics import Identity
 from bagwise.risk import bag_losses, clearly_above, held_out_losses, held_out_risk, least_of, own_risk, training_prior
@@ -143,10 +143,9 @@ def test_the_quadratic_form_of_ridge_is_the_same():
     assert quadratic == pytest.approx(held_out_risk(h[bags.order], bags, fold))
 
 
-@pytest.mark.parametrize("noised", [False, True])
-def test_the_cross_validated_risks_of_ridge_are_those_of_its_fits(noised):
+def test_the_cross_validated_risks_of_ridge_are_those_of_its_fits():
     rng = np.random.default_rng(0)
-    _, bags = some_bags(rng, m=60, noised=noised)
+    _, bags = some_bags(rng, m=60)
     X, alphas = rng.normal(size=(bags.n_rows, 4)), [0.01, 1.0]
     model = bw.BagRidgeRegressor(alphas=alphas, scaling=0.0, cv=3, random_state=0).fit(X, bags=bags)
     number = generator(0).permutation(60) % 3
@@ -157,6 +156,30 @@ def test_the_cross_validated_risks_of_ridge_are_those_of_its_fits(noised):
             part = bw.BagRidgeRegressor(alphas=alpha, scaling=0.0).fit(X, bags=bags.take(fold.train))
             expected += held_out_risk(part.predict(X)[bags.order], bags, fold) * len(fold.held_out) / 60
         assert risk == pytest.approx(expected)
+
+
+def test_noised_bags_count_for_what_they_are_worth_in_the_risks_of_ridge():
+    """Weighted least squares and the weighted mean of losses, written out."""
+    rng = np.random.default_rng(0)
+    _, bags = some_bags(rng, m=60, noised=True)
+    X, alphas = rng.normal(size=(bags.n_rows, 4)), [0.01, 1.0]
+    model = bw.BagRidgeRegressor(alphas=alphas, scaling=0.0, cv=3, random_state=0).fit(X, bags=bags)
+    sums = BagSums.of(X, bags, 3, generator(0), None)
+    count = 1 / (1 + bags.noise_per_row / sums.label_variance(labels=False))
+    assert count.max() > 2 * count.min()
+    z, y, root = bags.sum_table(X) / bags.size[:, None], bags.proportion, np.sqrt(bags.size)
+    for alpha, risk in zip(alphas, model.risks_[0], strict=True):
+        losses = np.empty(60)
+        for f in range(3):
+            train, out = sums.fold != f, sums.fold == f
+            worth = count[train] / count[train].sum()
+            mean, p = (np.average(of[train], axis=0, weights=(worth * bags.size[train])) for of in (z, y))
+            centred, target = root[:, None] * (z - mean), root * (y - p)
+            matrix = (worth[:, None] * centred[train]).T @ centred[train]
+            penalty = alpha * np.trace(matrix) / 4 * np.eye(4)
+            w = np.linalg.solve(matrix + penalty, centred[train].T @ (worth * target[train]))
+            losses[out] = ((target - centred @ w) ** 2 - bags.noise_per_row)[out]
+        assert risk == pytest.approx(np.average(losses, weights=count))
 
 
 def test_paths_of_trees_have_the_same_losses():

@@ -416,13 +416,14 @@ def test_with_the_same_settings_boosting_over_shards_is_that_in_memory(tmp_path,
     data, features = joined(*made_up(np.full(80, 12), classes=classes), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=400, group_rows=150)
     whole, choose = shards.sample(10**9), bw.BagBoostingClassifier._choose
-    settings = {"n_estimators": 12, "n_fits": 1, "cv": 2, "n_jobs": 1, "random_state": 0}
+    settings = {"formation": "random", "n_estimators": 12, "n_fits": 1, "cv": 2, "n_jobs": 1, "random_state": 0}
     memory, disk = (bw.BagBoostingClassifier(**settings, categorical_features=shards.categorical) for _ in range(2))
+    # Both choose on all rows, and then fit to all bags, as is done where these do not fit into memory.
+    monkeypatch.setattr(
+        bw.BagBoostingClassifier, "_choose", lambda self, _, rng: choose(self, self._table(whole), rng) or True
+    )
     memory.fit_rows(whole)
     monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 100)
-    monkeypatch.setattr(
-        bw.BagBoostingClassifier, "_choose", lambda self, _, *, seed: choose(self, self._table(whole), seed=seed)
-    )
     disk.fit_rows(shards)
     assert disk.n_estimators_ == memory.n_estimators_
     np.testing.assert_allclose(disk.predict_proba(whole.X), memory.predict_proba(whole.X), rtol=0, atol=1e-9)

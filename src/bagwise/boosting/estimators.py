@@ -147,7 +147,7 @@ class _BoostingFit(TableFeatures):
         rows = sample_of(folds, table.bags)
         tried = self._jobs(table, folds, penalties, rng, rows=rows)
         jobs = [job for *_, each in tried for job in each]
-        found = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "fit")))
+        found = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         fits: dict[str, list[Boosted]] = {}
         stages: dict[str, list[Stage]] = {}
         for kind, penalty, each in tried:
@@ -273,37 +273,44 @@ class _BoostingFit(TableFeatures):
 
 
 class BagBoostingClassifier(_BoostingFit, BagClassifier):
-    """Boosted trees from bags: LightGBM grows them, their leaf values are solved exactly at the level of bags.
+    """Boosted trees from bags: LightGBM grows them, their leaf values are solved at the level of bags.
 
-    The solve makes training stable for random, unequal and feature-grouped bags alike (see `boosting.trees`). Several
-    classes by the square form, one tree per class and round. Tables of pandas, polars or Arrow may hold categories and
-    missing values as they are.
+    Two classes go up the likelihood of the reported counts, which is right in every formation (see
+    `boosting.objectives`); several classes go down the paper's square form, one tree per class and round, right for
+    random bags. Tables of pandas, polars or Arrow may hold categories and missing values as they are.
+
+    Bags are held out fold by fold; the fits without a fold are the ensemble whose mean log odds are the prediction, cut
+    at the number of trees that held-out bags choose, stretched as they expect it, and shifted so that the mean
+    prediction is p. Where rows are too many for memory, settings are chosen so on a sample, and `n_fits` fits of each
+    kind to all bags are the ensemble.
 
     Parameters
     ----------
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about (see `bagwise.formation`); "auto" lets the bags tell.
+    objective : {"auto", "likelihood", "square"}
+        What trees go down on; "auto" is the likelihood of counts, tried beside the square where bags are random, and
+        the square alone where reports are no counts. Several classes and real labels have the square only.
     n_estimators : int
-        Most trees per fit; how many are kept is chosen by cross-validation over bags on the label-free risk (see
-        `boosting.tuning`).
+        Most trees per fit; how many are kept is chosen by bags held out (see `boosting.tuning`).
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
         As in LightGBM.
     reg_lambda : float or sequence of float
-        Penalty λ of the solve of the leaf values, or several: the first, unless the same cross-validation shows another
-        to be better. A leaf's value is drawn to 0 as if by λ more bags' worth of rows.
+        Penalty λ of the solve of the leaf values, or several, of which held-out bags choose.
     cat_smooth : float
         As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
         whose variance grows with k.
     kinds : sequence of str
-        What fits to average. "greedy": trees that cut where the gradient asks for it, added up as probabilities;
-        "random": trees that cut at random places (LightGBM's `extra_trees`), added up as log odds (a regressor adds
-        both up as they are). They err in different ways, which helps most where bags are few.
+        What fits to average. "greedy": trees that cut where the gradient asks for it; "random": trees that cut at
+        random places (LightGBM's `extra_trees`), which err less where bags are few. Held-out bags may choose some.
     n_fits : int
-        Fits of each kind, with different draws of features, whose predictions are averaged.
+        Fits of each kind to all bags, where those without a fold are not the ensemble.
     cv, early_stopping_rounds : int
-        Folds of bags, held out in turn until 512 bags have been, or all; trees without gain after which a fold stops.
+        Folds of bags; trees without gain after which a fit stops.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     callback : callable, optional
-        Called after each fit with a dict: stage ("choice", then "final"), fit (its number), fits (how many there are).
+        Called after each fit with a dict: stage ("choice", "final"), fit (its number), fits (how many there are).
     n_jobs : int
         Threads, 0 or −1 for all (one where the table is small).
     random_state : int, Generator or None
@@ -311,13 +318,22 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
 
     Attributes
     ----------
+    formation_ : Told
+        The formation that was used, and why.
     n_estimators_, reg_lambda_ : dict
-        What was chosen, by kind.
-    risks_, risk_ : dict, float
-        By kind, (trees,) the cross-validated label-free risk by number of trees; that of the kinds' mean, NaN where
-        there are fewer than 4 bags.
+        What was chosen, by kind; the kind "square" is the greedy one with the square as its objective.
+    gain_, gain_error_ : float
+        Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where there are fewer
+        than 4 bags, or labels are not 0 and 1.
+    risk_, risks_ : float, dict
+        The held-out label-free risk, NaN where bags are not random or fewer than 4; for several classes, by kind,
+        (trees,) that of each number of trees.
+    prior_ : array
+        p.
     stretch_ : float
-        By what predictions are drawn away from p, as held-out bags ask for (see `boosting.tuning`).
+        By what log odds are multiplied, as held-out bags ask for (see `bagwise.gains`).
+    effect_variance_ : float
+        τ² of effects of bags; 0, since trees do without.
     offset_ : array
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
     fits_ : dict

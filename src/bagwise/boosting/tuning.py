@@ -203,7 +203,7 @@ def choose_blend(
     *,
     effect_variance: float = 0.0,
 ) -> Blend:
-    """The mean of all kinds, unless it is clearly less likely that bags held out are as they are than with some of them.
+    """The mean of all kinds, unless bags held out are clearly more likely with some of them.
 
     chosen: of each kind, a stage per fold.
     """

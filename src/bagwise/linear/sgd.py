@@ -169,7 +169,7 @@ class _SGDFit(LinearPredictor, BagEstimator):
         inverse = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
         centroids = sums.deviation / root * inverse
         norm = max(float(np.einsum("ij,ij->", centroids, centroids)) / len(bags), np.finfo(float).tiny)
-        self.step_ = 0.25 / norm
+        self.step_, self.n_skipped_ = 0.25 / norm, 0
         centre: Floats = np.zeros(d)
 
         def run(chosen: Booleans) -> tuple[Floats, Floats]:
@@ -309,8 +309,10 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where it is unknown.
     step_ : float
         The step.
-    theta_, zeta_, rho_x_, rho_y_, risk_bound_, n_skipped_ : float or array, and int
-        Of Algorithm 2: the constants used, and how many bags were skipped, their centroid being too far out.
+    n_skipped_ : int
+        How many bags Algorithm 2 skipped, their centroid being too far out; 0 without it.
+    theta_, zeta_, rho_x_, rho_y_, risk_bound_
+        The constants used, of Algorithm 2 only.
 
     Examples
     --------
