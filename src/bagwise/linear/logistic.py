@@ -88,6 +88,11 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
     return np.asarray(alpha * relative * np.mean(1 / relative))
 
 
+def _few(design: Design) -> bool:
+    """Whether bags are so few for the weights that these may learn them by heart."""
+    return len(design.bags) < _ENOUGH_FREEDOM * (design.X.shape[1] + 1)
+
+
 def _plausible(alphas: Floats, d: int) -> Floats:
     """Penalties for which log odds, of variance d/α a priori, vary by 0.2 to 20: what few bags may choose from."""
     return alphas[np.abs(np.log10(2 * alphas / d)) <= 1]
@@ -151,9 +156,7 @@ def _choose(
         return Choice(effect_variance=0.0)
     found, last = Choice(effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
-    starts: list[Floats | None] = [None] * len(
-        folds
-    )  # never the fit to all bags: a maximum near it knows those held out
+    starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
         if last is not None and _near(found, last):
             break
@@ -163,7 +166,7 @@ def _choose(
         start = maximise(design, p, penalty, effect_variance=tau, start=found.start, close=0.1).w
         for f, (train, held_out) in enumerate(pairs):
             p = prior_of(train.bags)
-            at = maximise(train, p, penalty, effect_variance=tau, start=starts[f], close=0.1)
+            at = maximise(train, p, penalty, effect_variance=tau, start=starts[f] if _few(design) else start, close=0.1)
             held.append(_Held(train, held_out, p, at, system(train, at)))
             starts[f] = at.w
         found = replace(_best_penalty(design, held, alphas, scalings, found.effect_variance), start=start)
@@ -322,7 +325,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
 
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
         alphas, scalings = self._penalties
-        if self.alphas is None and len(design.bags) < _ENOUGH_FREEDOM * (design.X.shape[1] + 1):
+        if self.alphas is None and _few(design):
             alphas = _plausible(alphas, design.X.shape[1])
         effects = self.formation_.name in ("features", "effects")
         chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
