@@ -90,7 +90,7 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
 
 def _few(design: Design) -> bool:
     """Whether bags are so few for the weights that these may learn them by heart."""
-    return len(design.bags) < _ENOUGH_FREEDOM * (design.X.shape[1] + 1)
+    return len(design.bags) < _ENOUGH_FREEDOM * (len(design.scale) + 1)
 
 
 def _plausible(alphas: Floats, d: int) -> Floats:
