@@ -158,6 +158,29 @@ def test_nothing_to_learn_is_told():
         fitted(*at_random(rng, 16, 400))
 
 
+def few_bags(rng, m=30, d=40):
+    """Fewer bags than features, which say nothing of labels."""
+    X, ids = rng.normal(size=(32 * m, d)), np.arange(32 * m) // 32
+    return X, aggregate((rng.random(32 * m) < 0.3).astype(float), ids), ids
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
+def test_held_out_bags_are_unknown_to_fits_that_could_have_learned_them_by_heart():
+    """So light a penalty has many maxima: from the fit to all bags on, one would be found that knows all of them."""
+    X, y, ids = few_bags(np.random.default_rng(0))
+    model = BagLogisticClassifier(formation="random", alphas=0.1, random_state=0).fit(X, y, bags=ids)
+    assert model.gain_ < 0.05
+    assert model.stretch_ < 0.2
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
+def test_few_bags_choose_from_plausible_penalties():
+    X, y, ids = few_bags(np.random.default_rng(0))
+    assert 2 <= BagLogisticClassifier(formation="random", random_state=0).fit(X, y, bags=ids).alpha_ <= 200
+    given = BagLogisticClassifier(formation="random", alphas=[1e4, 1e5], random_state=0).fit(X, y, bags=ids)
+    assert given.alpha_ >= 1e4
+
+
 def test_noised_bags_never_make_it_worse():
     """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
     errors = {"all": [], "exact": []}

@@ -88,6 +88,16 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
     return np.asarray(alpha * relative * np.mean(1 / relative))
 
 
+def _few(design: Design) -> bool:
+    """Whether bags are so few for the weights that these may learn them by heart."""
+    return len(design.bags) < _ENOUGH_FREEDOM * (len(design.scale) + 1)
+
+
+def _plausible(alphas: Floats, d: int) -> Floats:
+    """Penalties for which log odds, of variance d/α a priori, vary by 0.2 to 20: what few bags may choose from."""
+    return alphas[np.abs(np.log10(2 * alphas / d)) <= 1]
+
+
 def _some(design: Design, order: Integers, rows: int) -> Integers:
     """The first of the bags, in the order given, that have about so many rows, fewer where rows are wide; 16 at least.
 
@@ -146,6 +156,7 @@ def _choose(
         return Choice(effect_variance=0.0)
     found, last = Choice(effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
+    starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
         if last is not None and _near(found, last):
             break
@@ -153,10 +164,11 @@ def _choose(
         penalty, tau = penalty_of(design, found.alpha, found.scaling), found.effect_variance
         p = prior_of(design.bags)
         start = maximise(design, p, penalty, effect_variance=tau, start=found.start, close=0.1).w
-        for train, held_out in pairs:
+        for f, (train, held_out) in enumerate(pairs):
             p = prior_of(train.bags)
-            at = maximise(train, p, penalty, effect_variance=tau, start=start, close=0.1)
+            at = maximise(train, p, penalty, effect_variance=tau, start=starts[f] if _few(design) else start, close=0.1)
             held.append(_Held(train, held_out, p, at, system(train, at)))
+            starts[f] = at.w
         found = replace(_best_penalty(design, held, alphas, scalings, found.effect_variance), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
@@ -239,7 +251,8 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell. It decides whether bags may have
         effects of their own.
     alphas : float or sequence of float, optional
-        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 7 from 0.1 to 1e5.
+        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 7 from 0.1 to 1e5,
+        with fewer than 4 bags for each weight those of them within a factor of 10 of half the number of features.
     scaling : float, optional
         As in `BagRidgeClassifier`.
     cv : int
@@ -311,7 +324,11 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         return alphas, _SCALINGS if self.scaling is None else np.array([float(self.scaling)])
 
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
-        chosen = choose(design, self.cv, rng, *self._penalties, effects=self.formation_.name in ("features", "effects"))
+        alphas, scalings = self._penalties
+        if self.alphas is None and _few(design):
+            alphas = _plausible(alphas, design.X.shape[1])
+        effects = self.formation_.name in ("features", "effects")
+        chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
         close = _CLOSE if design.bags.n_bagged <= _CHOICE_ROWS else _NEARLY
         at, before, sums = climb(
