@@ -23,7 +23,7 @@ y_bag = bw.aggregate(log.y, ids)
 train, test = (ids >= 0) & (ids < 900), ids >= 900
 
 search = GridSearchCV(
-    Pipeline([("scale", StandardScaler()), ("ridge", bw.BagRidgeClassifier(scaling=0))]),
+    Pipeline([("scale", StandardScaler()), ("ridge", bw.BagRidgeClassifier(scaling=0, random_state=0))]),
     {"ridge__alphas": [0.001, 0.01, 0.1, 1.0, 10.0]},
     cv=BagKFold(5, random_state=0),
     scoring={metric: label_free_scorer(metric) for metric in ("neg_risk", "accuracy", "auc")},
