@@ -180,10 +180,10 @@ def risks_of(parts: Iterable[HeldOut], stretch: float) -> Floats:
     """(m,) label-free square losses of held-out bags, right for random ones."""
     losses = []
     for one in parts:
-        shift, bags = shift_to(one.prior, stretch * one.trained), one.bags
-        sums, mean = bags.sum(expit(stretch * one.scores + shift)), one.prior  # E[h] is p by the shift
-        of = {"prior": one.prior, "mean": mean, "noise": bags.noise_per_row}
-        losses.append(bag_losses(sums, bags.size, bags.proportion, **of))
+        bags, p = one.bags, float(one.prior)
+        h = expit(stretch * one.scores + shift_to(p, stretch * one.trained))
+        # E[h] is p by the shift.
+        losses.append(bag_losses(bags.sum(h), bags.size, bags.proportion, prior=p, mean=p, noise=bags.noise_per_row))
     return np.concatenate(losses)
 
 
