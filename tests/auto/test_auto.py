@@ -74,6 +74,7 @@ def test_it_chooses_the_family_that_is_right(rows, chosen, size, seed):
     assert model.best_risk_ == next(line["risk"] for line in model.trials_ if line["weight"] == 1)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_risk(seed):
     """Candidates that are constants have a risk that is known: p(1 − p) + (p − c)²."""
     rng = np.random.default_rng(seed)
@@ -98,6 +99,7 @@ def test_the_chosen_candidate_is_refitted_on_all_bags():
     np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(model.encoding_(X)), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_stack_weighs_what_helps():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(12_800, 3))
