@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import bagwise as bw
 from bagwise.cross_validation import METRICS, BagKFold, label_free_scorer
 from bagwise.evaluation import BagsNotRandomWarning
-from bagwise.gains import shift_to
+from bagwise.log_odds import shift_to
 
 
 @pytest.fixture

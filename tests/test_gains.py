@@ -1,23 +1,17 @@
-"""What held-out bags prefer: stretch, shift and gains over the mean label."""
+"""What held-out bags prefer: stretch and gains over the mean label."""
 
 import warnings
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, prior_of, shift_to, tell_gain
+from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, tell_gain
 
 
 def in_bags(y: np.ndarray, k: int) -> Bags:
     return Bags.from_rows(np.repeat(y.reshape(-1, k).mean(axis=1), k), np.arange(len(y)) // k)
-
-
-@pytest.mark.parametrize("prior", [1e-4, 0.2, 0.999])
-def test_a_shift_makes_the_mean_the_prior(prior):
-    s = np.random.default_rng(0).normal(size=1000) * 8
-    assert expit(s + shift_to(prior, s)).mean() == pytest.approx(prior, rel=1e-8)
 
 
 @pytest.mark.parametrize("truth", [0.5, 1.0, 2.0])
@@ -47,10 +41,3 @@ def test_the_gain_is_told_and_warned_of():
         warnings.simplefilter("error")
         assert tell_gain(np.array([1.0, 1.1]))[0] == pytest.approx(1.05)
         assert np.isnan(tell_gain(None)).all()
-
-
-def test_noised_counts_weigh_less_in_the_prior():
-    ids = np.repeat([0, 1], 10)
-    bags = Bags.from_rows(np.array([0.5, 0.9])[ids], ids, noise_variance=np.array([0.0, 1e6])[ids])
-    assert prior_of(bags) == pytest.approx(0.5, abs=1e-3)
-    assert logit(prior_of(in_bags(np.zeros(20), 10))) < -20

@@ -28,7 +28,8 @@ from sklearn.utils.metadata_routing import UNUSED
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import encode_rows
 from bagwise.evaluation import measure, risk, warn_of_doubt
-from bagwise.gains import HeldOut, prior_of, prior_of_classes, scores_of
+from bagwise.gains import HeldOut
+from bagwise.log_odds import prior_of, prior_of_classes, scores_of
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator

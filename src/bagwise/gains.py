@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from scipy.special import logit, softmax
 
 from bagwise.bags import Bags
+from bagwise.log_odds import shift_to, shift_to_classes, stretched
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes
@@ -23,14 +24,8 @@ from bagwise.utils.typing import Floats
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
 """Factors of log odds that held-out bags choose from."""
 
-LEAST = 1e-6
-"""What probabilities that are compared are kept above, and as far below 1."""
-
-_SMALLEST_PRIOR = 1e-9
 _ROWS = 60_000  # that effects are told by
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
-_STEPS = 50
-_STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-9
 
 
 class NoBetterThanConstantWarning(UserWarning):
@@ -63,148 +58,6 @@ def tell_gain(gains: Floats | None, *, stacklevel: int = 2) -> tuple[float, floa
             stacklevel=stacklevel + 1,
         )
     return gain, error
-
-
-def prior_of(bags: Bags) -> float:
-    """p, kept away from 0 and 1, where no score is finite; a noised count says the less of it the more noise it has.
-
-    Parameters
-    ----------
-    bags : Bags
-        Of labels 0 and 1.
-
-    Returns
-    -------
-    float
-    """
-    count, weight = bags.size * bags.proportion, np.ones(len(bags))
-    p = float(np.clip(count.sum() / bags.n_bagged, _SMALLEST_PRIOR, 1 - _SMALLEST_PRIOR))
-    if bags.noise_variance is not None and bags.noise_variance.any():
-        for _ in range(2):
-            weight = 1 / (1 + bags.noise_variance / (bags.size * p * (1 - p)))
-            p = float(np.clip((weight * count).sum() / (weight * bags.size).sum(), 1e-3, 1 - 1e-3))
-    return p
-
-
-def prior_of_classes(bags: Bags) -> Floats:
-    """p of each class, all above 0 and adding up to 1.
-
-    Parameters
-    ----------
-    bags : Bags
-        Of several classes.
-
-    Returns
-    -------
-    array of shape (classes,)
-    """
-    p = np.maximum((bags.size[:, None] * bags.proportion).sum(axis=0), _SMALLEST_PRIOR)
-    return np.asarray(p / p.sum())
-
-
-def shift_to(prior: float, s: Floats, *, start: float | None = None, close: float = 1e-10) -> float:
-    """The b for which the mean of σ(s + b) is the prior.
-
-    Parameters
-    ----------
-    prior : float
-        p.
-    s : array of shape (n,)
-        Log odds.
-    start : float, optional
-        About where b is.
-    close : float
-        How close the mean comes to the prior, of p(1 − p).
-
-    Returns
-    -------
-    float
-
-    Examples
-    --------
-    >>> round(shift_to(0.5, np.array([-1.0, 1.0])), 6)
-    0.0
-    """
-    low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
-    b = float(np.clip(logit(prior) - s.mean() if start is None else start, low, high))
-    for _ in range(_STEPS):
-        h = expit(s + b)
-        over, slope = float(h.mean()) - prior, float((h * (1 - h)).mean())
-        low, high = (low, b) if over > 0 else (b, high)
-        if abs(over) <= close * prior * (1 - prior):
-            break
-        moved = b - over / slope if slope > 0 else np.inf
-        b = moved if low < moved < high else (low + high) / 2
-    return b
-
-
-def shift_to_classes(prior: Floats, s: Floats) -> Floats:
-    """What to add to logarithms of class probabilities so that the means of their softmax are the prior.
-
-    Parameters
-    ----------
-    prior : array of shape (classes,)
-        p of each class, adding up to 1.
-    s : array of shape (n, classes)
-        Logarithms of probabilities, up to a number for each row.
-
-    Returns
-    -------
-    array of shape (classes,)
-
-    Examples
-    --------
-    >>> s = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
-    >>> softmax(s + shift_to_classes(np.array([0.5, 0.3, 0.2]), s), axis=1).mean(axis=0).round(6)
-    array([0.5, 0.3, 0.2])
-    """
-    shift = np.log(prior)
-    for _ in range(_STEPS_OF_CLASSES):
-        mean = softmax(s + shift, axis=1).mean(axis=0)
-        if np.abs(mean - prior).max() < _CLOSE_OF_CLASSES:
-            break
-        shift = shift + np.log(prior / np.maximum(mean, _SMALLEST_PRIOR))
-    return np.asarray(shift - logsumexp(shift))
-
-
-def scores_of(h: Floats) -> Floats:
-    """Log odds of probabilities, or logarithms of those of classes; none is taken for certain.
-
-    Parameters
-    ----------
-    h : array of shape (n,) or (n, classes)
-        Probabilities; what lies beyond 0 and 1 is taken for almost certain.
-
-    Returns
-    -------
-    array of shape (n,) or (n, classes)
-
-    Examples
-    --------
-    >>> scores_of(np.array([0.0, 0.5])).round(1)
-    array([-13.8,   0. ])
-    """
-    sure = np.clip(np.asarray(h, dtype=float), LEAST, 1 - LEAST)
-    return np.asarray(logit(sure) if h.ndim == 1 else np.log(sure / sure.sum(axis=1, keepdims=True)))
-
-
-def stretched(s: Floats, *, stretch: float, shift: Floats | float) -> Floats:
-    """Scores stretched and shifted.
-
-    Parameters
-    ----------
-    s : array of shape (n,) or (n, classes)
-        Log odds, or logarithms of class probabilities, up to a number for each row.
-    stretch, shift : float, and float or array of shape (classes,)
-        What they are multiplied by, and what is added.
-
-    Returns
-    -------
-    array of shape (n,) or (n, classes)
-        Log odds, or logarithms of probabilities.
-    """
-    moved = stretch * s + shift
-    return np.asarray(moved if s.ndim == 1 else log_softmax(moved, axis=1))
 
 
 def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
@@ -355,6 +208,7 @@ def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tup
 
     Examples
     --------
+    >>> from scipy.special import expit
     >>> rng = np.random.default_rng(0)
     >>> s = np.repeat(rng.normal(size=100), 64)
     >>> y = rng.random(6400) < expit(s)
@@ -414,6 +268,7 @@ def best_stretch(
 
     Examples
     --------
+    >>> from scipy.special import expit
     >>> rng = np.random.default_rng(0)
     >>> s = rng.normal(size=6400)
     >>> y = rng.random(6400) < expit(2 * s)
@@ -429,7 +284,6 @@ def best_stretch(
 
 
 __all__ = [
-    "LEAST",
     "STRETCHES",
     "HeldOut",
     "NoBetterThanConstantWarning",
@@ -437,11 +291,5 @@ __all__ = [
     "best_stretch",
     "log_likelihoods",
     "most_likely",
-    "prior_of",
-    "prior_of_classes",
-    "scores_of",
-    "shift_to",
-    "shift_to_classes",
-    "stretched",
     "tell_gain",
 ]

@@ -15,7 +15,8 @@ from bagwise.boosting.objectives import CountLikelihood, solve_leaves
 from bagwise.boosting.trees import leaves_of
 from bagwise.boosting.tuning import Path, choose_length, choose_path
 from bagwise.data.features import FeatureCodes
-from bagwise.gains import log_likelihoods, prior_of, shift_to
+from bagwise.gains import log_likelihoods
+from bagwise.log_odds import prior_of, shift_to
 from bagwise.losses import debiased_square
 from bagwise.utils.parameters import ParameterError
 

@@ -14,7 +14,8 @@ from bagwise import datasets
 from bagwise.experiments import bench
 from bagwise.experiments.bench import BenchConfig, llp_learn, methods, plan, store_of, tables
 from bagwise.experiments.bench.methods import Method, Prediction, Task
-from bagwise.experiments.harness import load, read_table
+from bagwise.experiments.harness import load
+from bagwise.experiments.results import read_table
 
 TINY = BenchConfig(
     datasets=("digits",),

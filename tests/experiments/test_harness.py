@@ -8,7 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from bagwise.experiments import samples, variance
-from bagwise.experiments.harness import as_json, fingerprint, load, read_table, save_figure, write_table
+from bagwise.experiments.harness import as_json, fingerprint, load
+from bagwise.experiments.results import read_table, save_figure, write_table
 from bagwise.experiments.samples import SamplesConfig
 from bagwise.experiments.variance import VarianceConfig
 from bagwise.utils.files import replacing

@@ -16,7 +16,7 @@ import pytest
 
 from bagwise.datasets import Split
 from bagwise.experiments import harness, variance
-from bagwise.experiments.harness import grouped, write_table
+from bagwise.experiments.harness import grouped
 from bagwise.experiments.harness import load as load_config
 from bagwise.experiments.paper import PRESETS, PaperConfig, page, plan, run, store_of
 from bagwise.experiments.paper import runs as paper_runs
@@ -30,6 +30,7 @@ from bagwise.experiments.paper.results import (
     learning_curves,
 )
 from bagwise.experiments.paper.runs import PAPER
+from bagwise.experiments.results import write_table
 
 SMALL = PaperConfig(
     rows=800,

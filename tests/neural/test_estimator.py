@@ -8,7 +8,8 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise import means
-from bagwise.gains import NoBetterThanConstantWarning, shift_to_classes
+from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.log_odds import shift_to_classes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 

@@ -23,8 +23,9 @@ from bagwise.cli import app
 from bagwise.dispersion import Finding
 from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance
-from bagwise.experiments.harness import provenance, write_table
+from bagwise.experiments.harness import provenance
 from bagwise.experiments.paper import PRESETS, plan
+from bagwise.experiments.results import write_table
 from bagwise.metrics import Estimate
 from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain

@@ -20,8 +20,9 @@ from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import settled
-from bagwise.gains import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched, tell_gain
+from bagwise.gains import tell_gain
 from bagwise.linear import BagMeanMapClassifier
+from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats

@@ -19,7 +19,8 @@ from scipy.special import softmax
 from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.formation import FORMATIONS
-from bagwise.gains import STRETCHES, HeldOut, best_effect_variances, prior_of, prior_of_classes, scores_of
+from bagwise.gains import STRETCHES, HeldOut, best_effect_variances
+from bagwise.log_odds import prior_of, prior_of_classes, scores_of
 from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
 

@@ -28,7 +28,8 @@ from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
 from bagwise.formation import formation_of
-from bagwise.gains import prior_of, tell_gain
+from bagwise.gains import tell_gain
+from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.utils.parameters import Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator

@@ -5,8 +5,9 @@ that add up as log odds have a step of Gauss and Newton behind each value, under
 """
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
+from bagwise.log_odds import shift_to
 from bagwise.utils.typing import Floats
 
 IDENTITY, LOGIT = "identity", "logit"
@@ -52,15 +53,7 @@ def centring(score: Floats, prior: Floats) -> Floats:
     array([0.])
     """
     wanted = np.clip(prior, MARGIN, 1 - MARGIN)
-
-    def of(column: Floats, p: float) -> float:
-        low, high = float(special.logit(p) - column.max()), float(special.logit(p) - column.min())
-        if high - low < 1e-12:
-            return low
-        # With the one all predictions are at most p, with the other at least p.
-        return float(optimize.brentq(lambda shift: special.expit(column + shift).mean() - p, low - 1e-9, high + 1e-9))
-
-    return np.array([of(column, float(p)) for column, p in zip(score.T, wanted, strict=True)])
+    return np.array([shift_to(float(p), column) for column, p in zip(score.T, wanted, strict=True)])
 
 
 def centring_of_classes(score: Floats, prior: Floats) -> Floats:

@@ -10,11 +10,10 @@ from typing import Protocol
 
 import numpy as np
 from scipy import linalg, sparse
-from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.boosting import links
-from bagwise.gains import shift_to
+from bagwise.log_odds import shift_to
 from bagwise.losses import residual
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted, tilted
@@ -22,7 +21,7 @@ from bagwise.utils.typing import Floats, Integers
 
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _FLAT = 1e-9  # mean slope below which log odds can move no prediction
-_CLOSE = 1e-5  # of shift and tilts, which begin at those of the tree before and are better after their last step
+_CLOSE = 1e-2  # of shift and tilts, which begin at those of the tree before; a last step of Newton's squares it
 
 
 class Objective(Protocol):
@@ -90,13 +89,12 @@ class CountLikelihood:
         """−dL/ds of each row, the shift held."""
         self.shift = shift_to(self.prior, scores, start=self.shift, close=_CLOSE)
         s = scores + self.shift
-        h = expit(s)
-        self.slope = h * (1 - h)
-        if self.slope.mean() < _FLAT:
-            return None
         start = None if self.found is None else self.found.tilt
         extra = extra_variance(s, self.bags, self.effect_variance)
         self.found = tilted(s, self.bags, extra=extra, start=start, close=_CLOSE, value=False)
+        self.slope = self.found.prediction * (1 - self.found.prediction)
+        if self.slope.mean() < _FLAT:
+            return None
         return -self.found.gradient, np.ones(len(s))
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:

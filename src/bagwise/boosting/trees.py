@@ -21,7 +21,8 @@ from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objecti
 from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, prior_of
+from bagwise.gains import HeldOut
+from bagwise.log_odds import prior_of
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Booleans, Floats, Integers
 

@@ -19,7 +19,8 @@ from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, best_stretch, shift_to
+from bagwise.gains import HeldOut, best_stretch
+from bagwise.log_odds import shift_to
 from bagwise.risk import bag_losses, clearly_above, least_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 

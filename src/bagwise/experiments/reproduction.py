@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 
 from bagwise.experiments import paper, samples, variance
-from bagwise.experiments.harness import load, read_table, save_figure, write_chapter, write_table
+from bagwise.experiments.harness import load
 from bagwise.experiments.paper.results import RULES, accuracy_figure, curves, table
+from bagwise.experiments.results import read_table, save_figure, write_chapter, write_table
 from bagwise.utils.text import number_of
 
 Progress = Callable[..., None]

@@ -19,7 +19,7 @@ from scipy.special import expit, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.base import check_finite_features
-from bagwise.gains import shift_to
+from bagwise.log_odds import shift_to
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted, tilted
 from bagwise.losses.tilting_classes import tilted_classes

@@ -12,8 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods, prior_of, prior_of_classes, shift_to, tell_gain
+from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
 from bagwise.linear.likelihood import Design, Point, System, climb, maximise, maximise_classes, system
+from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.likelihood import check_counts
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator

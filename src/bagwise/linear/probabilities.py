@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import expit, logit, softmax
 
 from bagwise.bags import Bags
-from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods, prior_of, prior_of_classes, shift_to
+from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods
+from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.utils.typing import Floats, Integers
 
 ENOUGH_BAGS = 100

@@ -214,6 +214,8 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     """
     noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
     if s.ndim == 1:
+        if not effect_variance:
+            return noise
         effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
         return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
     extra = noise[:, None, None] * np.eye(s.shape[1])

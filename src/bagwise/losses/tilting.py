@@ -49,6 +49,8 @@ class Tilted:
         :math:`P(y_i = 1)` given scores and count; sums to the count where that is exact.
     tilt : array of shape (m,)
         t; infinite where all labels of the bag are known.
+    prediction : array of shape (n,)
+        h = σ(s).
     spread : array of shape (n,)
         v, the variances of tilted rows.
     variance : array of shape (m,)
@@ -59,6 +61,7 @@ class Tilted:
     gradient: Floats
     posterior: Floats
     tilt: Floats
+    prediction: Floats
     spread: Floats
     variance: Floats
 
@@ -109,7 +112,8 @@ def tilted(
     known = (extra == 0) & ((count <= 0) | (count >= size))
     t = _solve(s, bags, count, extra, known, start, close)
     by_row = bags.repeat(t)
-    q, other = expit(s + by_row), expit(-s - by_row)
+    q = expit(s + by_row)
+    other = expit(-s - by_row) if value else 1 - q
     v = q * other
     own = bags.sum(v)
     variance = np.maximum(own + extra, TINY)
@@ -137,7 +141,7 @@ def tilted(
         log_likelihood[index] = base[index] + log_p
         posterior[rows] = given
         gradient[rows] = given - h[rows]
-    return Tilted(log_likelihood, gradient, posterior, t, v, variance)
+    return Tilted(log_likelihood, gradient, posterior, t, h, v, variance)
 
 
 def _whole(bags: Bags) -> Booleans:
@@ -151,14 +155,16 @@ def _solve(
     """(m,) the tilts, by Newton's method kept between bounds; infinite where all labels are known."""
     size = bags.size
     starts = bags.offsets[:-1]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore"):
         odds = np.log(np.clip(count, 0, size)) - np.log(size - np.clip(count, 0, size))
-        gap = count - bags.sum(expit(s))
-        far = np.where(extra > 0, gap / extra, np.inf * np.sign(gap))
     # Without extra variance the tilt moves some row's odds to those of the count; with it, it stays closer to 0.
     low, high = odds - np.maximum.reduceat(s, starts), odds - np.minimum.reduceat(s, starts)
-    low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
-    high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
+    if extra.any():
+        gap = count - bags.sum(expit(s))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            far = np.where(extra > 0, gap / extra, np.inf * np.sign(gap))
+        low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
+        high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
     t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0 if start is None else start, low, high))
     active = np.flatnonzero(~known)
     gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))

@@ -18,15 +18,8 @@ from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
 from bagwise.formation import FORMATIONS, Told
-from bagwise.gains import (
-    best_effect_variances,
-    best_stretch,
-    prior_of,
-    prior_of_classes,
-    shift_to,
-    shift_to_classes,
-    tell_gain,
-)
+from bagwise.gains import best_effect_variances, best_stretch, tell_gain
+from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors

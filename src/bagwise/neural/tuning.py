@@ -14,8 +14,9 @@ from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, NoBetterThanConstantWarning, prior_of, prior_of_classes
+from bagwise.gains import HeldOut, NoBetterThanConstantWarning
 from bagwise.linear import BagLogisticClassifier
+from bagwise.log_odds import prior_of, prior_of_classes
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, Stack, stacks_of

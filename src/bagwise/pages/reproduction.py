@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from bagwise.experiments import samples, variance
-from bagwise.experiments.harness import read_table
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.page import finished
 from bagwise.experiments.paper.runs import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.results import read_table
 from bagwise.pages import page, parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Caution, Code, Page, Part, Picture, Pictures, Section, Table
 from bagwise.utils.text import number_of

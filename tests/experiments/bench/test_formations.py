@@ -23,7 +23,7 @@ from bagwise.experiments.bench.formations import (
     sorted_bags,
 )
 from bagwise.experiments.bench.methods import FORMATION_METHODS, Method, Prediction
-from bagwise.experiments.harness import read_table, write_chapter
+from bagwise.experiments.results import read_table, write_chapter
 
 TINY = FormationsConfig(
     datasets=("digits",),

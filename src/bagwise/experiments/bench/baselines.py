@@ -18,7 +18,7 @@ from scipy.special import expit, logit
 
 from bagwise.bags import Bags
 from bagwise.data.features import FeatureCodes, is_table
-from bagwise.gains import prior_of
+from bagwise.log_odds import prior_of
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import Floats, Integers
 

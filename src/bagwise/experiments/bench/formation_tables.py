@@ -11,7 +11,7 @@ from bagwise.experiments.bench.formation_cases import CASES, SOURCES, Source, ca
 from bagwise.experiments.bench.formations import FEWEST_ROWS
 from bagwise.experiments.bench.methods import FORMATION_METHODS
 from bagwise.experiments.bench.targets import reached, where, with_error
-from bagwise.experiments.harness import markdown_table
+from bagwise.experiments.results import markdown_table
 from bagwise.formation import FORMATIONS
 from bagwise.utils.text import number_of
 

@@ -17,7 +17,8 @@ from bagwise import datasets
 from bagwise.bags import Bags
 from bagwise.datasets import Split
 from bagwise.experiments.bench.methods import METHODS, Prediction, Task
-from bagwise.experiments.harness import BAG_SIZES, LIBRARIES, Progress, Run, Store, complete, names_of, scores, versions
+from bagwise.experiments.harness import BAG_SIZES, LIBRARIES, Progress, Run, complete, names_of, scores, versions
+from bagwise.experiments.results import Store
 from bagwise.utils.parameters import Constraint, check_parameters, whole
 from bagwise.utils.typing import Integers
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from bagwise.experiments.bench.methods import HELD_OUT, METHODS
 from bagwise.experiments.bench.runs import DATASETS
-from bagwise.experiments.harness import markdown_table
+from bagwise.experiments.results import markdown_table
 from bagwise.utils.text import number_of
 
 HELD, TEST = "by held-out bags", "best by test accuracy"

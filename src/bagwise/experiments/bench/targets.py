@@ -7,7 +7,7 @@ import pandas as pd
 
 from bagwise.experiments.bench.formation_cases import CASES, SOURCES, cases_of
 from bagwise.experiments.bench.methods import FORMATION_METHODS
-from bagwise.experiments.harness import markdown_table
+from bagwise.experiments.results import markdown_table
 
 OURS = ("boosting", "logistic", "ridge", "mean_map", "neural", "auto")
 """Methods that are estimators of this package."""

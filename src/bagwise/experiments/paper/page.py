@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from bagwise.experiments import variance
-from bagwise.experiments.harness import markdown_table, read_table, save_figure, write_text
 from bagwise.experiments.paper import results as paper
 from bagwise.experiments.paper.runs import DATASETS, METHODS, NAMES, PRESETS, PaperConfig, plan, store_of
+from bagwise.experiments.results import markdown_table, read_table, save_figure, write_text
 from bagwise.utils.text import number_of
 
 _INTRODUCTION = """# The paper's experiments, reproduced

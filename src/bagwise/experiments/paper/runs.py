@@ -18,7 +18,8 @@ from bagwise import datasets
 from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.datasets import Split
-from bagwise.experiments.harness import PAPER_LOSSES, Progress, Run, Store, complete, different, names_of, scores
+from bagwise.experiments.harness import PAPER_LOSSES, Progress, Run, complete, different, names_of, scores
+from bagwise.experiments.results import Store
 from bagwise.folds import Fold, folds_of
 from bagwise.linear import BagRidgeClassifier
 from bagwise.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Look

@@ -1,0 +1,29 @@
+"""Log odds of the mean label, and the shift that brings others to it."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from bagwise.bags import Bags
+from bagwise.log_odds import prior_of, shift_to
+
+
+@pytest.mark.parametrize("prior", [1e-4, 0.2, 0.999])
+def test_a_shift_makes_the_mean_the_prior(prior):
+    s = np.random.default_rng(0).normal(size=1000) * 8
+    assert expit(s + shift_to(prior, s)).mean() == pytest.approx(prior, rel=1e-8)
+
+
+def test_single_precision_comes_as_close_in_as_few_steps(monkeypatch):
+    s, looks = np.random.default_rng(1).normal(size=1000), []
+    monkeypatch.setattr("bagwise.log_odds.expit", lambda x: looks.append(x.dtype) or expit(x))
+    assert expit(s + shift_to(0.3, s.astype(np.float32))).mean() == pytest.approx(0.3, abs=1e-6)
+    assert set(looks) == {np.dtype(float)}
+    assert len(looks) < 10
+
+
+def test_noised_counts_weigh_less_in_the_prior():
+    ids = np.repeat([0, 1], 10)
+    bags = Bags.from_rows(np.array([0.5, 0.9])[ids], ids, noise_variance=np.array([0.0, 1e6])[ids])
+    assert prior_of(bags) == pytest.approx(0.5, abs=1e-3)
+    assert logit(prior_of(Bags.from_rows(np.zeros(20), np.arange(20) // 10))) < -20
