@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import expit
 
 from bagwise.utils.parameters import check_parameters, number, whole
@@ -16,12 +17,16 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers
 FEWEST_ROWS = 30
 """Rows that a natural group must have to be a bag."""
 
+_MOST_BENT = 20.0
+
 
 def bags_with_rates(y: ArrayLike, size: int, low: float, high: float, random_state: RandomState = None) -> Integers:
-    """Bags of one size whose rates are uniform in [`low`, `high`], as many as the rows allow: `rates`.
+    r"""A partition into bags of one size whose rates differ: `rates`.
 
-    Each bag draws its rate r, and takes round(size · r) rows of label 1 and the rest of label 0 at random, without
-    replacement, until one of the labels runs out.
+    Each bag draws :math:`u \in [0, 1]`, has the rate :math:`\text{low} + (\text{high} - \text{low}) u^\gamma`, and
+    takes so many rows of label 1 and the rest of label 0 at random. γ, which is about 1, makes all bags together have
+    the rate of all rows: otherwise few large bags would be rows of another population than those to be predicted. Where
+    no γ does, there are as many bags as rows of either label allow.
 
     >>> y = np.arange(12) % 2
     >>> ids = bags_with_rates(y, 4, 0.5, 0.5, random_state=0)
@@ -32,7 +37,11 @@ def bags_with_rates(y: ArrayLike, size: int, low: float, high: float, random_sta
     check_parameters(given, {"size": whole(1), "low": unit, "high": unit})
     y, rng = np.asarray(y), generator(random_state)
     rows = [rng.permutation(np.flatnonzero(y == label)) for label in (0, 1)]
-    ones = np.rint(size * rng.uniform(low, high, size=len(y) // size)).astype(int)
+    m = len(y) // size
+    rates = _rates(
+        rng.random(m), low, high, float(np.clip(y.mean(), 1 - len(rows[0]) / (m * size), len(rows[1]) / (m * size)))
+    )
+    ones = np.diff(np.rint(np.cumsum(size * rates)), prepend=0).astype(int)
     counts = [size - ones, ones]
     enough = [np.cumsum(count) <= len(some) for count, some in zip(counts, rows, strict=True)]
     m = int(np.logical_and(*enough).sum())  # cumulative: what fails once fails from there on
@@ -41,6 +50,17 @@ def bags_with_rates(y: ArrayLike, size: int, low: float, high: float, random_sta
         bag = np.repeat(np.arange(m), count[:m])
         ids[some[: len(bag)]] = bag
     return ids
+
+
+def _rates(u: Floats, low: float, high: float, mean: float) -> Floats:
+    """Rates between `low` and `high`, bent so that their mean comes as close as possible to `mean`."""
+
+    def off(power: float) -> float:
+        return float((low + (high - low) * u**power).mean()) - mean
+
+    least, most = 1 / _MOST_BENT, _MOST_BENT
+    power = most if off(most) > 0 else least if off(least) < 0 else float(brentq(off, least, most))
+    return np.asarray(low + (high - low) * u**power)
 
 
 def sorted_bags(columns: Sequence[ArrayLike], size: int, random_state: RandomState = None) -> Integers:
