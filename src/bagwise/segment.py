@@ -114,18 +114,17 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
     return np.asarray(total[:n_groups])
 
 
-def repeat(per_bag: Array, offsets: NDArray[np.int64]) -> Array:
-    """Each row's copy of its bag's value, in bag order.
+def repeat(per_bag: Array, offsets: NDArray[np.int64], *, equal_size: int | None = None) -> Array:
+    """Each row's copy of its bag's value, in bag order; with `equal_size` given, all bags have that many rows.
 
     >>> repeat(np.array([7.0, 8.0]), np.array([0, 1, 3]))
     array([7., 8., 8.])
     """
-    size = np.diff(offsets)
     if is_torch_array(per_bag):
         import torch
 
-        return per_bag.repeat_interleave(torch.from_numpy(size).to(per_bag.device), dim=0)
-    return np.repeat(per_bag, size, axis=0)
+        return per_bag.repeat_interleave(torch.from_numpy(np.diff(offsets)).to(per_bag.device), dim=0)
+    return np.repeat(per_bag, np.diff(offsets) if equal_size is None else equal_size, axis=0)
 
 
 def as_like(values: Array | None, like: Array) -> Array | None:

@@ -82,12 +82,12 @@ def test_errors_of_the_class_means_shrink_with_bags_not_rows(seed):
     """Random bags: the same number of bags, 16 times the rows, and the error is about the same."""
 
     def error(size, bags):
-        off = []
+        off, (X, y) = [], gaussians(size * bags, seed=0)
+        truth = np.array([X[y == c].mean(axis=0) for c in (0, 1)])
         for i in range(30):
-            X, y = gaussians(size * bags, seed=0)
             ids = bw.random_bags(len(y), size, random_state=1000 * seed + i)
-            means = BagMeanMapClassifier(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids).class_means_
-            truth = np.array([X[y == c].mean(axis=0) for c in (0, 1)])
+            model = BagMeanMapClassifier(alpha=1.0, formation="random")  # of which the means know nothing
+            means = model.fit(X, bw.aggregate(y, ids), bags=ids).class_means_
             off.append(((means - truth) / X.std(axis=0)) ** 2)
         return np.mean(off)
 

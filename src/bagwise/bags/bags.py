@@ -271,7 +271,7 @@ class Bags:
 
     def repeat(self, values: Array) -> Array:
         """Each row's copy (n_bagged, …) of its bag's value, in bag order; `values` (m, …): an array or a tensor."""
-        return segment.repeat(values, self.offsets)
+        return segment.repeat(values, self.offsets, equal_size=self.equal_size)
 
     def take(self, index: ArrayLike | slice) -> Bags:
         """The chosen bags alone, in the order given, in O(rows chosen); their `order` still points into the table.
