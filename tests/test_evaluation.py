@@ -215,11 +215,12 @@ def test_two_classes_as_columns_equal_two_classes_as_one():
 # -- statistics ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("trials", [250, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("size", "m"), [(4, 250), (64, 250), pytest.param(256, 150, marks=pytest.mark.slow)])
-def test_intervals_cover(size, m, truths, seed):
-    """Intervals of 95% cover 95% of the time, and estimates are unbiased, over 1,000 repetitions."""
+def test_intervals_cover(size, m, truths, seed, trials):
+    """Intervals of 95% cover 95% of the time, and estimates are unbiased, over many repetitions."""
     rng = np.random.default_rng([seed, size])
-    bags, trials = equal_bags(size, m), 1000
+    bags = equal_bags(size, m)
     results = {model: [] for model in MODELS}
     for _ in range(trials):
         x, y = world(rng, size * m)
@@ -231,7 +232,7 @@ def test_intervals_cover(size, m, truths, seed):
         covered = sum(covers(estimate, truth) for estimate in estimates)
         assert binomtest(covered, trials, 0.95, alternative="less").pvalue > 1e-6
         if seed == 0:
-            assert covered >= 0.93 * trials
+            assert covered / trials >= 0.95 - 2.9 * np.sqrt(0.95 * 0.05 / trials)  # 93% of 1,000
         values = [estimate.value for estimate in estimates]
         # AUC is a ratio: its bias is of the order of its variance.
         slack = np.var(values) if name == "auc" else 0.0
@@ -463,7 +464,7 @@ def test_numbers_are_withheld_where_bags_are_not_random(formation, size, m, seed
 
 def test_random_bags_are_not_withheld(seed):
     """The tests of proportions, predictions and 20 features together raise the alarm once in a thousand times."""
-    rng, alarms, trials = np.random.default_rng([seed, 9]), 0, 400
+    rng, alarms, trials = np.random.default_rng([seed, 9]), 0, 150
     for _ in range(trials):
         x, y = world(rng, 1600)
         ids = np.arange(1600) // 16

@@ -17,7 +17,11 @@ import bagwise
 
 ROOT = Path(__file__).parent.parent
 OF_THE_TOP = [module for module in bagwise.PUBLIC if "." not in module]
-FEW_TRIALS = {"BagAutoClassifier": {"candidates": {"ridge": bagwise.BagRidgeClassifier()}}}
+FEW_TRIALS = {
+    "BagAutoClassifier": {"candidates": {"ridge": bagwise.BagRidgeClassifier()}},
+    "BagBoostingClassifier": {"n_estimators": 8},
+    "BagBoostingRegressor": {"n_estimators": 8},
+}
 
 
 @cache

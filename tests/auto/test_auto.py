@@ -168,10 +168,10 @@ def test_clearly_better_is_two_standard_errors(validation, errors, name):
 
 
 def test_the_refit_is_the_candidate_alone():
-    X, y = crossed_rows(1600, np.random.default_rng(0))
+    X, y = crossed_rows(800, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
     y_bag = bw.aggregate(y, ids)
-    model = BagAutoClassifier(candidates=candidates(), random_state=7).fit(X, y_bag, bags=ids)
+    model = BagAutoClassifier(candidates=candidates(), cv=2, random_state=7).fit(X, y_bag, bags=ids)
     alone = candidates()[model.best_name_].set_params(random_state=7).fit(X, y_bag, bags=ids)
     np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X))
 
@@ -360,9 +360,11 @@ def test_a_candidate_that_fails_does_not_use_up_the_others_time(monkeypatch):
 
 @pytest.mark.parametrize("name", ["boosting", "group prior", "logistic", "mean map", "ridge", "network, 32"])
 def test_fits_of_all_families_can_be_stopped(name, torch):
-    X, y = linear_rows(1600, np.random.default_rng(0))
+    X, y = linear_rows(400, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
     candidate = default_candidates()[name]
+    if name == "boosting":
+        candidate.set_params(n_estimators=5)
     candidate.fit(X, bw.aggregate(y, ids), bags=ids)
     with pytest.raises(deadline.OutOfTimeError), deadline.time_limit(0):
         candidate.fit(X, bw.aggregate(y, ids), bags=ids)
@@ -433,7 +435,7 @@ def test_tables_with_categories_and_gaps():
     age[::7] = np.nan
     table = pd.DataFrame({"age": age, "device": device})
     ids = bw.random_bags(4800, 8, random_state=0)
-    model = BagAutoClassifier(candidates=candidates(), random_state=0).fit(table, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates=candidates(), cv=2, random_state=0).fit(table, bw.aggregate(y, ids), bags=ids)
     assert all(line["note"] == "" for line in model.trials_)
     assert model.score(table, y) > 0.75
 
@@ -558,7 +560,7 @@ def test_a_candidate_tells_effects_from_rates():
     X, ids = rng.normal(size=(12_800, 2)), np.arange(12_800) // 64
     y = (rng.random(12_800) < expit(2 * X[:, 0] + 0.7 * rng.normal(size=200)[ids])).astype(int)
     own = {"logistic": bw.BagLogisticClassifier()}
-    model = BagAutoClassifier(candidates=own, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates=own, cv=2, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "effects"
     assert "as a model shows" in model.formation_.reason
     assert model.models_[0].formation == "effects"
@@ -628,7 +630,8 @@ def test_the_mean_of_several_classes_is_theirs():
     rate = rng.dirichlet([2, 1, 1], size=40)[ids]
     y = (rng.random(2000)[:, None] > np.cumsum(rate, axis=1)).sum(axis=1)
     X = rng.normal(size=(2000, 2)) + np.array([[0, 0], [2, 0], [0, 2]])[y]
-    model = BagAutoClassifier(candidates=linear_candidates(), random_state=0)
+    own = {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier(cv=2)}
+    model = BagAutoClassifier(candidates=own, cv=2, random_state=0)
     model.fit(X, bw.aggregate(np.eye(3)[y], ids), bags=ids)
     assert model.formation_.name == "rates"
     assert model.gain_ > model.gain_error_ > 0
@@ -638,7 +641,8 @@ def test_the_mean_of_several_classes_is_theirs():
 
 def test_a_model_that_was_settled_can_be_saved(tmp_path):
     X, y, ids = with_effects(np.random.default_rng(2), m=20, k=64)
-    model = BagAutoClassifier(candidates=linear_candidates(), random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates=linear_candidates(), cv=2, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
     bw.save(model, tmp_path / "model")
     again = bw.load(tmp_path / "model")
     assert again.formation_ == model.formation_
@@ -649,7 +653,7 @@ def test_a_model_that_was_settled_can_be_saved(tmp_path):
 def test_many_levels_do_not_make_a_table_too_wide():
     rng = np.random.default_rng(0)
     table = pd.DataFrame({f"c{i}": rng.integers(200, size=400).astype(str) for i in range(30)})
-    own = {"ridge": bw.BagRidgeClassifier()}
+    own = {"ridge": bw.BagRidgeClassifier(alphas=1.0, scaling=0.0)}
     ids = np.arange(400) // 8
     model = BagAutoClassifier(candidates=own, random_state=0).fit(
         table, bw.aggregate(rng.integers(2, size=400), ids), bags=ids

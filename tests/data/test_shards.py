@@ -446,7 +446,7 @@ def learnable(tmp_path: Path, *, n: int = 12_000, size: int = 10) -> tuple[Shard
 
 def test_boosting_learns_from_shards(tmp_path, monkeypatch):
     shards, X, y = learnable(tmp_path)
-    settings = {"n_estimators": 40, "n_fits": 1, "n_jobs": 1, "random_state": 0}
+    settings = {"n_estimators": 20, "n_fits": 1, "cv": 3, "n_jobs": 1, "random_state": 0}
     memory, disk = bw.BagBoostingClassifier(**settings), bw.BagBoostingClassifier(**settings)
     assert fit_codes(memory, shards) is None
     monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 4000)

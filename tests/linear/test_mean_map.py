@@ -86,8 +86,10 @@ def test_errors_of_the_class_means_shrink_with_bags_not_rows(seed):
         truth = np.array([X[y == c].mean(axis=0) for c in (0, 1)])
         for i in range(30):
             ids = bw.random_bags(len(y), size, random_state=1000 * seed + i)
-            model = BagMeanMapClassifier(alpha=1.0, formation="random")  # of which the means know nothing
-            means = model.fit(X, bw.aggregate(y, ids), bags=ids).class_means_
+            bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
+            means = class_means(
+                bags.mean(X[bags.order]), bags.size, np.column_stack([1 - bags.proportion, bags.proportion])
+            )
             off.append(((means - truth) / X.std(axis=0)) ** 2)
         return np.mean(off)
 

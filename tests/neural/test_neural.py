@@ -40,7 +40,7 @@ SIZES = {
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")  # some labels are noise
-@parametrize_with_checks([BagNeuralClassifier(learning_rate=0.1, max_epochs=30, random_state=0)])
+@parametrize_with_checks([BagNeuralClassifier(learning_rate=0.1, max_epochs=12, random_state=0)])
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
@@ -218,7 +218,8 @@ def test_every_loss_trains_on_every_kind_of_bags(loss, data):
     X, y, _ = data
     ids = np.repeat(np.arange(60), np.tile([1, 9, 20, 30, 25, 35], 10))
     for bags in (ids, np.arange(1200) // 4):
-        model = BagNeuralClassifier(loss=loss, learning_rate=0.01, batch_rows=100, max_epochs=12, random_state=0)
+        settings = {"learning_rate": 0.01, "batch_rows": 100, "max_epochs": 12, "early_stopping": bags is ids}
+        model = BagNeuralClassifier(loss=loss, random_state=0, **settings)
         h = model.fit(X, bw.aggregate(y, bags), bags=bags).predict_proba(X)[:, 1]
         assert np.corrcoef(h, 2 * X[:, 0] + X[:, 1])[0, 1] > 0.8
 
@@ -228,7 +229,7 @@ def test_classes_and_their_losses(data):
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
     y = bw.aggregate((labels[:, None] == np.arange(3)).astype(float), ids)
     for loss in ("debiased_square", "li_square", "matching_square", "matching_cross_entropy", "count_likelihood"):
-        model = BagNeuralClassifier(loss=loss, **FAST).fit(X, y, bags=ids)
+        model = BagNeuralClassifier(loss=loss, early_stopping=False, **FAST).fit(X, y, bags=ids)
         assert model.predict_proba(X).shape == (1200, 3)
         assert model.score(X, labels) > 0.6  # the most frequent class has 0.38
         assert model.prior_.shape == (3,)

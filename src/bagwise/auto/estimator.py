@@ -132,12 +132,12 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(6400, 3))
-    >>> y = (rng.random(6400) < np.clip(0.5 + X @ [0.2, -0.1, 0.0], 0, 1)).astype(int)
-    >>> ids = bw.random_bags(6400, size=32, random_state=0)
-    >>> boosting = bw.BagBoostingClassifier(n_estimators=30, reg_lambda=10.0, n_jobs=1)
+    >>> X = rng.normal(size=(3200, 3))
+    >>> y = (rng.random(3200) < np.clip(0.5 + X @ [0.2, -0.1, 0.0], 0, 1)).astype(int)
+    >>> ids = bw.random_bags(3200, size=16, random_state=0)
+    >>> boosting = bw.BagBoostingClassifier(n_estimators=10, n_fits=1, cv=2, n_jobs=1)
     >>> candidates = {"ridge": bw.BagRidgeClassifier(), "boosting": boosting}
-    >>> model = BagAutoClassifier(candidates=candidates, random_state=0)
+    >>> model = BagAutoClassifier(candidates=candidates, cv=2, random_state=0)
     >>> model.fit(X, bw.aggregate(y, ids), bags=ids).best_name_
     'ridge'
     """

@@ -62,7 +62,7 @@ def wait_for(place, running):
 def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, undisturbed, start, tmp_path):
     kept = tmp_path / "checkpoints"
     out = tmp_path / "result.npz"
-    running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.1)
+    running = start(shards, out, 2, checkpoints=str(kept), every=5, pause=0.04)
     wait_for(kept / "step-00000015", running)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     workers = [pid for pid in children if str(WORKER) in Path(f"/proc/{pid}/cmdline").read_text()]
