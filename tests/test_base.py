@@ -14,7 +14,15 @@ import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
 
-SMALL = {"n_estimators": 12, "learning_rate": 0.2, "n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "random_state": 0}
+SMALL = {
+    "n_estimators": 12,
+    "learning_rate": 0.2,
+    "n_fits": 1,
+    "reg_lambda": 10.0,
+    "cv": 2,
+    "n_jobs": 1,
+    "random_state": 0,
+}
 CLASSIFIERS = [
     bw.BagRidgeClassifier(random_state=0),
     bw.BagSGDClassifier(random_state=0),

@@ -539,7 +539,8 @@ def test_where_rates_differ_the_likelihood_chooses():
     """Candidates that are given the formation are compared by fits for what was found, not for what was feared."""
     X, y, ids = by_rates(np.random.default_rng(0))
     three = {"wrong": bw.BagRidgeClassifier(formation="effects"), **linear_candidates()}
-    model = BagAutoClassifier(candidates=three, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    three["logistic"].set_params(cv=2)
+    model = BagAutoClassifier(candidates=three, cv=3, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "rates"
     best = {line["candidate"]: line for line in model.trials_}[model.best_name_]
     assert best["candidate"] != "wrong"  # which comes first

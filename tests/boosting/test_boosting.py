@@ -210,7 +210,9 @@ def test_the_penalty_is_chosen_by_held_out_bags():
     frame, y = interaction(rng, 8000)
     ids = bw.random_bags(8000, 4, rng)
     for penalties, chosen in (((1.0, 1e6), 1.0), ((1e6, 1.0), 1.0)):
-        model = bw.BagBoostingClassifier(**FAST | {"n_estimators": 15}, reg_lambda=penalties).fit(frame, bw.aggregate(y, ids), bags=ids)
+        model = bw.BagBoostingClassifier(**FAST | {"n_estimators": 15}, reg_lambda=penalties).fit(
+            frame, bw.aggregate(y, ids), bags=ids
+        )
         assert set(model.reg_lambda_.values()) == {chosen}
 
 

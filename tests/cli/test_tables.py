@@ -83,6 +83,11 @@ def few(folder, labelled):
     return folder / "few" / "events.parquet", folder / "few" / "reports.parquet"
 
 
+@pytest.fixture
+def few_trees(monkeypatch):
+    monkeypatch.setitem(bagwise.BagBoostingClassifier.__init__.__kwdefaults__, "n_estimators", 20)
+
+
 @pytest.fixture(scope="module")
 def model(folder, tables):
     result = call("fit", *tables, "--model", "ridge", "--out", folder / "model")
@@ -290,6 +295,7 @@ def test_inspect_says_what_it_is(model):
 
 
 @pytest.mark.parametrize("kind", ["boosting", "network", "sgd"])
+@pytest.mark.usefixtures("few_trees")
 def test_other_models(few, tmp_path, kind):
     if kind == "network":
         pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
@@ -580,6 +586,7 @@ def test_long_stages_are_told_again_and_again(monkeypatch, capsys):
             assert said.count(stage) >= 2
 
 
+@pytest.mark.usefixtures("few_trees")
 def test_progress_is_told_without_a_terminal(few, tmp_path, monkeypatch):
     monkeypatch.setattr(common, "_PAUSE", 0.02)
     monkeypatch.setattr(common, "_LONGEST", 10**6)

@@ -333,8 +333,8 @@ sizes = [4, 16]
 methods = ["ours", "easyllp"]
 extras = ["ridge"]
 learning_rates = [0.001, 0.01]
-epochs = [2, 40]
-repetitions = 3
+epochs = [2, 20]
+repetitions = 2
 extra_repetitions = 1
 held_out_repetitions = 1
 """

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logsumexp, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
@@ -182,10 +182,13 @@ def _maximise(
         check_time()
         w = parameters.reshape(target.shape)
         scores = np.pad(X @ w[:, :-1].T + w[:, -1], ((0, 0), (first, 0)))
-        h = softmax(scores, axis=1)[:, first:]
+        top = scores.max(axis=1, keepdims=True)
+        above = np.exp(scores - top)
+        total = above.sum(axis=1, keepdims=True)
+        h = (above / total)[:, first:]
         penalty = alpha * np.pad(w[:, :-1], ((0, 0), (0, 1)))
         gradient = np.column_stack([h.T @ X, h.sum(axis=0)]) / len(X) - target + penalty
-        return logsumexp(scores, axis=1).mean() - (w * target).sum() + (w * penalty).sum() / 2, gradient.ravel()
+        return (top + np.log(total)).mean() - (w * target).sum() + (w * penalty).sum() / 2, gradient.ravel()
 
     begin = 0 * target.ravel() if start is None else start.ravel()
     options = {"maxiter": 1000, "maxfun": 10_000, "ftol": 0.0, "gtol": close}
