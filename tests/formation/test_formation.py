@@ -69,6 +69,28 @@ def test_random_bags_are_seldom_called_anything_else():
     assert alarms <= 2
 
 
+@pytest.mark.parametrize("case", ["random", "rates"])
+def test_rare_values_and_gaps_make_no_features(case):
+    """Sums of few rows with long tails are not normal: p-values that took them for it called one bag in ten grouped."""
+    names = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, y, ids = CASES[case](rng)
+        rare = rng.random((len(X), 60)) < 0.0005 * (1 + y[:, None])
+        gaps = np.where(rng.random(len(X)) < 0.3 + 0.2 * y, np.nan, X[:, 2])
+        X = np.column_stack([X[:, :2], gaps, rare])
+        names.append(formation.told(formation.evidence(X, Bags.from_rows(aggregate(y, ids), ids))).name)
+    assert names.count(case) >= 19
+
+
+def test_bags_that_differ_in_gaps_differ_in_a_feature():
+    rng = np.random.default_rng(0)
+    X, y, ids = at_random(rng)
+    gaps = rng.random(len(X)) < rng.uniform(0, 0.6, size=ids.max() + 1)[ids]
+    X = np.column_stack([X[:, :2], np.where(gaps, np.nan, X[:, 2])])
+    assert formation.told(formation.evidence(X, Bags.from_rows(aggregate(y, ids), ids))).name == "features"
+
+
 def test_few_bags_tell_nothing():
     X, y = labelled(np.random.default_rng(0), 640)
     ids = np.arange(640) // 64

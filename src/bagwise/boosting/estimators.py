@@ -10,20 +10,10 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagRegressor
 from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
+from bagwise.boosting.ensemble import Tried, choose_ensemble
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of
-from bagwise.boosting.trees import Boosted, Job, side_by_side
-from bagwise.boosting.tuning import (
-    Path,
-    Stage,
-    best_stage,
-    choose,
-    choose_blend,
-    held_out_of,
-    join,
-    risks_of,
-    sample_of,
-    some_watched,
-)
+from bagwise.boosting.trees import Job, side_by_side
+from bagwise.boosting.tuning import Path, best_stage, choose, join, sample_of, some_watched
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
@@ -31,11 +21,12 @@ from bagwise.formation import formation_of
 from bagwise.gains import tell_gain
 from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
-from bagwise.utils.parameters import Constraint, number, one_of, several, whole
+from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
 KINDS = ("greedy", "random")
+_PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
 _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
@@ -50,7 +41,7 @@ class _BoostingFit(TableFeatures):
         "early_stopping_rounds": whole(1),
         **dict.fromkeys(("num_leaves", "cv"), whole(2)),
         **dict.fromkeys(("learning_rate", "colsample_bytree"), number(above=0, most=1)),
-        "reg_lambda": several(number(least=0), "a finite number of at least 0, or several"),
+        "reg_lambda": several(number(least=0), "a finite number of at least 0, or several") | NONE,
         "cat_smooth": number(least=0),
         "kinds": Constraint(
             f"one or both of {KINDS}",
@@ -66,7 +57,7 @@ class _BoostingFit(TableFeatures):
     num_leaves: int = 8
     min_child_samples: int = 20
     colsample_bytree: float = 0.4
-    reg_lambda: float | Sequence[float] = 10.0
+    reg_lambda: float | Sequence[float] | None = None
     max_cat_to_onehot: int = 64
     cat_smooth: float = 10.0
     kinds: Sequence[str] = KINDS
@@ -116,77 +107,76 @@ class _BoostingFit(TableFeatures):
         self.stretch_, self.effect_variance_ = 1.0, 0.0
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
         folds = folds_of(len(table.bags), self.cv, rng, enough=len(table.bags) if counts else ENOUGH)
-        penalties = [float(penalty) for penalty in np.atleast_1d(self.reg_lambda)]
         self.n_estimators_ = dict.fromkeys(kinds, self.n_estimators)
-        self.reg_lambda_ = dict.fromkeys(kinds, penalties[0])
+        self.reg_lambda_ = {kind: self._penalties(options)[0] for kind, options in kinds.items()}
         if not folds:  # two or three bags: nothing to hold out, nothing to choose
             return True
         if counts:
-            self._choose_by_likelihood(table, some_watched(folds, table.bags), penalties, rng)
+            self._choose_by_likelihood(table, some_watched(folds, table.bags), rng)
         else:
-            self._choose_by_risk(table, folds, penalties, rng)
+            self._choose_by_risk(table, folds, rng)
         return not counts
 
+    def _penalties(self, options: TreeOptions) -> list[float]:
+        """Those to choose from; where labels are 0 and 1, one."""
+        usual = _PENALTIES[options.objective][: 1 if options.counts else None]
+        return [float(penalty) for penalty in np.atleast_1d(usual if self.reg_lambda is None else self.reg_lambda)]
+
     def _jobs(
-        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator, **how: Any
+        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, **how: Any
     ) -> list[tuple[str, float, list[Job]]]:
         """Each kind with each penalty, and its fits without each fold."""
         seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
         most, patience = self.n_estimators, self.early_stopping_rounds
         found = []
         for kind, options in self._kinds(table).items():
-            for penalty in penalties:
+            for penalty in self._penalties(options):
                 of, each = replace(options, reg_lambda=penalty), zip(folds, seeds, strict=True)
                 jobs = [Job(table, of, most, seed, fold, patience, **how) for fold, seed in each]
                 found.append((kind, penalty, jobs))
         return found
 
-    def _choose_by_likelihood(
-        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator
-    ) -> None:
+    def _choose_by_likelihood(self, table: Table, folds: Sequence[Fold], rng: np.random.Generator) -> None:
         """The fits without a fold are what predictions are the mean of: each of the kinds that held-out bags like."""
-        rows = sample_of(folds, table.bags)
-        tried = self._jobs(table, folds, penalties, rng, rows=rows)
-        jobs = [job for *_, each in tried for job in each]
-        found = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
-        fits: dict[str, list[Boosted]] = {}
-        stages: dict[str, list[Stage]] = {}
-        for kind, penalty, each in tried:
-            own = [next(found) for _ in each]
-            if not all(fit.stages for fit in own):
-                continue  # nothing varies, or nothing can be cut
-            best = best_stage([fit.stages for fit in own])
-            gain = sum(float(stage.gains.sum()) for stage in best)
-            if kind not in stages or gain > sum(float(stage.gains.sum()) for stage in stages[kind]):
-                stages[kind], fits[kind], self.reg_lambda_[kind] = best, own, penalty
-        watch = [table.bags.take(fold.held_out) for fold in folds]
-        priors = [prior_of(table.bags.take(fold.train)) for fold in folds]
         self.prior_ = np.atleast_1d(prior_of(table.bags))
         self.offset_: Floats = np.zeros(1)
-        if not stages:
+        effects = self.formation_.name in ("features", "effects")
+        chosen = choose_ensemble(partial(self._try_kinds, table, folds, rng), folds, table.bags, effects=effects)
+        if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
             return
-        blend = choose_blend(stages, priors, watch)
-        self.stretch_ = blend.stretch
-        if self.formation_.name == "random":
-            self.risk_ = float(
-                np.mean(risks_of(held_out_of([stages[kind] for kind in blend.kinds], priors, watch), blend.stretch))
-            )
-        self.gain_, self.gain_error_ = tell_gain(blend.gains, stacklevel=6)
-        self.fits_ = {kind: fits[kind] for kind in blend.kinds}
-        self.n_estimators_ = {kind: max(stage.n_trees for stage in stages[kind]) for kind in blend.kinds}
-        self.reg_lambda_ = {kind: self.reg_lambda_[kind] for kind in blend.kinds}
-        mean = np.mean([stage.sample for kind in blend.kinds for stage in stages[kind]], axis=0, dtype=float)
-        self.offset_ = centring(self.stretch_ * mean[:, None], self.prior_)
-        for kind in blend.kinds:
-            for fit, stage in zip(self.fits_[kind], stages[kind], strict=True):
+        self.stretch_, self.effect_variance_ = chosen.stretch, chosen.effect_variance
+        self.risk_ = chosen.risk if self.formation_.name == "random" else float("nan")
+        self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=6)
+        self.offset_ = centring(self.stretch_ * chosen.sample[:, None], self.prior_)
+        self.fits_ = {kind: one.fits for kind, one in chosen.kinds.items()}
+        self.n_estimators_ = {kind: max(stage.n_trees for stage in one.stages) for kind, one in chosen.kinds.items()}
+        self.reg_lambda_ = {kind: one.reg_lambda for kind, one in chosen.kinds.items()}
+        for one in chosen.kinds.values():
+            for fit, stage in zip(one.fits, one.stages, strict=True):
                 fit.keep(stage.n_trees)
 
-    def _choose_by_risk(
-        self, table: Table, folds: Sequence[Fold], penalties: Sequence[float], rng: np.random.Generator
-    ) -> None:
+    def _try_kinds(
+        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, effect_variance: float
+    ) -> dict[str, Tried]:
+        """The fits of each kind without each fold, with the better of its penalties; those in which trees can grow."""
+        self.effect_variance_ = effect_variance
+        tried = self._jobs(table, folds, rng, rows=sample_of(folds, table.bags))
+        jobs = [job for *_, each in tried for job in each]
+        fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
+        found: dict[str, Tried] = {}
+        for kind, penalty, each in tried:
+            own = [next(fits) for _ in each]
+            if not all(fit.stages for fit in own):
+                continue  # nothing varies, or nothing can be cut
+            one = Tried(penalty, own, best_stage([fit.stages for fit in own]))
+            if kind not in found or one.gain > found[kind].gain:
+                found[kind] = one
+        return found
+
+    def _choose_by_risk(self, table: Table, folds: Sequence[Fold], rng: np.random.Generator) -> None:
         """Penalty and number of trees of each kind, the stretch and the risk of their mean."""
-        tried = self._jobs(table, folds, penalties, rng)
+        tried = self._jobs(table, folds, rng)
         jobs = [job for *_, each in tried for job in each]
         paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         joined: dict[str, dict[float, Path]] = {}
@@ -197,7 +187,7 @@ class _BoostingFit(TableFeatures):
         self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
         self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
         deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
-        some = next(iter(joined.values()))[penalties[0]]
+        some = next(iter(next(iter(joined.values())).values()))
         mean = replace(some, deviations=deviations[:, :, None])  # a path one step long
         self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
 
@@ -296,8 +286,9 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         Most trees per fit; how many are kept is chosen by bags held out (see `boosting.tuning`).
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
         As in LightGBM.
-    reg_lambda : float or sequence of float
-        Penalty λ of the solve of the leaf values, or several, of which held-out bags choose.
+    reg_lambda : float or sequence of float, optional
+        Penalty λ of the solve of the leaf values, or several, of which held-out bags choose. None is 3 where labels are
+        0 and 1, and of 10 and 100 the better elsewhere.
     cat_smooth : float
         As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
         whose variance grows with k.
@@ -334,7 +325,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     stretch_ : float
         By what log odds are multiplied, as held-out bags ask for (see `bagwise.gains`).
     effect_variance_ : float
-        τ² of effects of bags; 0, since trees do without.
+        τ² of effects of bags beyond what trees explain, looked for in the formations "features" and "effects".
     offset_ : array
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
     fits_ : dict

@@ -1,6 +1,6 @@
 r"""Number of trees, penalty and stretch, chosen by bags that fits did not see.
 
-Counts of two classes choose by their likelihood (`Stage`, `join_stages`), in every formation. Real labels and several
+Counts of two classes choose by their likelihood (`Stage`, `best_stage`), in every formation. Real labels and several
 classes choose by the label-free risk of random bags (`Path`, `choose`), as follows.
 
 Shrunken steps and penalties keep predictions too close to p as long as trees are few. Held-out bags show by how much:
@@ -10,17 +10,13 @@ chosen for each kind of fit by itself; the last stretch is that of their mean, a
 where it leads to no probability beyond 0 or 1.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
-from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, best_stretch
-from bagwise.log_odds import shift_to
 from bagwise.risk import bag_losses, clearly_above, least_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -166,54 +162,3 @@ def best_stage(paths: Sequence[Sequence[Stage]]) -> list[Stage]:
     losses = np.concatenate([[-stage.gains for stage in path] for path in even], axis=1).T
     chosen = max(choose_length(losses), 1) - 1
     return [path[min(chosen, longest - 1)] for path in even]
-
-
-def held_out_of(kinds: Iterable[Sequence[Stage]], priors: Sequence[float], watch: Sequence[Bags]) -> list[HeldOut]:
-    """What the mean of several kinds of fits says, fold by fold.  kinds: of each, a stage per fold."""
-    parts = []
-    for stages, prior, bags in zip(zip(*kinds, strict=True), priors, watch, strict=True):
-        sample = np.mean([stage.sample[stage.known] for stage in stages], axis=0)
-        parts.append(HeldOut(prior, sample, np.mean([stage.watched for stage in stages], axis=0), bags))
-    return parts
-
-
-def risks_of(parts: Iterable[HeldOut], stretch: float) -> Floats:
-    """(m,) label-free square losses of held-out bags, right for random ones."""
-    losses = []
-    for one in parts:
-        bags, p = one.bags, float(one.prior)
-        h = expit(stretch * one.scores + shift_to(p, stretch * one.trained))
-        # E[h] is p by the shift.
-        losses.append(bag_losses(bags.sum(h), bags.size, bags.proportion, prior=p, mean=p, noise=bags.noise_per_row))
-    return np.concatenate(losses)
-
-
-@dataclass(frozen=True, eq=False)
-class Blend:
-    """Kinds of fits whose mean held-out bags choose, by what to stretch it, and what they gain by it."""
-
-    kinds: tuple[str, ...]
-    stretch: float
-    gains: Floats
-
-
-def choose_blend(
-    chosen: Mapping[str, Sequence[Stage]],
-    priors: Sequence[float],
-    watch: Sequence[Bags],
-    *,
-    effect_variance: float = 0.0,
-) -> Blend:
-    """The mean of all kinds, unless bags held out are clearly more likely with some of them.
-
-    chosen: of each kind, a stage per fold.
-    """
-    names = list(chosen)
-    tried = [kinds for n in range(len(names), 0, -1) for kinds in combinations(names, n)]
-    blends = []
-    for kinds in tried:
-        parts = held_out_of([chosen[kind] for kind in kinds], priors, watch)
-        blends.append(Blend(kinds, *best_stretch(parts, effect_variance=effect_variance)))
-    total = np.array([blend.gains.sum() for blend in blends])
-    total[0] += _CLEARLY
-    return blends[int(np.argmax(total))]

@@ -23,25 +23,27 @@ _MOST_BENT = 20.0
 def bags_with_rates(y: ArrayLike, size: int, low: float, high: float, random_state: RandomState = None) -> Integers:
     r"""A partition into bags of one size whose rates differ: `rates`.
 
-    Each bag draws :math:`u \in [0, 1]`, has the rate :math:`\text{low} + (\text{high} - \text{low}) u^\gamma`, and
-    takes so many rows of label 1 and the rest of label 0 at random. γ, which is about 1, makes all bags together have
-    the rate of all rows: otherwise few large bags would be rows of another population than those to be predicted. Where
-    no γ does, there are as many bags as rows of either label allow.
+    Each bag draws :math:`u \in [0, 1]`, has the rate :math:`r = \text{low} + (\text{high} - \text{low}) u^\gamma`,
+    draws its number of rows of label 1 with that rate, and takes so many of these and the rest of label 0 at random. γ,
+    which is about 1, makes all bags together have the rate of all rows: otherwise few large bags would be rows of
+    another population than those to be predicted. Where no γ does, bags are as many as rows of either label allow.
 
     >>> y = np.arange(12) % 2
-    >>> ids = bags_with_rates(y, 4, 0.5, 0.5, random_state=0)
-    >>> [int(y[ids == j].sum()) for j in range(3)]
-    [2, 2, 2]
+    >>> ids = bags_with_rates(y, 4, 0.0, 1.0, random_state=0)
+    >>> sum(int(y[ids == j].sum()) for j in range(3))
+    6
     """
     given, unit = {"size": size, "low": low, "high": high}, number(least=0, most=1)
     check_parameters(given, {"size": whole(1), "low": unit, "high": unit})
     y, rng = np.asarray(y), generator(random_state)
     rows = [rng.permutation(np.flatnonzero(y == label)) for label in (0, 1)]
     m = len(y) // size
-    rates = _rates(
-        rng.random(m), low, high, float(np.clip(y.mean(), 1 - len(rows[0]) / (m * size), len(rows[1]) / (m * size)))
-    )
-    ones = np.diff(np.rint(np.cumsum(size * rates)), prepend=0).astype(int)
+    total = int(np.clip(round(m * size * y.mean()), m * size - len(rows[0]), len(rows[1])))
+    rates = _rates(rng.random(m), low, high, total / (m * size))
+    ones = rng.binomial(size, rates)
+    if low < y.mean() < high:  # chance may ask for some more than there are, or fewer
+        over = int(ones.sum()) - total
+        ones = np.clip(ones - np.sign(over) * np.bincount(rng.integers(m, size=abs(over)), minlength=m), 0, size)
     counts = [size - ones, ones]
     enough = [np.cumsum(count) <= len(some) for count, some in zip(counts, rows, strict=True)]
     m = int(np.logical_and(*enough).sum())  # cumulative: what fails once fails from there on

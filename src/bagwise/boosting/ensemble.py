@@ -1,0 +1,109 @@
+"""Fits without a fold, of several kinds, of which held-out bags choose those whose mean is the prediction."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from scipy.special import expit
+
+from bagwise.bags import Bags
+from bagwise.boosting.trees import Boosted
+from bagwise.boosting.tuning import Stage
+from bagwise.folds import Fold
+from bagwise.gains import HeldOut, best_effect_variances, best_stretch
+from bagwise.log_odds import prior_of, shift_to
+from bagwise.risk import bag_losses
+from bagwise.utils.typing import Floats
+
+_CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """The fits of a kind without each fold, and what each said of it after the number of trees that was chosen."""
+
+    reg_lambda: float
+    fits: list[Boosted]
+    stages: list[Stage]
+
+    @property
+    def gain(self) -> float:
+        """Of all bags held out."""
+        return sum(float(stage.gains.sum()) for stage in self.stages)
+
+
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """What held-out bags chose.
+
+    kinds: of fits whose mean log odds, times the stretch, are the prediction.  gains: (m,) of bags held out.
+    effect_variance: τ² of effects of bags.  parts: what the mean said of the bags of each fold.
+    """
+
+    kinds: dict[str, Tried]
+    stretch: float
+    gains: Floats
+    effect_variance: float
+    parts: list[HeldOut]
+
+    @property
+    def sample(self) -> Floats:
+        """(rows,) mean log odds of the rows that stages hold."""
+        stages = [stage for one in self.kinds.values() for stage in one.stages]
+        return np.asarray(np.mean([stage.sample for stage in stages], axis=0, dtype=float))
+
+    @property
+    def risk(self) -> float:
+        """The held-out label-free square loss, right for random bags."""
+        return float(np.concatenate([_losses(part, self.stretch) for part in self.parts]).mean())
+
+
+def choose_ensemble(
+    fits_of: Callable[[float], dict[str, Tried]], folds: Sequence[Fold], bags: Bags, *, effects: bool
+) -> Ensemble | None:
+    """The kinds whose mean held-out bags prefer; None where no tree can grow.
+
+    fits_of: fits of each kind that allow for effects of a variance τ².  effects: whether bags may have some. Then fits
+    that allow for those which are left are tried too, and taken if held-out bags prefer them.
+    """
+    watch = [bags.take(fold.held_out) for fold in folds]
+    priors = [prior_of(bags.take(fold.train)) for fold in folds]
+    if not (tried := fits_of(0.0)):
+        return None
+    best = _choose_kinds(tried, priors, watch, 0.0)
+    variance = best_effect_variances(best.parts, best.stretch)[0] if effects else 0.0
+    if variance == 0:
+        return best
+    found = [_choose_kinds(each, priors, watch, variance) for each in (tried, fits_of(variance))]
+    return max(found, key=lambda one: float(one.gains.sum()))
+
+
+def _choose_kinds(
+    tried: Mapping[str, Tried], priors: Sequence[float], watch: Sequence[Bags], effect_variance: float
+) -> Ensemble:
+    """The mean of all kinds, unless bags held out are clearly more likely with some of them."""
+    names, found, total = list(tried), [], []
+    for kinds in [some for n in range(len(names), 0, -1) for some in combinations(names, n)]:
+        chosen = {kind: tried[kind] for kind in kinds}
+        parts = _held_out([one.stages for one in chosen.values()], priors, watch)
+        stretch, gains = best_stretch(parts, effect_variance=effect_variance)
+        found.append(Ensemble(chosen, stretch, gains, effect_variance, parts))
+        total.append(float(gains.sum()) + (_CLEARLY if len(found) == 1 else 0.0))
+    return found[int(np.argmax(total))]
+
+
+def _held_out(kinds: Iterable[Sequence[Stage]], priors: Sequence[float], watch: Sequence[Bags]) -> list[HeldOut]:
+    """What the mean of several kinds of fits says, fold by fold.  kinds: of each, a stage per fold."""
+    parts = []
+    for stages, prior, bags in zip(zip(*kinds, strict=True), priors, watch, strict=True):
+        sample = np.mean([stage.sample[stage.known] for stage in stages], axis=0)
+        parts.append(HeldOut(prior, sample, np.mean([stage.watched for stage in stages], axis=0), bags))
+    return parts
+
+
+def _losses(part: HeldOut, stretch: float) -> Floats:
+    """(m,) label-free square losses of held-out bags; E[h] is p by the shift."""
+    bags, p = part.bags, float(part.prior)
+    h = expit(stretch * part.scores + shift_to(p, stretch * part.trained))
+    return bag_losses(bags.sum(h), bags.size, bags.proportion, prior=p, mean=p, noise=bags.noise_per_row)
