@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import formation as formation
     from bagwise import gains as gains
     from bagwise import linear as linear
+    from bagwise import log_odds as log_odds
     from bagwise import losses as losses
     from bagwise import means as means
     from bagwise import neural as neural
@@ -84,6 +85,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "evaluation": ("evaluate",),
     "formation": (),
     "gains": (),
+    "log_odds": (),
     "linear": (
         "BagLogisticClassifier",
         "BagMeanMapClassifier",

@@ -16,11 +16,12 @@ from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
 from bagwise.linear.likelihood import Design, Point, System, climb, maximise, maximise_classes, system
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.likelihood import check_counts
+from bagwise.risk import least_of
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
-_ALPHAS = np.logspace(-1, 5, 7)
+_ALPHAS = np.logspace(-1, 5, 13)
 _SCALINGS = np.array([0.0, 0.5, 1.0])
 _EFFECTS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
 _USUAL_ALPHA, _USUAL_SCALING, _USUAL_EFFECTS = 30.0, 0.5, 0.03  # where the search begins
@@ -28,10 +29,13 @@ _CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, w
 _FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
 _NEAR = 5.0  # a factor of penalties, up to which one tells of the other
 _CLOSE, _NEARLY = 1e-3, 0.5  # to the maximum, in units of log-likelihood; the latter where a step takes long
+_DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 _ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _TINY = 1e-6
 _ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
+_AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8, 2.2])
+_SURE = 2.0  # standard errors, for a scaling that is not the usual one
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
 
@@ -73,13 +77,16 @@ class _Held:
         """What weights (d,) say of the bags held out."""
         return HeldOut(self.prior, self.train.scores(w), self.held_out.scores(w), self.held_out.bags)
 
-    def value(self, w: Floats, effect_variance: float) -> Floats:
-        """(weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
-        bags, found, start = self.held_out.bags, [], None
-        for s, trained in zip(self.held_out.scores(w).T, self.train.scores(w).T, strict=True):
-            start = shift_to(self.prior, trained, start=start)
-            found.append(log_likelihoods(s + start, bags, effect_variance=effect_variance))
-        return np.array(found)
+    def value(self, w: Floats, effect_variance: float, stretches: Floats = _AS_IT_IS) -> Floats:
+        """(stretches, weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
+        scores, trained = self.held_out.scores(w).T, self.train.scores(w).T
+        found = [
+            HeldOut(self.prior, known, s, self.held_out.bags).log_likelihoods(
+                stretches, effect_variance=effect_variance
+            )
+            for s, known in zip(scores, trained, strict=True)
+        ]
+        return np.stack(found, axis=1)
 
 
 def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
@@ -95,8 +102,8 @@ def _few(design: Design) -> bool:
 
 
 def _plausible(alphas: Floats, d: int) -> Floats:
-    """Penalties for which log odds, of variance d/α a priori, vary by 0.2 to 20: what few bags may choose from."""
-    return alphas[np.abs(np.log10(2 * alphas / d)) <= 1]
+    """(alphas,) log prior of penalties: log odds, whose variance a penalty takes for d/α, vary by about 1."""
+    return np.asarray(-0.5 * (np.log10(alphas / d) / _DECADES) ** 2)
 
 
 def _some(design: Design, order: Integers, rows: int) -> Integers:
@@ -174,7 +181,7 @@ def _choose(
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
             weights = [one.path(relative, np.array([found.alpha])) for one in held]
-            total = [sum(one.value(w, tau)[0].sum() for one, w in zip(held, weights, strict=True)) for tau in _EFFECTS]
+            total = [sum(one.value(w, tau).sum() for one, w in zip(held, weights, strict=True)) for tau in _EFFECTS]
             found = replace(found, effect_variance=float(_EFFECTS[int(np.argmax(total))]))
     if measured:
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
@@ -199,19 +206,23 @@ def _near(one: Choice, other: Choice) -> bool:
 def _best_penalty(
     design: Design, held: list[_Held], alphas: Floats, scalings: Floats, effect_variance: float
 ) -> Choice:
-    """The penalty that held-out bags expect, each weighed by their likelihood."""
-    totals = np.array(
-        [
-            sum(
-                one.value(one.path(penalty_of(design, 1.0, float(scaling)), alphas), effect_variance).sum(axis=1)
-                for one in held
-            )
-            for scaling in scalings
-        ]
-    )
-    best = int(np.argmax(logsumexp(totals, axis=1)))
-    alpha = float(np.exp(softmax(totals[best]) @ np.log(alphas)))
-    return Choice(alpha, float(scalings[best]), effect_variance=effect_variance)
+    """The penalty that held-out bags expect, each weighed by their likelihood; the usual scaling, unless they disagree.
+
+    Disagreement is one of two standard errors of the difference over bags, each scaling with its best penalty.
+    """
+    stretches = _SOME_STRETCHES if _few(design) else _AS_IT_IS  # a heavy penalty may be made up for
+    prior, totals, best = _plausible(alphas, design.X.shape[1]), [], []
+    for scaling in scalings:
+        relative = penalty_of(design, 1.0, float(scaling))
+        values = np.concatenate(
+            [one.value(one.path(relative, alphas), effect_variance, stretches) for one in held], axis=2
+        )
+        sums = values.sum(axis=2) + prior
+        totals.append(logsumexp(sums, axis=0))
+        best.append(-values[np.unravel_index(int(np.argmax(sums)), sums.shape)])
+    chosen = least_of(best, preferred=int(np.argmin(np.abs(scalings - _USUAL_SCALING))), errors=_SURE)
+    alpha = float(np.exp(softmax(totals[chosen]) @ np.log(alphas)))
+    return Choice(alpha, float(scalings[chosen]), effect_variance=effect_variance)
 
 
 def choose_of_classes(
@@ -252,8 +263,8 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell. It decides whether bags may have
         effects of their own.
     alphas : float or sequence of float, optional
-        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 7 from 0.1 to 1e5,
-        with fewer than 4 bags for each weight those of them within a factor of 10 of half the number of features.
+        Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 13 from 0.1 to 1e5.
+        Where bags are few, one about as large as the number of features is the most plausible.
     scaling : float, optional
         As in `BagRidgeClassifier`.
     cv : int
@@ -326,8 +337,6 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
 
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
         alphas, scalings = self._penalties
-        if self.alphas is None and _few(design):
-            alphas = _plausible(alphas, design.X.shape[1])
         effects = self.formation_.name in ("features", "effects")
         chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
