@@ -223,6 +223,8 @@ class _BoostingFit(TableFeatures):
             kind: replace(each, link=LOGIT, objective=LIKELIHOOD, effect_variance=self.effect_variance_)
             for kind, each in square.items()
         }
+        if "greedy" in kinds:  # the likelihood hears more of single rows than the square, and may cut finer
+            kinds["greedy"] = replace(kinds["greedy"], num_leaves=2 * self.num_leaves)
         if self.objective == "auto" and self.formation_.name == "random" and "greedy" in square:
             kinds["square"] = square["greedy"]
         return kinds
@@ -285,7 +287,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     n_estimators : int
         Most trees per fit; how many are kept is chosen by bags held out (see `boosting.tuning`).
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
-        As in LightGBM.
+        As in LightGBM; greedy trees on the likelihood have twice as many leaves.
     reg_lambda : float or sequence of float, optional
         Penalty λ of the solve of the leaf values, or several, of which held-out bags choose. None is 3 where labels are
         0 and 1, and of 10 and 100 the better elsewhere.
