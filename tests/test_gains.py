@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, tell_gain
+from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, clear, tell_gain
 
 
 def in_bags(y: np.ndarray, k: int) -> Bags:
@@ -41,3 +41,12 @@ def test_the_gain_is_told_and_warned_of():
         warnings.simplefilter("error")
         assert tell_gain(np.array([1.0, 1.1]))[0] == pytest.approx(1.05)
         assert np.isnan(tell_gain(None)).all()
+
+
+def test_gains_by_chance_are_seldom_called_clear(seed):
+    rng, clearly, tries = np.random.default_rng(seed), 0, 100
+    for _ in range(tries):
+        s, y = rng.normal(size=2000), rng.random(2000) < 0.3
+        _, gains = best_stretch([HeldOut(float(y.mean()), s, s, in_bags(y, 20))])
+        clearly += clear(gains.mean(), gains.std(ddof=1) / np.sqrt(len(gains)))
+    assert clearly <= 10  # one in forty by chance; that the same bags choose the stretch adds to it

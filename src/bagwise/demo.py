@@ -32,7 +32,7 @@ from bagwise.bags import aggregate, random_bags
 from bagwise.datasets import synthetic
 from bagwise.diagnostics import diagnose
 from bagwise.evaluation import evaluate
-from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.gains import NoBetterThanConstantWarning, clear
 from bagwise.linear import BagRidgeClassifier
 from bagwise.metrics import Estimate
 from bagwise.plotting import BLUE, DARK_GREEN, DARK_GREY, LIGHT_GRID, RED
@@ -207,7 +207,7 @@ class _Task:
     def row(self, method: str, ids: NDArray[np.int64], size: int | None) -> Row:
         """Fit on training bags; measure on held-out bags, and on the labels behind them."""
         train, held_out = slice(self.first_held_out), slice(self.first_held_out, None)
-        y_bag, y, clear = aggregate(self.y, ids), self.y[held_out], True
+        y_bag, y, better = aggregate(self.y, ids), self.y[held_out], True
         if method in (NAIVE, CONSTANT):  # as if every row's label were its bag's proportion
             inside = np.flatnonzero(ids[train] >= 0)
             model = Ridge() if method == NAIVE else DummyRegressor()
@@ -216,14 +216,14 @@ class _Task:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the story tells it
                 ridge = BagRidgeClassifier(random_state=0).fit(self.X[train], y_bag[train], bags=ids[train])
-            clear = ridge.gain_ > ridge.gain_error_
+            better = clear(ridge.gain_, ridge.gain_error_)
             h = ridge.predict_proba(self.X[held_out])[:, 1]
         accuracy, brier = float(((h > 0.5) == y).mean()), float(((h - y) ** 2).mean())
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
         # The bags are dealt at random here: what is estimated is shown as it comes, good luck or bad.
         estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], even_if_not_random=True)
-        return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier, clear)
+        return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier, better)
 
 
 def _features() -> ColumnTransformer:

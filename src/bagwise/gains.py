@@ -24,6 +24,7 @@ from bagwise.utils.typing import Floats
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
 """Factors of log odds that held-out bags choose from."""
 
+_CLEARLY = 2.0  # standard errors
 _ROWS = 60_000  # that effects are told by
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
@@ -32,8 +33,28 @@ class NoBetterThanConstantWarning(UserWarning):
     """Held-out bags do not clearly prefer a model to the mean label: it may say nothing about single rows."""
 
 
+def clear(gain: float, error: float) -> bool:
+    """Whether a mean gain over the mean label is more than chance: above two of its standard errors.
+
+    Parameters
+    ----------
+    gain, error : float
+        The gain and its standard error.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> clear(0.3, 0.1), clear(0.1, 0.1)
+    (True, False)
+    """
+    return gain > _CLEARLY * error
+
+
 def tell_gain(gains: Floats | None, *, stacklevel: int = 2) -> tuple[float, float]:
-    """The mean gain of a held-out bag over the mean label and its standard error; a warning where it is not above that.
+    """The mean gain of a held-out bag over the mean label and its standard error; a warning where it is not `clear`.
 
     Parameters
     ----------
@@ -50,7 +71,7 @@ def tell_gain(gains: Floats | None, *, stacklevel: int = 2) -> tuple[float, floa
     if gains is None or len(gains) < 2:
         return float("nan"), float("nan")
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    if gain <= error:
+    if not clear(gain, error):
         warnings.warn(
             "held-out bags do not clearly prefer this model to the mean label of all rows (log-likelihood of a bag "
             f"{gain:+.2g} ± {error:.2g}): it may say nothing about single rows.",
@@ -289,6 +310,7 @@ __all__ = [
     "NoBetterThanConstantWarning",
     "best_effect_variances",
     "best_stretch",
+    "clear",
     "log_likelihoods",
     "most_likely",
     "tell_gain",

@@ -19,7 +19,7 @@ from scipy.special import softmax
 from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.formation import FORMATIONS
-from bagwise.gains import STRETCHES, HeldOut, best_effect_variances
+from bagwise.gains import STRETCHES, HeldOut, best_effect_variances, clear
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
 from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
@@ -109,7 +109,7 @@ class Trial:
     @property
     def clear(self) -> bool:
         """Whether held-out bags clearly prefer it to the mean label."""
-        return self.gain > self.gain_error
+        return clear(self.gain, self.gain_error)
 
     def shrunk(self) -> tuple[float, Floats]:
         """The stretch of log odds, 1 at most, that held-out bags expect, and their gains with it.

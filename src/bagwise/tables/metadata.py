@@ -12,6 +12,7 @@ from typing import Any
 from bagwise.data.shards import Shards
 from bagwise.evaluation import Evaluation
 from bagwise.formation import FORMATIONS, Told
+from bagwise.gains import clear
 from bagwise.metrics import METRICS, Estimate
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import Column, Role
@@ -64,8 +65,8 @@ class BagGain:
 
     @property
     def clear(self) -> bool:
-        """Whether held-out bags prefer the model to the mean label (as `gains.tell_gain` has it)."""
-        return self.value > self.error
+        """Whether held-out bags prefer the model to the mean label."""
+        return clear(self.value, self.error)
 
     @property
     def doubt(self) -> str | None:

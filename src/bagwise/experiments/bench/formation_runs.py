@@ -24,7 +24,7 @@ from bagwise.metrics import log_loss
 from bagwise.utils.parameters import Constraint, check_parameters, several, whole
 from bagwise.utils.typing import Floats
 
-PARTITIONS = (100, 101, 102, 103, 104)
+PARTITIONS = (300, 301, 302, 303, 304)
 """Those that figures are reported for: settings are developed on others."""
 
 _CEILING = ("", 1, 0)
