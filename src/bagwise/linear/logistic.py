@@ -1,6 +1,6 @@
 """Logistic regression from bags, by the likelihood of their counts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
 from bagwise.folds import folds_of
+from bagwise.formation import settled
 from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
 from bagwise.linear.likelihood import Design, Point, System, climb, maximise, maximise_classes, system
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
@@ -45,7 +46,7 @@ class Choice:
 
     alpha, scaling: the penalty.  stretch: of scores.  effect_variance: τ².
     gains: (m,) log-likelihood of held-out bags, less that of p; None where there were too few bags to hold any out.
-    start: weights to begin with.
+    parts: what fits said of bags held out.  start: weights to begin with.
     """
 
     alpha: float = _USUAL_ALPHA
@@ -53,6 +54,7 @@ class Choice:
     stretch: float = 1.0
     effect_variance: float = 0.0
     gains: Floats | None = None
+    parts: Sequence[HeldOut] = ()
     start: Floats | None = None
 
 
@@ -145,7 +147,7 @@ def choose(
     stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
     if gains.mean() < 2 * gains.std() / np.sqrt(len(gains)):
         stretch, gains = best_stretch([part], effect_variance=found.effect_variance)
-    return replace(found, stretch=stretch, gains=gains, start=at.w)
+    return replace(found, stretch=stretch, gains=gains, parts=[part], start=at.w)
 
 
 def _choose(
@@ -187,7 +189,7 @@ def _choose(
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
         parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
         stretch, gains = best_stretch(parts, effect_variance=found.effect_variance)
-        found = replace(found, stretch=stretch, gains=gains)
+        found = replace(found, stretch=stretch, gains=gains, parts=parts)
     return found
 
 
@@ -337,8 +339,12 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
 
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
         alphas, scalings = self._penalties
-        effects = self.formation_.name in ("features", "effects")
+        # Where rates may be effects, the weaker assumption comes first: held-out bags then tell which it is.
+        effects = self.formation_.name in ("features", "effects") or "effects" in self.formation_.others
         chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
+        self.formation_ = settled(self.formation_, chosen.parts)
+        if effects and self.formation_.name == "rates":
+            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False)
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
         close = _CLOSE if design.bags.n_bagged <= _CHOICE_ROWS else _NEARLY
         at, before, sums = climb(
