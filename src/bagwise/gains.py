@@ -274,6 +274,8 @@ def best_stretch(
 ) -> tuple[float, Floats]:
     """The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
+    A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has.
+
     Parameters
     ----------
     parts : sequence of HeldOut
@@ -299,7 +301,8 @@ def best_stretch(
     (True, True)
     """
     total = sum(one.gains(stretches, effect_variance=effect_variance).sum(axis=1) for one in parts)
-    stretch = float(softmax(total) @ stretches)
+    prior = np.where(stretches == 0, np.log(max(int(np.count_nonzero(stretches)), 1)), 0.0)
+    stretch = float(softmax(total + prior) @ stretches)
     gains = [one.gains(np.array([stretch]), effect_variance=effect_variance)[0] for one in parts]
     return stretch, np.concatenate(gains)
 

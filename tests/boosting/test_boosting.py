@@ -138,7 +138,7 @@ def test_each_kind_learns_alone(kinds):
     ids = bw.random_bags(8000, 8, rng)
     model = bw.BagBoostingClassifier(**FAST, kinds=kinds).fit(frame, bw.aggregate(y, ids), bags=ids)
     new, labels = interaction(rng, 4000)
-    assert set(model.fits_) <= {*kinds, "square"}
+    assert tuple(model.fits_) == kinds
     assert roc_auc_score(labels, model.predict_proba(new)[:, 1]) > 0.75
 
 
@@ -492,7 +492,13 @@ def test_the_objective_follows_formation_and_reports():
     frame, y = interaction(rng, 1600)
     ids = by(frame["a"], 16)
     model = bw.BagBoostingClassifier(**FAST).fit(frame, bw.aggregate(y, ids), bags=ids)
-    assert (model.formation_.name, "square" in model.fits_) == ("features", False)
+    assert (model.formation_.name, {fit.link for fits in model.fits_.values() for fit in fits}) == (
+        "features",
+        {"logit"},
+    )
+    at_random = bw.random_bags(1600, 4, random_state=0)
+    model = bw.BagBoostingClassifier(**FAST, kinds=("greedy",)).fit(frame, bw.aggregate(y, at_random), bags=at_random)
+    assert (model.formation_.name, {fit.link for fit in model.fits_["greedy"]}) == ("random", {"identity"})
     rounded = np.round(bw.aggregate(y, ids), 1)  # no counts
     model = bw.BagBoostingClassifier(**FAST).fit(frame, rounded, bags=ids)
     assert model.predict_proba(frame)[:, 1].min() > 0
@@ -517,3 +523,17 @@ def test_noised_bags_never_make_it_worse():
         quarter = bw.BagBoostingRegressor(**FAST).fit(frame.iloc[exact], (count / 40)[ids][exact], bags=ids[exact])
         worse.append(((every - labels) ** 2).mean() - ((quarter.predict(new) - labels) ** 2).mean())
     assert np.mean(worse) < 0.01
+
+
+def test_effects_of_bags_are_told_from_rates_and_allowed_for():
+    rng = np.random.default_rng(0)
+    frame, _ = interaction(rng, 12_800)
+    ids = bw.random_bags(12_800, 64, rng)
+    s, u = 2 * np.sign(frame["a"] * frame["b"]).to_numpy() - 0.5, rng.normal(size=200)
+    y, new = (rng.random(12_800) < expit(s + u[ids])).astype(int), (rng.random(12_800) < expit(s)).astype(int)
+    model = bw.BagBoostingClassifier(**FAST).fit(frame, bw.aggregate(y, ids), bags=ids)
+    assert model.formation_.name == "effects"
+    assert 0.1 < model.effect_variance_ < 2  # 1, less what a model that knows little of the rows takes for chance
+    assert np.square(model.predict_proba(frame)[:, 1] - new).mean() < new.var()
+    rates = bw.BagBoostingClassifier(**FAST, formation="rates").fit(frame, bw.aggregate(y, ids), bags=ids)
+    assert rates.effect_variance_ == 0

@@ -1,7 +1,7 @@
 """Fits without a fold, of several kinds, of which held-out bags choose those whose mean is the prediction."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -11,11 +11,13 @@ from bagwise.bags import Bags
 from bagwise.boosting.trees import Boosted
 from bagwise.boosting.tuning import Stage
 from bagwise.folds import Fold
+from bagwise.formation import Told, settled
 from bagwise.gains import HeldOut, best_effect_variances, best_stretch
 from bagwise.log_odds import prior_of, shift_to
 from bagwise.risk import bag_losses
 from bagwise.utils.typing import Floats
 
+_LEFT = 0.5  # of the variance of effects, below which features explain most of it
 _CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
 
 
@@ -60,23 +62,30 @@ class Ensemble:
 
 
 def choose_ensemble(
-    fits_of: Callable[[float], dict[str, Tried]], folds: Sequence[Fold], bags: Bags, *, effects: bool
-) -> Ensemble | None:
-    """The kinds whose mean held-out bags prefer; None where no tree can grow.
+    fits_of: Callable[[float], dict[str, Tried]], folds: Sequence[Fold], bags: Bags, told: Told
+) -> tuple[Ensemble | None, Told]:
+    """The kinds whose mean held-out bags prefer, None where no tree can grow; and the formation that these settle.
 
-    fits_of: fits of each kind that allow for effects of a variance τ².  effects: whether bags may have some. Then fits
-    that allow for those which are left are tried too, and taken if held-out bags prefer them.
+    fits_of: fits of each kind that allow for effects of a variance τ².  told: the formation, as told without a model.
+
+    Where bags may have effects, fits that allow for those which are left are tried too, and taken if held-out bags
+    prefer them. Where it may be rates that differ, and trees do not explain most of it, such fits tell which it is.
     """
     watch = [bags.take(fold.held_out) for fold in folds]
     priors = [prior_of(bags.take(fold.train)) for fold in folds]
     if not (tried := fits_of(0.0)):
-        return None
+        return None, told
     best = _choose_kinds(tried, priors, watch, 0.0)
-    variance = best_effect_variances(best.parts, best.stretch)[0] if effects else 0.0
-    if variance == 0:
-        return best
-    found = [_choose_kinds(each, priors, watch, variance) for each in (tried, fits_of(variance))]
-    return max(found, key=lambda one: float(one.gains.sum()))
+    if told.name not in ("features", "effects") and "effects" not in told.others:
+        return best, told
+    left, whole = best_effect_variances(best.parts, best.stretch)
+    if left <= (_LEFT * whole if told.name == "rates" else 0.0):
+        return best, replace(told, others=())
+    allowing = _choose_kinds(fits_of(left), priors, watch, left)
+    told = settled(told, allowing.parts)
+    if told.name == "rates":
+        return best, told
+    return max(allowing, _choose_kinds(tried, priors, watch, left), key=lambda one: float(one.gains.sum())), told
 
 
 def _choose_kinds(

@@ -140,8 +140,8 @@ class _BoostingFit(TableFeatures):
         """The fits without a fold are what predictions are the mean of: each of the kinds that held-out bags like."""
         self.prior_ = np.atleast_1d(prior_of(table.bags))
         self.offset_: Floats = np.zeros(1)
-        effects = self.formation_.name in ("features", "effects")
-        chosen = choose_ensemble(partial(self._try_kinds, table, folds, rng), folds, table.bags, effects=effects)
+        fits_of = partial(self._try_kinds, table, folds, rng)
+        chosen, self.formation_ = choose_ensemble(fits_of, folds, table.bags, self.formation_)
         if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
             return
@@ -210,7 +210,10 @@ class _BoostingFit(TableFeatures):
             self.callback({"stage": stage, **progress})
 
     def _kinds(self, table: Table) -> dict[str, TreeOptions]:
-        """What is tried: the likelihood of counts, where labels are 0 and 1, for random bags also the square."""
+        """What is tried: where labels are 0 and 1, the likelihood of counts, in random bags greedy trees on the square.
+
+        The square is the likelihood's equal there, and errs in other places: held-out bags like the mean of both.
+        """
         counts = isinstance(self, BagClassifier) and not self._classes
         options = replace(self._options(table.rows), counts=counts)
         link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
@@ -225,9 +228,8 @@ class _BoostingFit(TableFeatures):
         }
         if "greedy" in kinds:  # the likelihood hears more of single rows than the square, and may cut finer
             kinds["greedy"] = replace(kinds["greedy"], num_leaves=2 * self.num_leaves)
-        if self.objective == "auto" and self.formation_.name == "random" and "greedy" in square:
-            kinds["square"] = square["greedy"]
-        return kinds
+        both = self.objective == "auto" and self.formation_.name == "random"
+        return kinds | ({"greedy": square["greedy"]} if both and "greedy" in square else {})
 
     def _centre(self) -> None:
         """Make the mean prediction of the training rows p: that of each fit, then that of their stretched mean."""
@@ -282,8 +284,9 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     formation : {"auto", "random", "rates", "features", "effects"}
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell.
     objective : {"auto", "likelihood", "square"}
-        What trees go down on; "auto" is the likelihood of counts, tried beside the square where bags are random, and
-        the square alone where reports are no counts. Several classes and real labels have the square only.
+        What trees go down on; "auto" is the likelihood of counts (in random bags the square for greedy trees, which is
+        as good there), and the square where reports are no counts. Several classes and real labels have the square
+        only.
     n_estimators : int
         Most trees per fit; how many are kept is chosen by bags held out (see `boosting.tuning`).
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
@@ -315,7 +318,7 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     formation_ : Told
         The formation that was used, and why.
     n_estimators_, reg_lambda_ : dict
-        What was chosen, by kind; the kind "square" is the greedy one with the square as its objective.
+        What was chosen, by kind.
     gain_, gain_error_ : float
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where there are fewer
         than 4 bags, or labels are not 0 and 1.

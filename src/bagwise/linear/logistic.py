@@ -36,7 +36,7 @@ _TINY = 1e-6
 _ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
 _AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8, 2.2])
-_SURE = 2.0  # standard errors, for a scaling that is not the usual one
+_SURE = 1.0  # standard error, for a scaling that is not the usual one
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
 
@@ -210,7 +210,7 @@ def _best_penalty(
 ) -> Choice:
     """The penalty that held-out bags expect, each weighed by their likelihood; the usual scaling, unless they disagree.
 
-    Disagreement is one of two standard errors of the difference over bags, each scaling with its best penalty.
+    Disagreement is one of a standard error of the difference over bags, each scaling with its best penalty.
     """
     stretches = _SOME_STRETCHES if _few(design) else _AS_IT_IS  # a heavy penalty may be made up for
     prior, totals, best = _plausible(alphas, design.X.shape[1]), [], []
