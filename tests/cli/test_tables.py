@@ -390,7 +390,7 @@ def test_scores_of_a_month_later_are_those_of_the_last_day(tmp_path):
             assert call("predict", tmp_path / kind, tmp_path / f"{name}.parquet", "--out", out).exit_code == 0
             means.append(pd.read_parquet(out)["prediction"].mean())
         assert means[1] == pytest.approx(means[0], abs=1e-12)
-        assert means[0] > 0.5
+        assert means[0] > 0.45  # 0.64 on that day, 0.37 on all
 
 
 @pytest.mark.filterwarnings("default:these look like")

@@ -664,6 +664,7 @@ def beyond_memory(folder: Path, rows: int, columns: int, memory: str) -> dict[st
     return found
 
 
+@pytest.mark.slow
 def test_a_table_larger_than_the_engines_memory_trains(torch, tmp_path):
     found = beyond_memory(tmp_path, 480_000, 20, "25MB")
     assert found["size"] > 3 * 25e6

@@ -369,6 +369,7 @@ def finished(folder):
     return {path.name: path.stat().st_mtime_ns for path in (folder / "adult").glob("[!.]*.parquet")}
 
 
+@pytest.mark.slow
 def test_a_kill_loses_only_what_is_under_way(tmp_path, undisturbed):
     process = start(tmp_path, jobs=2)
     end = time.monotonic() + 120

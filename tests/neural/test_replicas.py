@@ -171,6 +171,7 @@ def test_a_diverging_replica_does_not_disturb_the_others(table):
         np.testing.assert_allclose(one.test_predictions, two.test_predictions, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_convolutions_train_in_processes():
     """Two processes give what one gives; the parameters handed in stay as they were."""
     rng = np.random.default_rng(0)

@@ -432,7 +432,7 @@ def test_long_fits_tell_how_far_they_are(kind):
     assert steps
     assert all(1 <= done <= total for done, total, _ in steps)
     assert all(str(done) in text or kind == "auto" for done, _, text in steps)
-    if kind == "boosting":  # a fit of each kind and fold, for random bags with the square as a third kind
-        assert [done for done, total, _ in steps] == [*range(1, 16)]
+    if kind == "boosting":  # a fit of each kind and fold
+        assert [done for done, total, _ in steps] == [*range(1, 11)]
     if kind == "network":
         assert steps[-1][:2] == (model.estimator.n_epochs_, model.estimator.n_epochs_)

@@ -30,12 +30,13 @@ _CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, w
 _FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
 _NEAR = 5.0  # a factor of penalties, up to which one tells of the other
 _CLOSE, _NEARLY = 1e-3, 0.5  # to the maximum, in units of log-likelihood; the latter where a step takes long
+_FEW_ALPHAS = 6  # the most plausible ones, for few bags
 _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 _ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _TINY = 1e-6
 _ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
-_AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8, 2.2])
+_AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.2, 1.8])
 _SURE = 1.0  # standard error, for a scaling that is not the usual one
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
@@ -339,6 +340,8 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
 
     def _fit_two(self, design: Design, rng: np.random.Generator) -> Floats | None:
         alphas, scalings = self._penalties
+        if _few(design) and len(alphas) > 1:
+            alphas = alphas[np.argsort(-_plausible(alphas, design.X.shape[1]), kind="stable")[:_FEW_ALPHAS]]
         # Where rates may be effects, the weaker assumption comes first: held-out bags then tell which it is.
         effects = self.formation_.name in ("features", "effects") or "effects" in self.formation_.others
         chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)

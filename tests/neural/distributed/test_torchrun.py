@@ -96,6 +96,7 @@ def test_parameters_that_cannot_be_handed_over_are_named(shards, name, value):
     assert caught.value.parameter == name
 
 
+@pytest.mark.slow
 def test_processes_are_launched_from_python(shards, undisturbed):
     seen: list[str] = []
     model = BagNeuralClassifier(**SETTINGS, hidden=[32], callback=lambda line: seen.append(line["stage"]))
