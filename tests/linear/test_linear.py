@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
@@ -426,6 +428,17 @@ def test_a_risk_that_random_bags_cannot_have_is_told():
     model = bw.BagRidgeClassifier(formation="random", random_state=0)
     with pytest.warns(UserWarning, match=r"impossible for random bags: their formation"):
         model.fit(np.random.default_rng(1).normal(size=(len(y), 2)), bw.aggregate(y, ids), bags=ids)
+
+
+def test_risks_that_noise_explains_are_not_told():
+    rng, ids = np.random.default_rng(0), np.repeat(np.arange(200), 8)
+    for _ in range(20):
+        count = rng.binomial(8, 0.1, size=200) + rng.normal(scale=3.0, size=200)
+        bags = bw.Bags.from_rows((count / 8)[ids], ids, noise_variance=np.full(1600, 9.0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", NoBetterThanConstantWarning)
+            bw.BagRidgeClassifier(formation="random", random_state=0).fit(rng.normal(size=(1600, 2)), bags=bags)
 
 
 @pytest.mark.parametrize("k", [8, 64])

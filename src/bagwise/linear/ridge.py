@@ -223,7 +223,7 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         else:
             gains = self._fit_probabilities(trust, sums, [one[:, 0] for one in self._without(parts)[0]])
         if self.formation_.name == "random" and not np.isnan(self.risks_).all():
-            _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], len(bags))
+            _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
 
     def _fit_probabilities(self, trust: Trust, sums: BagSums, without: list[Floats]) -> Floats:
@@ -274,9 +274,10 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         return clipped(h) if self.sigmoid_ is None else sigmoid(h - self.intercept_, self.sigmoid_)
 
 
-def _check_risk(risk: float, constant: float, n_bags: int) -> None:
-    """Warn of a risk that random bags cannot have."""
-    if risk > constant * (1 + 5 * np.sqrt(2 / n_bags)):
+def _check_risk(risk: float, constant: float, noise: Floats) -> None:
+    """Warn of a risk that random bags cannot have.  noise: (m,) what declared noise adds to the loss of each bag."""
+    error = np.sqrt(2 * np.mean((constant + noise) ** 2) / len(noise))  # of the mean of squares of normal numbers
+    if risk > constant + 5 * error:
         warnings.warn(
             f"the label-free risk is {risk:.3g}, above the {constant:.3g} of the mean label, which is impossible for "
             "random bags: their formation is likely another one; see bagwise.diagnose, or leave formation to 'auto'.",
