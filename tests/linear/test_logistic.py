@@ -12,7 +12,8 @@ import bagwise as bw
 from bagwise import Bags, aggregate, random_bags
 from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.linear import likelihood
-from bagwise.linear.logistic import BagLogisticClassifier, penalty_of
+from bagwise.linear.logistic import BagLogisticClassifier
+from bagwise.linear.penalties import penalty_of
 
 WEIGHTS = np.array([1.5, -1.0, 0.5, 0.0])
 
