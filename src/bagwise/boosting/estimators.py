@@ -23,7 +23,7 @@ from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Floats, Integers
 
 KINDS = ("greedy", "random")
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
@@ -123,7 +123,13 @@ class _BoostingFit(TableFeatures):
         return [float(penalty) for penalty in np.atleast_1d(usual if self.reg_lambda is None else self.reg_lambda)]
 
     def _jobs(
-        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, **how: Any
+        self,
+        table: Table,
+        folds: Sequence[Fold],
+        rng: np.random.Generator,
+        *,
+        effect_variance: float = 0.0,
+        rows: Integers | None = None,
     ) -> list[tuple[str, float, list[Job]]]:
         """Each kind with each penalty, and its fits without each fold."""
         seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
@@ -131,8 +137,9 @@ class _BoostingFit(TableFeatures):
         found = []
         for kind, options in self._kinds(table).items():
             for penalty in self._penalties(options):
-                of, each = replace(options, reg_lambda=penalty), zip(folds, seeds, strict=True)
-                jobs = [Job(table, of, most, seed, fold, patience, **how) for fold, seed in each]
+                of = replace(options, reg_lambda=penalty, effect_variance=effect_variance)
+                each = zip(folds, seeds, strict=True)
+                jobs = [Job(table, of, most, seed, fold, patience, rows) for fold, seed in each]
                 found.append((kind, penalty, jobs))
         return found
 
@@ -160,8 +167,8 @@ class _BoostingFit(TableFeatures):
         self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, effect_variance: float
     ) -> dict[str, Tried]:
         """The fits of each kind without each fold, with the better of its penalties; those in which trees can grow."""
-        self.effect_variance_ = effect_variance
-        tried = self._jobs(table, folds, rng, rows=sample_of(folds, table.bags))
+        rows = sample_of(folds, table.bags)
+        tried = self._jobs(table, folds, rng, effect_variance=effect_variance, rows=rows)
         jobs = [job for *_, each in tried for job in each]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         found: dict[str, Tried] = {}
@@ -195,12 +202,10 @@ class _BoostingFit(TableFeatures):
 
     def _fit_whole(self, table: Table, rng: np.random.Generator) -> None:
         """Fits with what was chosen, each to all bags, that predictions are the mean of."""
-        kinds = self._kinds(table)
-        jobs = [
-            Job(table, replace(kinds[kind], reg_lambda=self.reg_lambda_[kind]), n_trees, int(rng.integers(2**31)))
-            for kind, n_trees in self.n_estimators_.items()
-            for _ in range(self.n_fits)
-        ]
+        kinds, jobs = self._kinds(table), []
+        for kind, n_trees in self.n_estimators_.items():
+            of = replace(kinds[kind], reg_lambda=self.reg_lambda_[kind], effect_variance=self.effect_variance_)
+            jobs += [Job(table, of, n_trees, int(rng.integers(2**31))) for _ in range(self.n_fits)]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "final")))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in self.n_estimators_}
         self._centre()
@@ -222,10 +227,7 @@ class _BoostingFit(TableFeatures):
         if not counts or self.objective == SQUARE or (self.objective == "auto" and not are_counts(table.bags)):
             return square
         check_counts(table.bags)
-        kinds = {
-            kind: replace(each, link=LOGIT, objective=LIKELIHOOD, effect_variance=self.effect_variance_)
-            for kind, each in square.items()
-        }
+        kinds = {kind: replace(each, link=LOGIT, objective=LIKELIHOOD) for kind, each in square.items()}
         if "greedy" in kinds:  # the likelihood hears more of single rows than the square, and may cut finer
             kinds["greedy"] = replace(kinds["greedy"], num_leaves=2 * self.num_leaves)
         both = self.objective == "auto" and self.formation_.name == "random"
@@ -292,8 +294,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     learning_rate, num_leaves, min_child_samples, colsample_bytree, max_cat_to_onehot : float, int, int, float, int
         As in LightGBM; greedy trees on the likelihood have twice as many leaves.
     reg_lambda : float or sequence of float, optional
-        Penalty λ of the solve of the leaf values, or several, of which held-out bags choose. None is 3 where labels are
-        0 and 1, and of 10 and 100 the better elsewhere.
+        Penalty λ of the solve of the leaf values, or several, of which held-out bags choose. None is 3 for the
+        likelihood and 10 for the square; where labels are not 0 and 1, the better of 10 and 100.
     cat_smooth : float
         As LightGBM's `cat_smooth` and `cat_l2`, times the mean bag size: the gradient of a row is its bag's residual,
         whose variance grows with k.

@@ -22,7 +22,6 @@ from bagwise.utils.typing import Booleans, Floats, Integers
 
 _SAMPLE = 2**15  # rows to know a mean by
 _WATCHED, _ENOUGH_BAGS = 2**18, 2048  # rows that are watched, where bags are more than so many
-_CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
 _STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
 
 
