@@ -127,18 +127,22 @@ def tilted(
             rise = np.log(expit(-s) / other)
         base = bags.sum(rise) + finite * (extra * finite / 2 - count)
     exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < LEAST_VARIANCE))
-    density, slope = _series(q, v, variance, bags)
-    log_likelihood, gradient, posterior = base + density, q - h + slope, q.copy()
+    log_likelihood, gradient, posterior = base, q - h, q.copy()
+    if not (exact | known).all():
+        density, slope = _series(q, v, variance, bags)
+        log_likelihood, gradient = base + density, gradient + slope
     if known.any():
         all_ones = known & (count > 0)
         rows = bags.repeat(known)
         log_likelihood[known] = bags.sum(-np.logaddexp(0, np.where(bags.repeat(all_ones), -s, s)))[known]
         gradient[rows] = (q - h)[rows]
-    if exact.any():
-        index = np.flatnonzero(exact)
+    if exact.all():
+        log_p, posterior = _exact(q, bags, extra * finite, extra, exact_up_to)
+        log_likelihood, gradient = base + log_p, posterior - h
+    elif exact.any():
         rows = bags.repeat(exact)
-        log_p, given = _exact(q[rows], bags.take(index), (extra * finite)[index], extra[index], exact_up_to)
-        log_likelihood[index] = base[index] + log_p
+        log_p, given = _exact(q[rows], bags.take(exact), (extra * finite)[exact], extra[exact], exact_up_to)
+        log_likelihood[exact] = base[exact] + log_p
         posterior[rows] = given
         gradient[rows] = given - h[rows]
     return Tilted(log_likelihood, gradient, posterior, t, h, v, variance)
@@ -166,29 +170,29 @@ def _solve(
         low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
         high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
     t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0 if start is None else start, low, high))
-    active = np.flatnonzero(~known)
     gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
-    part, scores = bags.take(active), s if len(active) == len(bags) else s[bags.repeat(~known)]
-    for _ in range(STEPS):
-        if not len(active):
-            break
-        q = expit(scores + part.repeat(t[active]))
-        e = extra[active]
-        over = part.sum(q) + e * t[active] - count[active]
-        slope = part.sum(q * (1 - q)) + e
-        high[active] = np.where(over > 0, t[active], high[active])
-        low[active] = np.where(over <= 0, t[active], low[active])
+    active, part, scores, at = np.arange(len(bags)), bags, s, t
+    if known.any():
+        active, part, scores = np.flatnonzero(~known), bags.take(~known), s[bags.repeat(~known)]
+        at, low, high, gap, count, extra = (one[active] for one in (t, low, high, gap, count, extra))
+    for _ in range(STEPS if len(active) else 0):
+        q = expit(scores + part.repeat(at))
+        over = part.sum(q) + extra * at - count
+        slope = part.sum(q * (1 - q)) + extra
+        above = over > 0
+        high, low = np.where(above, at, high), np.where(above, low, at)
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = t[active] - over / slope
-        inside = (moved >= low[active]) & (moved <= high[active])
-        moved = np.where(inside, moved, (low[active] + high[active]) / 2)
-        open_ = (np.abs(over) > gap[active]) & (high[active] - low[active] > 1e-14 * (1 + np.abs(t[active])))
-        t[active] = np.where(np.abs(over) > 0, moved, t[active])
-        if open_.sum() < len(active) / 2:
-            scores = scores[part.repeat(open_)]
-            active, part = active[open_], part.take(open_)
-        elif not open_.any():
+            moved = at - over / slope
+        moved = np.where((moved >= low) & (moved <= high), moved, (low + high) / 2)
+        far = np.abs(over)
+        open_ = (far > gap) & (high - low > 1e-14 * (1 + np.abs(at)))
+        at = t[active] = np.where(far > 0, moved, at)
+        left = np.count_nonzero(open_)
+        if left == 0:
             break
+        if left < len(active) / 2:
+            scores, active, part = scores[part.repeat(open_)], active[open_], part.take(open_)
+            at, low, high, gap, count, extra = (one[open_] for one in (at, low, high, gap, count, extra))
     return t
 
 
