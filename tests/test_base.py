@@ -1,18 +1,15 @@
 """Every estimator passes scikit-learn's own checks, with bags=None, and ours with bags; then what only some must do."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import SkipTestWarning
 from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
+from tests import sklearn_checks
 
 SMALL = {
     "n_estimators": 12,
@@ -23,15 +20,15 @@ SMALL = {
     "n_jobs": 1,
     "random_state": 0,
 }
-CLASSIFIERS = [
-    bw.BagRidgeClassifier(random_state=0),
+CLASSIFIERS = [  # with few folds and few settings to choose from: what is checked does not depend on how many
+    bw.BagRidgeClassifier(cv=2, random_state=0),
     bw.BagSGDClassifier(random_state=0),
-    bw.BagMeanMapClassifier(random_state=0),
-    bw.BagLogisticClassifier(random_state=0),
+    bw.BagMeanMapClassifier(cv=2, random_state=0),
+    bw.BagLogisticClassifier(alphas=(1.0, 10.0), cv=2, random_state=0),
     bw.BagBoostingClassifier(**SMALL),
     bw.BagAutoClassifier(
         candidates={
-            "ridge": bw.BagRidgeClassifier(),
+            "ridge": bw.BagRidgeClassifier(cv=2),
             "boosting": bw.BagBoostingClassifier(**(SMALL | {"kinds": ("greedy",), "n_estimators": 6})),
         },
         cv=2,
@@ -39,7 +36,7 @@ CLASSIFIERS = [
     ),
     GroupPriorClassifier(n_jobs=1, random_state=0),
     # Double precision, since sums in another order must not be told apart; scikit-learn's checks of it: test_neural.py.
-    bw.BagNeuralClassifier(learning_rate=0.1, max_epochs=30, dtype="float64", random_state=0),
+    bw.BagNeuralClassifier(learning_rate=0.1, max_epochs=30, cv=2, dtype="float64", random_state=0),
 ]
 REGRESSORS = [
     bw.BagRidgeRegressor(random_state=0),
@@ -63,11 +60,9 @@ of_noise = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstan
 
 
 @of_noise
-@parametrize_with_checks([e for e in ESTIMATORS if "Neural" not in name(e)])
+@sklearn_checks.parametrize([e for e in ESTIMATORS if "Neural" not in name(e)])
 def test_scikit_learn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkipTestWarning)
-        check(estimator)
+    sklearn_checks.run(estimator, check)
 
 
 @of_noise
@@ -101,7 +96,7 @@ def test_many_passes_learn_several_classes(data):
     X, _, ids = data
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
     proportion = bw.aggregate((labels[:, None] == np.arange(3)).astype(float), ids)
-    model = bw.BagSGDClassifier(n_passes=60, random_state=0).fit(X, proportion, bags=ids)
+    model = bw.BagSGDClassifier(n_passes=30, random_state=0).fit(X, proportion, bags=ids)
     assert model.score(X, labels) > 0.55  # the most frequent class has 0.38
 
 

@@ -36,6 +36,17 @@ SIZES = {
     "one row each": np.ones(200, dtype=int),
 }
 
+OTHER_REPORTS = {"classes": (3, None), "noise": (0, 2.0)}
+every_kind = pytest.mark.parametrize(  # sizes and reports have nothing to do with each other: not every pair
+    ("sizes", "classes", "noise"),
+    [pytest.param(sizes, 0, None, id=name) for name, sizes in SIZES.items()]
+    + [
+        pytest.param(sizes, *reports, id=f"{name}, {kind}", marks=[] if name == "unequal" else pytest.mark.slow)
+        for name, sizes in SIZES.items()
+        for kind, reports in OTHER_REPORTS.items()
+    ],
+)
+
 
 def made_up(sizes: Any, *, seed: int = 0, classes: int = 0, noise: float | None = None) -> tuple[Any, Any]:
     """Events with numbers, gaps, categories and times, some of them in no reported bag; and reports."""
@@ -91,8 +102,7 @@ def all_rows(shards: Shards) -> Any:
 # -- what is in the shards ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize(("classes", "noise"), [(0, None), (3, None), (0, 2.0)])
+@every_kind
 def test_shards_hold_every_usable_row_once_in_whole_bags(tmp_path, sizes, classes, noise):
     data, features = joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=150, group_rows=60)
@@ -276,10 +286,17 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_named_in_one_sentence(tmp_path, damage, message):
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sound") / "shards"
     data, features = joined(*made_up(SIZES["equal"]))
-    write_shards(data, features, tmp_path / "shards", shard_rows=200, group_rows=100)
+    write_shards(data, features, folder, shard_rows=200, group_rows=100)
+    return folder
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_is_named_in_one_sentence(tmp_path, sound, damage, message):
+    shutil.copytree(sound, tmp_path / "shards")
     damage(tmp_path / "shards")
     with pytest.raises((ValueError, FileNotFoundError), match=message) as error:
         all_rows(Shards.open(tmp_path / "shards"))
@@ -308,18 +325,17 @@ def test_infinity_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("wrong", [{"group_rows": 0}, {"shard_rows": 1.5}, {"least_blocks": 0}])
-def test_sizes_are_checked(tmp_path, wrong):
+def test_sizes_are_checked(tmp_path):
     data, features = joined(*made_up(SIZES["equal"]))
-    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
-        write_shards(data, features, tmp_path / "shards", **wrong)
+    for wrong in ({"group_rows": 0}, {"shard_rows": 1.5}, {"least_blocks": 0}):
+        with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+            write_shards(data, features, tmp_path / "shards", **wrong)
 
 
 # -- in memory ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize(("classes", "noise"), [(0, None), (3, None), (0, 2.0)])
+@every_kind
 def test_rows_gathered_in_memory_are_those_of_the_shards(tmp_path, monkeypatch, sizes, classes, noise):
     monkeypatch.setattr(gather, "_NUMBERS", 300)
     data, features = joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
@@ -481,8 +497,7 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize("classes", [0, 3])
-@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize(("classes", "world"), [(3, 1), (0, 3)])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
     from bagwise.neural.distributed import Distributed, Processes, training
     from bagwise.neural.distributed.training import BlockLoader

@@ -1,25 +1,15 @@
 """The mean map: class means from bags, and logistic regression where every bag is one row."""
 
-import warnings
-
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError, SkipTestWarning
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bagwise as bw
 from bagwise.linear.mean_map import BagMeanMapClassifier, class_means
 from bagwise.utils.parameters import ParameterError
-
-
-@parametrize_with_checks([BagMeanMapClassifier(random_state=0)])
-def test_scikit_learn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkipTestWarning)
-        check(estimator)
 
 
 def gaussians(n, classes=2, seed=0):

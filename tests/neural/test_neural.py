@@ -5,15 +5,13 @@ import pickle
 import runpy
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError, SkipTestWarning
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.exceptions import NotFittedError
 
 import bagwise as bw
 from bagwise import means
@@ -21,6 +19,7 @@ from bagwise.folds import folds_of
 from bagwise.losses import LOSSES
 from bagwise.risk import held_out_risk
 from bagwise.utils.parameters import ParameterError
+from tests import sklearn_checks
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
@@ -40,11 +39,9 @@ SIZES = {
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")  # some labels are noise
-@parametrize_with_checks([BagNeuralClassifier(learning_rate=0.1, max_epochs=12, random_state=0)])
+@sklearn_checks.parametrize([BagNeuralClassifier(learning_rate=0.1, max_epochs=12, cv=2, random_state=0)])
 def test_scikit_learn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkipTestWarning)
-        check(estimator)
+    sklearn_checks.run(estimator, check)
 
 
 @pytest.fixture
@@ -218,7 +215,7 @@ def test_every_loss_trains_on_every_kind_of_bags(loss, data):
     X, y, _ = data
     ids = np.repeat(np.arange(60), np.tile([1, 9, 20, 30, 25, 35], 10))
     for bags in (ids, np.arange(1200) // 4):
-        settings = {"learning_rate": 0.01, "batch_rows": 100, "max_epochs": 12, "early_stopping": bags is ids}
+        settings = {"learning_rate": 0.03, "batch_rows": 100, "max_epochs": 9, "early_stopping": bags is ids, "cv": 2}
         model = BagNeuralClassifier(loss=loss, random_state=0, **settings)
         h = model.fit(X, bw.aggregate(y, bags), bags=bags).predict_proba(X)[:, 1]
         assert np.corrcoef(h, 2 * X[:, 0] + X[:, 1])[0, 1] > 0.8

@@ -193,8 +193,17 @@ def wait_for(found, running, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
-@pytest.mark.parametrize("where", ["standard input", "spilled"])
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("SIGTERM", "spilled"),
+        ("SIGINT", "standard input"),
+        pytest.param("SIGHUP", "standard input", marks=pytest.mark.slow),  # handled as SIGTERM is: below
+        pytest.param("SIGTERM", "standard input", marks=pytest.mark.slow),
+        pytest.param("SIGHUP", "spilled", marks=pytest.mark.slow),
+        pytest.param("SIGINT", "spilled", marks=pytest.mark.slow),
+    ],
+)
 def test_labels_do_not_stay_on_disk_when_a_command_is_stopped(tmp_path, name, where):
     temporary, out = tmp_path / "temporary", tmp_path / "out"
     temporary.mkdir()
@@ -247,7 +256,15 @@ cli.run()
 """
 
 
-@pytest.mark.parametrize(("first", "second"), [("SIGTERM", "SIGINT"), ("SIGINT", "SIGINT"), ("SIGINT", "SIGTERM")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("SIGHUP", "SIGINT"),
+        pytest.param("SIGTERM", "SIGINT", marks=pytest.mark.slow),
+        pytest.param("SIGINT", "SIGINT", marks=pytest.mark.slow),
+        pytest.param("SIGINT", "SIGTERM", marks=pytest.mark.slow),
+    ],
+)
 def test_a_second_signal_does_not_cut_cleaning_up_short(tmp_path, first, second):
     temporary = tmp_path / "temporary"
     temporary.mkdir()

@@ -108,6 +108,7 @@ def test_processes_are_launched_from_python(shards, undisturbed):
     np.testing.assert_allclose(losses, alone(shards, Distributed())["losses"], rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow  # what a process writes down, and who tells it again, is tested above
 def test_an_error_of_the_processes_is_that_of_the_launch(shards, monkeypatch):
     monkeypatch.setattr(torchrun, "_RESTARTS", 0)  # which would end in the same error
     with pytest.raises(RuntimeError, match="diverged with learning rate 1e\\+30"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import bagwise as bw
 from bagwise.data.rows import InMemory
 from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier, cnn
-from bagwise.neural.distributed import Checkpoints, Distributed, Processes
+from bagwise.neural.distributed import Checkpoints, Distributed, LostError, Processes, joined
 from bagwise.neural.distributed.training import shared_means
 from bagwise.tables import join
 from bagwise.tables.gather import write_shards
@@ -36,7 +38,33 @@ def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:
     return dict(np.load(out))
 
 
-@pytest.mark.slow  # two of them do so where one is killed, below
+@pytest.fixture
+def second(shards, tmp_path, monkeypatch):
+    """Another process beside this one, which believes that torchrun started both; it keeps the same checkpoints."""
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    around = {"MASTER_ADDR": "localhost", "MASTER_PORT": store.port, "RANK": 0, "WORLD_SIZE": 2}
+    for name, value in {**around, "TORCHELASTIC_RUN_ID": "test"}.items():
+        monkeypatch.setenv(name, str(value))
+    given = json.dumps({"estimator": SETTINGS, "streams": 5, "checkpoints": str(tmp_path / "kept"), "every": 5})
+    command = [sys.executable, str(WORKER), str(shards.folder), str(tmp_path / "result.npz"), given]
+    with subprocess.Popen(command, env={**os.environ, "RANK": "1"}, stderr=subprocess.DEVNULL) as running:
+        yield running
+        running.kill()
+
+
+def test_two_processes_take_the_same_steps_and_nothing_is_lost_where_one_is_killed(
+    shards, undisturbed, second, tmp_path
+):
+    checkpoints, steps = Checkpoints(tmp_path / "kept", every=5), []
+    with pytest.raises(LostError), joined() as processes:
+        tell = lambda step, _: second.kill() if step == 17 else None  # noqa: E731
+        alone(shards, Distributed(processes, streams=5, checkpoints=checkpoints, tell=tell))
+    distributed = Distributed(streams=5, checkpoints=checkpoints, tell=lambda step, _: steps.append(step))
+    assert_close(alone(shards, distributed), undisturbed, rtol=0, atol=1e-5)
+    assert steps[0] == 16  # those before are of two processes
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
 def test_any_number_of_processes_takes_the_same_steps(shards, undisturbed, start, tmp_path, processes):
     out = tmp_path / "result.npz"
@@ -59,6 +87,7 @@ def wait_for(place, running):
         time.sleep(0.02)
 
 
+@pytest.mark.slow  # without torchrun, which starts it again: above
 def test_a_killed_process_of_two_is_started_again_and_nothing_is_lost(shards, undisturbed, start, tmp_path):
     kept = tmp_path / "checkpoints"
     out = tmp_path / "result.npz"
@@ -96,7 +125,7 @@ def test_another_number_of_processes_goes_on(shards, undisturbed, start, tmp_pat
 def test_training_goes_on_where_it_was_stopped(shards, undisturbed, tmp_path, changes):
     expected = alone(shards, Distributed(streams=5), **changes) if changes else undisturbed
     checkpoints = Checkpoints(tmp_path / "kept", every=4)
-    for step in (3, 11, 27, 41):
+    for step in (3, 11, 41):
         with pytest.raises(StoppedError):
             alone(shards, Distributed(streams=5, checkpoints=checkpoints, tell=stopping_at(step)), **changes)
     result = alone(shards, Distributed(streams=5, checkpoints=checkpoints), **changes)

@@ -1,0 +1,46 @@
+"""scikit-learn's own checks of estimators, as parameters of a test."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from sklearn.exceptions import SkipTestWarning
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+
+def parametrize(estimators: Iterable[Any]) -> pytest.MarkDecorator:
+    """As `parametrize_with_checks`; of three that train on the same table, the one that two others cover is slow.
+
+    They train on a table, on one that is read-only, and on one that is read-only and in single precision.
+    """
+    return pytest.mark.parametrize(
+        ("estimator", "check"),
+        [
+            pytest.param(each, check, id=f"{type(each).__name__}-{name(check)}", marks=marks(check))
+            for estimator in estimators
+            for each, check in estimator_checks_generator(estimator)
+        ],
+    )
+
+
+def options(check: Callable[[Any], None]) -> dict[str, Any]:
+    return getattr(check, "keywords", {})
+
+
+def name(check: Callable[[Any], None]) -> str:
+    called = getattr(check, "func", check).__name__
+    return "-".join([called, *(f"{key}={value}" for key, value in options(check).items())])
+
+
+def marks(check: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
+    covered = "readonly_memmap" in options(check) and "X_dtype" not in options(check)
+    return [pytest.mark.slow] if covered else []
+
+
+def run(estimator: Any, check: Callable[[Any], None]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkipTestWarning)
+        check(estimator)
