@@ -1,7 +1,7 @@
 """What the benchmark of formations is about: data sets, the bags that come natural to each, and cases of formations."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,8 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 Columns = Callable[[Any], Sequence[ArrayLike]]
 
-HIGGS_ROWS = 30_000
-"""Of HIGGS, the first so many training rows."""
+MOST_ROWS = 20_000
+"""Training rows: of HIGGS the first so many, of Criteo the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,8 @@ class Source:
     """A data set and the bags that come natural to it.
 
     title: for readers.  load: its table and its numbers.  rate: about which the rates of bags are drawn.
-    sorting, grouping: columns of X.  sorted_by, grouped_by: the same in words.  cases: those it has, all if empty.
+    sorting, grouping: columns of X.  sorted_by, grouped_by: the same in words.  cases, sizes: those it has, all if
+    empty.
     """
 
     title: str
@@ -45,6 +46,17 @@ class Source:
     sorted_by: str = ""
     grouped_by: str
     cases: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+    def places(self, names: Sequence[str], sizes: Sequence[int] = ()) -> list[tuple[str, int]]:
+        """Those of these cases that it has, with each bag size, or with `sizes` in place of these."""
+        return [
+            (name, size)
+            for name in names
+            if name in (self.cases or CASES)
+            for size in (sizes if sizes and CASES[name].sizes != (0,) else CASES[name].sizes)
+            if sizes or not size or size in (self.sizes or CASES[name].sizes)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +77,7 @@ class Case:
 CASES = {
     "random": Case(title="random", formation="random", sizes=(16, 64, 256, 512)),
     "rates-strong": Case(title="rates differ widely", formation="rates", sizes=(64, 512, 2048), width=0.25),
-    "rates-weak": Case(title="rates differ a little", formation="rates", sizes=(64, 512, 2048), width=0.05),
+    "rates-weak": Case(title="rates differ a little", formation="rates", sizes=(64, 512), width=0.05),
     "sorted": Case(title="sorted by features", formation="features", sizes=(64, 512)),
     "groups": Case(title="natural groups", formation="features", sizes=(0,)),
     **{
@@ -90,14 +102,21 @@ def _named(name: str) -> Callable[[], tuple[Split, Split]]:
 
 
 def _higgs() -> tuple[Split, Split]:
-    split = datasets.higgs(rows=HIGGS_ROWS)
+    split = datasets.higgs(rows=MOST_ROWS)
     return split, split
+
+
+def _criteo() -> tuple[Split, Split]:
+    both = (datasets.criteo(encoded=encoded) for encoded in (False, True))
+    table, encoded = (replace(one, X=one.X[-MOST_ROWS:], y=one.y[-MOST_ROWS:]) for one in both)
+    return table, encoded
 
 
 def _columns(*names: str) -> Columns:
     return lambda X: [X[name] for name in names]
 
 
+_FEW_CASES = ("random", "rates-strong", "rates-weak", "sorted", "groups", "effects-1")  # of all but the first
 SOURCES = {
     "adult": Source(
         title=DATASETS["adult"][0],
@@ -109,11 +128,13 @@ SOURCES = {
     ),
     "criteo": Source(
         title=DATASETS["criteo"][0],
-        load=_named("criteo"),
+        load=_criteo,
         sorting=_columns("C14", "C17", "C2"),
         sorted_by="the categories C14, C17, C2",
         grouping=_columns("C14", "C17"),
         grouped_by="the categories C14 × C17",
+        cases=_FEW_CASES,
+        sizes=(64, 512),
     ),
     "digits": Source(
         title=DATASETS["digits"][0],
@@ -123,6 +144,8 @@ SOURCES = {
         sorted_by="three points in the middle of the image (36, 28, 20)",
         grouping=lambda X: [cells(X, 20)],
         grouped_by="20 cells of k-means",
+        cases=_FEW_CASES,
+        sizes=(16, 64),
     ),
     "synthetic": Source(
         title=DATASETS["synthetic"][0],
@@ -131,6 +154,8 @@ SOURCES = {
         sorted_by="campaign, country, hour",
         grouping=_columns("campaign", "device"),
         grouped_by="campaign × device",
+        cases=_FEW_CASES,
+        sizes=(64, 512),
     ),
     "higgs": Source(
         title="HIGGS (a boson was made)",
@@ -140,6 +165,8 @@ SOURCES = {
         sorted_by="m_bb in tenths, m_wwbb",
         grouping=lambda X: [deciles(X[:, 25]), deciles(X[:, 27])],
         grouped_by="tenths of m_bb × tenths of m_wwbb",
+        cases=_FEW_CASES,
+        sizes=(64, 512),
     ),
     "precincts": Source(
         title="Precinct register (Democrat), by the voter's group alone",

@@ -1,7 +1,6 @@
 """The benchmark of formations: every method on bags of every formation, each result stored as it comes."""
 
 import json
-import os
 import time
 import warnings
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import joblib
 import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
@@ -110,9 +110,7 @@ def plan_formations(config: FormationsConfig) -> list[FormationRun]:
         (partition, dataset, case, size)
         for partition in config.partitions  # the outer loop, so that stopping early leaves whole tables
         for dataset in config.datasets
-        for case in cases_of(config.cases)
-        if case in (SOURCES[dataset].cases or CASES)
-        for size in (config.sizes or CASES[case].sizes if CASES[case].sizes != (0,) else (0,))
+        for case, size in SOURCES[dataset].places(cases_of(config.cases), config.sizes)
     ]
     runs = {}
     for partition, dataset, case, size in places:
@@ -138,8 +136,8 @@ def run_formations(config: FormationsConfig, out: str | Path, *, progress: Progr
     One row per run: dataset, case, size (of bags, 0 for sizes of their own), method, partition; bags, rows (in bags),
     test_rows, prior (p of the bags); accuracy, brier, log_loss and auc on the test rows; mean_gap, the mean prediction
     for the rows in bags less p; gain and gain_error, of held-out bags, as the estimator tells them; formation, as told;
-    warning; by_group, JSON of what is said of groups of a register; seconds of fit and prediction; cores; error, empty
-    where there was none; config, config_hash and versions. See `harness.complete` for what is stored when.
+    warning; by_group, JSON of what is said of groups of a register; seconds of fit and prediction; cores it might use;
+    error, empty where there was none; config, config_hash and versions. See `harness.complete` for what is stored when.
     """
 
     @lru_cache(maxsize=1)  # runs of one data set follow each other
@@ -231,4 +229,4 @@ def _record(**given: Any) -> dict[str, Any]:
     numbers = ("accuracy", "brier", "log_loss", "auc", "mean_gap", "gain", "gain_error", "seconds", "prior")
     empty = dict.fromkeys(numbers, np.nan) | dict.fromkeys(("bags", "rows", "test_rows"), 0)
     texts = dict.fromkeys(("formation", "warning", "by_group", "error"), "")
-    return empty | {"cores": os.cpu_count() or 0} | texts | given
+    return empty | {"cores": joblib.cpu_count()} | texts | given

@@ -39,7 +39,7 @@ def formations_markdown(frame: pd.DataFrame) -> str:
             parts.append(f"All of it was {rows['error'].iloc[0]}")
             continue
         parts.append(_bags(source, sound))
-        if not source.cases:
+        if source.sorted_by:
             parts += ["Brier scores, of the table of each case below:", _overview(sound)]
         parts += [part for cell in _cells(sound) for part in _details(*cell)]
         if failures := list(_failures(rows)):
@@ -67,9 +67,8 @@ def _introduction(frame: pd.DataFrame) -> Iterator[str]:
         f"{number_of(len(frame), 'run')} with {number_of(frame['method'].nunique(), 'method')} in "
         f"{number_of(cells, 'cell')} of data set, case and bag size, each method with the same settings in all. "
         f"Configurations that ran on any of these partitions: one of each method{others}. {_DEVELOPED} Seconds are "
-        "those of fit and "
-        f"prediction, on {frame['cores'].max()} cores. *Told* is how often the estimator took the bags for "
-        "which formation; *right for* names the formations whose assumption is the method's."
+        f"those of fit and prediction, on {number_of(int(frame['cores'].max()), 'core')}. *Told* is how often the "
+        "estimator took the bags for which formation; *right for* names the formations whose assumption is the method's."
     )
     yield (
         "*Rates*: each bag draws its rate from the range that is named, bent so that all bags together have that of "
@@ -90,7 +89,7 @@ def _introduction(frame: pd.DataFrame) -> Iterator[str]:
 def _bags(source: Source, rows: pd.DataFrame) -> str:
     facts = rows.loc[rows["rows"].idxmax()]
     said = [f"{facts['rows']:,} training rows, {facts['test_rows']:,} test rows. Natural groups: {source.grouped_by}"]
-    if not source.cases:
+    if source.sorted_by:
         strong, weak = (
             f"[{source.rate - CASES[name].width:g}, {source.rate + CASES[name].width:g}]"
             for name in cases_of(["rates"])

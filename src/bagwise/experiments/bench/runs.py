@@ -1,6 +1,5 @@
 """The benchmark's data sets and runs: every method on every partition, each result stored as it comes."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import joblib
 import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
@@ -223,4 +223,4 @@ def _scores(prediction: Prediction, y: Integers) -> dict[str, Any]:
 def _record(**given: Any) -> dict[str, Any]:
     numbers = ("learning_rate", "risk", "accuracy", "auc", "brier", "seconds")
     empty = dict.fromkeys(numbers, np.nan) | dict.fromkeys(("bags", "rows", "test_rows"), 0)
-    return empty | {"cores": os.cpu_count() or 0, "error": ""} | given
+    return empty | {"cores": joblib.cpu_count(), "error": ""} | given
