@@ -68,7 +68,8 @@ def _introduction(frame: pd.DataFrame) -> Iterator[str]:
         f"{number_of(cells, 'cell')} of data set, case and bag size, each method with the same settings in all. "
         f"Configurations that ran on any of these partitions: one of each method{others}. {_DEVELOPED} Seconds are "
         f"those of fit and prediction, on {number_of(int(frame['cores'].max()), 'core')}. *Told* is how often the "
-        "estimator took the bags for which formation; *right for* names the formations whose assumption is the method's."
+        "estimator took the bags for which formation; *right for* names the formations whose assumption is the "
+        "method's."
     )
     yield (
         "*Rates*: each bag draws its rate from the range that is named, bent so that all bags together have that of "
