@@ -233,7 +233,7 @@ def test_to_find_out_how_long_a_candidate_takes_costs_little(monkeypatch):
     chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
     model, seconds, notes = slow_fit(monkeypatch, 5_000, **chosen)
     assert notes[0] == notes[2] == ""
-    assert notes[1].startswith("not tried: it would take too much of the")
+    assert notes[1].startswith("not tried: to fit it to few rows alone takes more than 10% of the")
     assert model.best_name_ == "last"
     assert seconds < 1_400
 
@@ -540,8 +540,17 @@ def test_where_rates_differ_the_likelihood_chooses():
     X, y, ids = by_rates(np.random.default_rng(0))
     three = {"wrong": bw.BagRidgeClassifier(formation="effects"), **linear_candidates()}
     three["logistic"].set_params(cv=2)
-    model = BagAutoClassifier(candidates=three, cv=3, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    told = []
+    model = BagAutoClassifier(candidates=three, cv=3, random_state=0, callback=told.append)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "rates"
+    again = [line["next"] for line in told if line["stage"] == "second trial"]
+    assert {*again} == {"ridge", "logistic"}
+    assert [line["candidate"] for line in told] == [*three, *again]
+    assert [line["next"] for line in told] == ["ridge", "logistic", *again, None]
+    assert [(line["done"], line["total"]) for line in told] == [(1, 3), (2, 3), (3, 5), (4, 5), (5, 5)]
+    for line in told[3:]:  # what the second trial scored
+        assert line["gain"] == next(one["gain"] for one in model.trials_ if one["candidate"] == line["candidate"])
     best = {line["candidate"]: line for line in model.trials_}[model.best_name_]
     assert best["candidate"] != "wrong"  # which comes first
     assert np.isnan(model.best_risk_)
@@ -553,6 +562,34 @@ def test_where_rates_differ_the_likelihood_chooses():
     assert model.models_[0].formation == "rates"  # as was found for all
     assert model.stretch_ == 1
     assert np.mean((model.predict_proba(X)[:, 1] - y) ** 2) < 0.6 * y.mean() * (1 - y.mean())
+
+
+class Given(Slow):
+    """Takes the formation that it is given."""
+
+    def __init__(self, value=0.5, clock=None, seconds=None, formation="auto"):
+        super().__init__(value, clock, seconds)
+        self.formation = formation
+
+    def __sklearn_clone__(self):
+        return Given(self.value, self.clock, self.seconds, self.formation)
+
+
+@pytest.mark.parametrize("budget", [50, 80, 120, 165, 250, 335])
+def test_time_is_kept_to_try_again_for_the_formation_that_was_found(monkeypatch, budget):
+    """A fit takes 10 s, all folds of all candidates 150 s: as many are tried as can be tried again."""
+    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+    monkeypatch.setattr(estimator, "settled", lambda found, parts: replace(found, others=()))
+    X, y, ids = by_rates(rng, m=20, k=32)
+    three = {name: Given(0.3, clock, lambda n: 10) for name in ("one", "two", "three")}
+    told = []
+    model = BagAutoClassifier(candidates=three, time_budget=budget, random_state=0, callback=told.append)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.models_[0].formation == "rates"
+    assert clock.now <= 1.05 * budget
+    tried = [line for line in told[:3] if line["gain"] is not None]
+    assert 1 <= len(tried) == len(told) - 3
+    assert not [line["note"] for line in model.trials_ if "for rates" in line["note"]]
 
 
 def test_a_candidate_tells_effects_from_rates():

@@ -416,6 +416,25 @@ def test_checksums_are_digits_in_every_engine(engine: str, said: str) -> None:
     assert said in query.replace("t0", "").replace('"', "").replace("`", "").replace(".", "")
 
 
+def test_second_trials_are_told_as_first_ones_are():
+    """Bags whose rates differ: a candidate that was fitted for effects is tried again for rates."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"bag": np.arange(1600) // 40})
+    y = pd.Series(rng.random(1600) < rng.uniform(0, 1, 40)[frame["bag"]])
+    frame = frame.assign(x=rng.normal(size=1600) + 3 * y, z=rng.normal(size=1600))
+    count = y.groupby(frame["bag"]).sum()
+    data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+    own = {"one": BagRidgeClassifier(formation="rates", alphas=1.0), "two": BagRidgeClassifier(alphas=1.0, cv=2)}
+    told: list[tuple[int, int | None, str]] = []
+    chosen = BagAutoClassifier(candidates=own, cv=2, random_state=0)
+    fit(data, chosen, progress=lambda *line: told.append(line))
+    assert told[2:] == [
+        (1, 2, "trying two (one: tried)"),
+        (2, 3, "trying two again, for bags formed by rates (two: tried)"),
+        (3, 3, "fitting to all bags (two: tried)"),
+    ]
+
+
 @pytest.mark.parametrize("kind", ["auto", "boosting", "network"])
 def test_long_fits_tell_how_far_they_are(kind):
     rng = np.random.default_rng(0)
