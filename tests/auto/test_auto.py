@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
+from bagwise.auto.search import Search
 from bagwise.auto.trials import Said, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
@@ -383,6 +384,17 @@ def test_cheap_families_come_first_and_boosting_is_kept(validation, monkeypatch)
     # On the folds that both were tried on.
     short = replace(ridge, losses=losses[:80] - 0.1, risk=(losses[:80] - 0.1).mean())
     assert choose({"ridge": ridge, "mean map": short}) == "mean map"
+
+
+def test_trials_on_fewer_folds_are_liked_by_what_others_say_of_these(validation):
+    """The first bags are easy: one that was tried on these alone has the largest mean gain, and is no better."""
+    gains = np.linspace(1, 0, 400)
+    long = replace(said(validation, np.zeros(400)), gains=gains)
+    found = Search(None, validation, (), 0.0, None, False, None, {"long": long})
+    for easier, liked in ((-0.01, "long"), (0.01, "short")):
+        found.tried["short"] = replace(long, gains=gains[:80] + easier)
+        assert found.tried["short"].gain > long.gain
+        assert found.liked_best() is found.tried[liked]
 
 
 def test_a_candidate_that_fails_is_noted_and_passed_over():

@@ -642,8 +642,10 @@ def test_the_badge_is_not_green_where_bags_do_not_prefer_the_model_or_are_not_ra
 
 
 def test_few_bags_are_called_few():
-    assert "rough" in parts.cautions(told(12))[0]
-    assert parts.cautions(told(40)) == []
+    known = Estimate(0.8, 0.01, 0.78, 0.82)
+    assert "rough" in parts.cautions(told(12, accuracy=known))[0]
+    assert parts.cautions(told(40, accuracy=known)) == []
+    assert parts.cautions(told(12)) == []  # there are no intervals
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
@@ -739,6 +741,9 @@ def test_trials_are_shown_by_what_they_were_compared_by(undrawn, folder, fitted,
     assert "Candidates are compared by the log-likelihood of what bags held out while fitting report" in outline.text
     assert "+12.35 ± 0.57" in outline.text
     assert "label-free risk of bags" not in outline.text
+    assert "No candidate was tried" not in outline.text
+    untried = keep(fitted, joined, folder / "untried", trials=trials[1:], formation=formation)
+    assert "No candidate was tried on bags held out." in Outline(model_page(untried).html).text
     told = call("inspect", place).stdout
     assert "(log-likelihood of a bag over that of the mean label of all rows, ± standard error; higher is bet" in told
     assert "ridge                 +12.35 ± 0.57" in told

@@ -16,10 +16,10 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import TableFeatures
-from bagwise.data.rows import InMemory, Reads
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
-from bagwise.formation import settled
+from bagwise.formation import formation_of, settled
 from bagwise.gains import tell_gain
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
@@ -179,12 +179,16 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             self._began = time.monotonic()  # a table takes time to be read
         return super()._check_features(X, fitting=fitting)
 
+    def _fit_data(self, data: BagRows) -> None:
+        whole = data if in_one_piece(data) else data.sample(data.shape[0])
+        self.formation_ = formation_of(self.formation, whole.X, whole.bags, whole.names)
+        self._fit_bags(whole.X, whole.bags)
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = self.__dict__.pop("_began", time.monotonic())
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
-        self._tell_formation(X, bags)
         codes = InMemory(X, bags, self._categorical())
         self.encoding_ = codes.encoding(min(self.max_levels, max(1, _WIDEST // max(1, len(codes.categorical)))))
         weakest = [self.formation_.name, *self.formation_.others][-1]  # under which a model can tell the others
@@ -237,8 +241,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         Candidates were fitted for the weakest assumption. Returns the names of those to be tried again for another.
         """
         if self.formation_.others and search.tried and search.left() > 0:
-            most = max(search.tried.values(), key=lambda trial: trial.gain)
-            self.formation_ = settled(self.formation_, most.parts)
+            self.formation_ = settled(self.formation_, search.liked_best().parts)
         again = search.take_for(self.formation_.name)
         for name, trial in search.tried.items():
             self._line(name).update(trial.measured)

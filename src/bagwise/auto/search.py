@@ -204,6 +204,14 @@ class Search:
         self.again.sort(key=lambda name: -self.tried[name].gain)
         return list(self.again)
 
+    def liked_best(self) -> Trial:
+        """The trial that held-out bags like best; two are compared by the folds that both have."""
+        best, *others = sorted(self.tried.values(), key=lambda trial: -len(trial.gains))
+        for other in others:
+            if other.gain > best.gains[: len(other.gains)].mean():
+                best = other
+        return best
+
     def _differs(self, formation: str) -> bool:
         """Whether fits for a formation are others than those so far: they are where only rates differ."""
         return formation != self.table.formation and "rates" in (formation, self.table.formation)

@@ -253,7 +253,7 @@ def describe_trials(about: About) -> list[str]:
     likelihood = "log-likelihood of a bag over that of the mean label of all rows, ± standard error; higher is better"
     measure = likelihood if about.choice == "likelihood" else "label-free risk, lower is better"
     width = max(20, *(len(one.candidate) for one in about.trials)) + 2
-    lines = [f"Tried on held-out bags ({measure}):"]
+    lines = [f"Tried on held-out bags ({measure}):" if about.tried else "No candidate was tried on held-out bags:"]
     for one in about.trials:
         risk = "" if one.risk is None else f"{one.risk:.4f} [{one.low:.4f}, {one.high:.4f}]"
         scored = risk if about.choice == "risk" or one.gain is None else one.gain.figures

@@ -271,8 +271,10 @@ def _trials(about: About) -> list[Part]:
             told = ["–", ""] if one.risk is None else [f"{one.risk:.4f}", f"[{one.low:.4f}, {one.high:.4f}]"]
             rows.append([one.candidate, *told, one.note])
         table = Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")
-    kept = "Where differences are no more than chance, the preferred candidate is kept: boosting by default, else the first"
-    return [f"{about.fitted_by}. Candidates are compared {text}. {kept}.", table]
+    kept = "the preferred candidate is kept: boosting by default, else the first"
+    text = f"Candidates are compared {text}. Where differences are no more than chance, {kept}."
+    text = text if about.tried else "No candidate was tried on bags held out."
+    return [f"{about.fitted_by}. {text}", table]
 
 
 def _fitted_to(about: About) -> list[Part]:

@@ -139,6 +139,11 @@ class About:
         return "risk" if self.formation is None else FORMATIONS[self.formation.name].choice
 
     @property
+    def tried(self) -> bool:
+        """Whether any candidate was tried on held-out bags."""
+        return any(trial.risk is not None or trial.gain is not None for trial in self.trials)
+
+    @property
     def holds_for(self) -> str | None:
         """For which bags the numbers of single rows hold, where the model took its own for others."""
         if self.formation is None or self.formation.name == "random":
