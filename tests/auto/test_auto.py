@@ -587,21 +587,35 @@ class Given(Slow):
         return Given(self.value, self.clock, self.seconds, self.formation)
 
 
-@pytest.mark.parametrize("budget", [50, 80, 120, 165, 250, 335])
-def test_time_is_kept_to_try_again_for_the_formation_that_was_found(monkeypatch, budget):
-    """A fit takes 10 s, all folds of all candidates 150 s: as many are tried as can be tried again."""
-    clock, rng = Clock(monkeypatch), np.random.default_rng(0)
+def tried_twice(monkeypatch, budget, *seconds):
+    """A fit to bags that only differ in rates, of candidates whose fits take so long; and the lines that were told."""
+    clock, told = Clock(monkeypatch), []
     monkeypatch.setattr(estimator, "settled", lambda found, parts: replace(found, others=()))
-    X, y, ids = by_rates(rng, m=20, k=32)
-    three = {name: Given(0.3, clock, lambda n: 10) for name in ("one", "two", "three")}
-    told = []
-    model = BagAutoClassifier(candidates=three, time_budget=budget, random_state=0, callback=told.append)
+    X, y, ids = by_rates(np.random.default_rng(0), m=20, k=32)
+    own = {str(number): Given(0.3, clock, lambda n, own=own: own) for number, own in enumerate(seconds)}
+    model = BagAutoClassifier(candidates=own, time_budget=budget, random_state=0, callback=told.append)
     model.fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.models_[0].formation == "rates"
     assert clock.now <= 1.05 * budget
+    return told
+
+
+@pytest.mark.parametrize("budget", [50, 80, 120, 165, 250, 335])
+def test_time_is_kept_to_try_again_for_the_formation_that_was_found(monkeypatch, budget):
+    """A fit takes 10 s, all folds of all candidates 150 s: as many are tried as can be tried again."""
+    told = tried_twice(monkeypatch, budget, 10, 10, 10)
     tried = [line for line in told[:3] if line["gain"] is not None]
     assert 1 <= len(tried) == len(told) - 3
-    assert not [line["note"] for line in model.trials_ if "for rates" in line["note"]]
+    assert not [line["note"] for line in told if "for rates" in line["note"]]
+
+
+def test_a_costly_second_trial_does_not_keep_cheap_ones_from_theirs(monkeypatch):
+    told = tried_twice(monkeypatch, 260, 10, 10, 60)
+    assert [line["note"] for line in told[3:]] == [
+        "on 1 of 5 folds: the time budget was spent",
+        "on 1 of 5 folds: the time budget was spent",
+        "tried for bags formed by effects; for rates stopped: the time budget was spent",
+    ]
 
 
 def test_a_candidate_tells_effects_from_rates():

@@ -149,21 +149,21 @@ class Search:
         models: list[BagClassifier] = []  # of the first fold alone: the others are let go
         said: list[Said] = []
         second, self.again = name in self.again, [other for other in self.again if other != name]
-        left, first, spent = self.left() - self._reserve(), not self.asked, SPENT
-        if second:  # the best comes first: others are minded before its next folds, not before its first
-            left += self._to_try_again()
+        others = self._to_try_again()
+        reserve = self._reserve() + (0 if second else others)  # of second trials the best comes first, and others wait
+        left, first, spent = self.left() - reserve, not self.asked, SPENT
         twice = self._differs(self.validation.formation) and takes_formation(candidate)
         self.asked.add(name)
         if self.preferred is not None and self.preferred not in self.asked:  # which should not lack time for this one
             share = (_FIRST if first else _BEFORE) * (self.budget or math.inf)
             left, spent = (share, _SHARE_SPENT) if share < left else (left, spent)
-        end = time.monotonic() + left - (self._to_try_again() if second else 0)
+        end = time.monotonic() + left - (others if second else 0)
         if left <= 0:
             return None, f"not tried: {SPENT}"
         try:
             with time_limit(left):
                 if not first and left < math.inf:
-                    needed = self._needed(candidate)
+                    needed = self._needed(candidate, reserve)
                     left = max(self.left(), 0)
                     if needed > (_ROUGHLY if name == self.preferred else 1) * left:
                         return None, f"not tried: {_too_long(needed, left)}"
@@ -269,8 +269,10 @@ class Search:
             return [n]
         return [*(_FEWEST_ROWS * 4**i for i in range(40) if _FEWEST_ROWS * 4**i < n), n]
 
-    def _needed(self, candidate: BagClassifier) -> float:
-        """Seconds to try a candidate on one fold, or all where they are stacked, and to refit it or the best so far.
+    def _needed(self, candidate: BagClassifier, reserve: float) -> float:
+        """Seconds to try a candidate on one fold, or all where they are stacked, and for what comes after it.
+
+        reserve: for what would come without it, to refit the best so far.
 
         Infinity where that cannot be found out in a small part of the time left.
         """
@@ -282,17 +284,16 @@ class Search:
         except Exception:  # of whatever kind: fewer rows may not do, all of them may
             return 0.0
         folds = self.validation.folds if self.stack else self.validation.folds[:1]
-        return sum(len(fold.train) for fold in folds) / len(self.validation.bags) * fit + max(fit, self._reserve())
+        return sum(len(fold.train) for fold in folds) / len(self.validation.bags) * fit + max(fit, reserve)
 
     def _reserve(self) -> float:
-        """Seconds to refit the best so far, or all where they are stacked, and for second trials that may come."""
+        """Seconds to refit the best so far, or all where they are stacked."""
         if self.budget is None:
             return 0.0
         if not self.tried:
             return _FOR_NONE * self.budget
         best = self.tried if self.stack else [self._chosen()]
-        refits = sum(self._to_refit(self.seconds[name]) for name in best)
-        return _TO_END * self.budget + refits + self._to_try_again()
+        return _TO_END * self.budget + sum(self._to_refit(self.seconds[name]) for name in best)
 
     def _to_try_again(self) -> float:
         """Seconds of one fit of each candidate that is, or may be, to be tried again."""
