@@ -85,7 +85,8 @@ class BagEstimator(ABC, BaseEstimator):
             The estimator itself.
         """
         X = self._check_features(X, fitting=True)
-        self._fit_data(self._checked(InMemory(X, self._given_bags(y, bags, len(X)))))
+        names = getattr(self, "feature_names_in_", None)
+        self._fit_data(self._checked(InMemory(X, self._given_bags(y, bags, len(X)), names=names)))
         return self
 
     def fit_rows(self, data: BagRows) -> Self:
@@ -100,7 +101,8 @@ class BagEstimator(ABC, BaseEstimator):
     def _begin(self, data: BagRows) -> BagRows:
         """The data, whose features are checked and remembered; blocks were checked when they were gathered."""
         if in_one_piece(data):
-            data = InMemory(self._check_features(data.X, fitting=True), data.bags, data.categorical)
+            X = self._check_features(data.X, fitting=True)
+            data = InMemory(X, data.bags, data.categorical, names=data.names)
         else:
             self._check_features(data.sample(1).X, fitting=True)
         return self._checked(data)

@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
+from bagwise.auto.search import Search
 from bagwise.auto.trials import Said, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, NumericFeatures
@@ -233,7 +234,7 @@ def test_to_find_out_how_long_a_candidate_takes_costs_little(monkeypatch):
     chosen = {"first": (0.5, 0.001), "long": (0.3, 1.0), "last": (0.3, 0.001)}
     model, seconds, notes = slow_fit(monkeypatch, 5_000, **chosen)
     assert notes[0] == notes[2] == ""
-    assert notes[1].startswith("not tried: it would take too much of the")
+    assert notes[1].startswith("not tried: to fit it to few rows alone takes more than 10% of the")
     assert model.best_name_ == "last"
     assert seconds < 1_400
 
@@ -383,6 +384,17 @@ def test_cheap_families_come_first_and_boosting_is_kept(validation, monkeypatch)
     # On the folds that both were tried on.
     short = replace(ridge, losses=losses[:80] - 0.1, risk=(losses[:80] - 0.1).mean())
     assert choose({"ridge": ridge, "mean map": short}) == "mean map"
+
+
+def test_trials_on_fewer_folds_are_liked_by_what_others_say_of_these(validation):
+    """The first bags are easy: one that was tried on these alone has the largest mean gain, and is no better."""
+    gains = np.linspace(1, 0, 400)
+    long = replace(said(validation, np.zeros(400)), gains=gains)
+    found = Search(None, validation, (), 0.0, None, False, None, {"long": long})
+    for easier, liked in ((-0.01, "long"), (0.01, "short")):
+        found.tried["short"] = replace(long, gains=gains[:80] + easier)
+        assert found.tried["short"].gain > long.gain
+        assert found.liked_best() is found.tried[liked]
 
 
 def test_a_candidate_that_fails_is_noted_and_passed_over():
@@ -540,8 +552,17 @@ def test_where_rates_differ_the_likelihood_chooses():
     X, y, ids = by_rates(np.random.default_rng(0))
     three = {"wrong": bw.BagRidgeClassifier(formation="effects"), **linear_candidates()}
     three["logistic"].set_params(cv=2)
-    model = BagAutoClassifier(candidates=three, cv=3, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    told = []
+    model = BagAutoClassifier(candidates=three, cv=3, random_state=0, callback=told.append)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "rates"
+    again = [line["next"] for line in told if line["stage"] == "second trial"]
+    assert {*again} == {"ridge", "logistic"}
+    assert [line["candidate"] for line in told] == [*three, *again]
+    assert [line["next"] for line in told] == ["ridge", "logistic", *again, None]
+    assert [(line["done"], line["total"]) for line in told] == [(1, 3), (2, 3), (3, 5), (4, 5), (5, 5)]
+    for line in told[3:]:  # what the second trial scored
+        assert line["gain"] == next(one["gain"] for one in model.trials_ if one["candidate"] == line["candidate"])
     best = {line["candidate"]: line for line in model.trials_}[model.best_name_]
     assert best["candidate"] != "wrong"  # which comes first
     assert np.isnan(model.best_risk_)
@@ -553,6 +574,48 @@ def test_where_rates_differ_the_likelihood_chooses():
     assert model.models_[0].formation == "rates"  # as was found for all
     assert model.stretch_ == 1
     assert np.mean((model.predict_proba(X)[:, 1] - y) ** 2) < 0.6 * y.mean() * (1 - y.mean())
+
+
+class Given(Slow):
+    """Takes the formation that it is given."""
+
+    def __init__(self, value=0.5, clock=None, seconds=None, formation="auto"):
+        super().__init__(value, clock, seconds)
+        self.formation = formation
+
+    def __sklearn_clone__(self):
+        return Given(self.value, self.clock, self.seconds, self.formation)
+
+
+def tried_twice(monkeypatch, budget, *seconds):
+    """A fit to bags that only differ in rates, of candidates whose fits take so long; and the lines that were told."""
+    clock, told = Clock(monkeypatch), []
+    monkeypatch.setattr(estimator, "settled", lambda found, parts: replace(found, others=()))
+    X, y, ids = by_rates(np.random.default_rng(0), m=20, k=32)
+    own = {str(number): Given(0.3, clock, lambda n, own=own: own) for number, own in enumerate(seconds)}
+    model = BagAutoClassifier(candidates=own, time_budget=budget, random_state=0, callback=told.append)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.models_[0].formation == "rates"
+    assert clock.now <= 1.05 * budget
+    return told
+
+
+@pytest.mark.parametrize("budget", [50, 80, 120, 165, 250, 335])
+def test_time_is_kept_to_try_again_for_the_formation_that_was_found(monkeypatch, budget):
+    """A fit takes 10 s, all folds of all candidates 150 s: as many are tried as can be tried again."""
+    told = tried_twice(monkeypatch, budget, 10, 10, 10)
+    tried = [line for line in told[:3] if line["gain"] is not None]
+    assert 1 <= len(tried) == len(told) - 3
+    assert not [line["note"] for line in told if "for rates" in line["note"]]
+
+
+def test_a_costly_second_trial_does_not_keep_cheap_ones_from_theirs(monkeypatch):
+    told = tried_twice(monkeypatch, 260, 10, 10, 60)
+    assert [line["note"] for line in told[3:]] == [
+        "on 1 of 5 folds: the time budget was spent",
+        "on 1 of 5 folds: the time budget was spent",
+        "tried for bags formed by effects; for rates stopped: the time budget was spent",
+    ]
 
 
 def test_a_candidate_tells_effects_from_rates():

@@ -529,6 +529,11 @@ def test_errors_are_one_sentence(arguments, words, tables, model, tmp_path, monk
         (["fit", "EVENTS", "REPORTS", "--roles", "age"], "--roles has 'age' without a role"),
         (["fit", "EVENTS", "REPORTS", "--processes", "4"], "--processes belongs to --engine torchrun"),
         (["fit", "EVENTS", "REPORTS", "--model", "ridge", "--time-budget", "5"], "--time-budget belongs to"),
+        (["fit", "EVENTS", "REPORTS", "--time-budget", "0"], "--time-budget: input should be greater"),
+        (["fit", "EVENTS", "REPORTS", "--time-budget", "-5"], "--time-budget: input should be greater"),
+        (["fit", "EVENTS", "REPORTS", "--time-budget", "soon"], "--time-budget: input should be a valid number"),
+        (["fit", "EVENTS", "REPORTS", "--time-budget", "inf"], "--time-budget must be a finite number"),
+        (["fit", "EVENTS", "REPORTS", "--formation", "clumps"], "--formation: 'clumps' is not one of 'auto', 'random'"),
         (["fit", "EVENTS", "REPORTS", "--hold-out", "0", "--refit"], "--refit is for bags that were held out"),
         (["diagnose", "EVENTS", "-"], "only the events can come from standard input"),
         (["evaluate", "MODEL", "--level", "0.9"], "what is stored has 95% intervals"),
@@ -644,6 +649,25 @@ def test_the_default_minds_the_time(few, tmp_path, monkeypatch):
     monkeypatch.setattr("bagwise.tables.fit", slow_fit)
     assert call("fit", *few, "--out", tmp_path / "model", "--refit").exit_code == 0
     assert seen == [115, 150]
+
+
+def test_two_bags_are_learned_from_where_none_is_held_out(tmp_path, monkeypatch):
+    """None can be held out while fitting, either."""
+    only = {"logistic": bagwise.BagLogisticClassifier(alphas=1.0)}
+    monkeypatch.setattr("bagwise.auto.estimator.default_candidates", lambda: only)
+    rng, bag = np.random.default_rng(0), np.repeat([0, 1], 200)
+    y = rng.random(400) < np.where(bag == 0, 0.2, 0.7)
+    pd.DataFrame({"bag": bag, "x": rng.normal(size=400) + 2 * y}).to_csv(tmp_path / "events.csv", index=False)
+    pd.DataFrame({"bag": [0, 1], "count": [y[:200].sum(), y[200:].sum()]}).to_csv(tmp_path / "r.csv", index=False)
+    command = ("fit", tmp_path / "events.csv", tmp_path / "r.csv", "--out", tmp_path / "model")
+    refused = call(*command)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "--hold-out 0.2 of 2 bags is 1: at least 3 must be held out" in refused.stderr
+    assert not (tmp_path / "model").exists()
+    told = call(*command, "--hold-out", 0)
+    assert told.exit_code == 0, told.output
+    assert "No candidate was tried on held-out bags:" in told.stdout
+    assert "logistic              fitted without a trial: of 2 bags none can be held out" in told.stdout
 
 
 def test_auto_returns_within_a_short_budget(tables, tmp_path):

@@ -91,6 +91,13 @@ def test_bags_that_differ_in_gaps_differ_in_a_feature():
     assert formation.told(formation.evidence(X, Bags.from_rows(aggregate(y, ids), ids))).name == "features"
 
 
+def test_a_feature_is_called_by_its_name():
+    x = np.arange(1280.0)[:, None] % 1000
+    bags = Bags.from_rows(np.full(1280, 0.5), np.repeat(np.arange(20), 64))
+    assert "feature 0 " in formation.formation_of("auto", x, bags).reason
+    assert "feature 'age' " in formation.formation_of("auto", x, bags, ["age"]).reason
+
+
 def test_few_bags_tell_nothing():
     X, y = labelled(np.random.default_rng(0), 640)
     ids = np.arange(640) // 64

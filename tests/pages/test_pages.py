@@ -636,14 +636,16 @@ def test_the_badge_is_not_green_where_bags_do_not_prefer_the_model_or_are_not_ra
         assert said in Outline(pages[name].html).text
     text = Outline(pages["rates"].html).text
     assert "Formation of bags: rates (bags differ in their proportions)." in text
-    assert "log-likelihood of a bag +0.5 ± 0.1" in text
+    assert "log-likelihood of a bag +0.50 ± 0.10" in text
     both = comparison_page([folder / "gain-doubtful", folder / "gain-clear"])
     assert both.standing == UNSURE
 
 
 def test_few_bags_are_called_few():
-    assert "rough" in parts.cautions(told(12))[0]
-    assert parts.cautions(told(40)) == []
+    known = Estimate(0.8, 0.01, 0.78, 0.82)
+    assert "rough" in parts.cautions(told(12, accuracy=known))[0]
+    assert parts.cautions(told(40, accuracy=known)) == []
+    assert parts.cautions(told(12)) == []  # there are no intervals
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
@@ -709,26 +711,57 @@ def test_facts_that_bagwise_did_not_write_are_refused(undrawn, folder, fitted, j
 
 
 def test_trials_are_shown_as_a_table(undrawn, folder, fitted, joined):
+    gain = {"value": 12.345, "error": 0.567}
     trials = [
-        {"candidate": "ridge <b>", "risk": 0.1234, "low": 0.12, "high": 0.13, "note": ""},
-        {"candidate": "network", "risk": None, "low": None, "high": None, "note": "not tried: out of time"},
+        {"candidate": "ridge <b>", "risk": 0.1234, "low": 0.12, "high": 0.13, "gain": gain, "note": ""},
+        {"candidate": "network", **dict.fromkeys(("risk", "low", "high", "gain")), "note": "not tried: out of time"},
     ]
-    text = Outline(model_page(keep(fitted, joined, folder / "auto", trials=trials)).html).text
+    place = keep(fitted, joined, folder / "auto", trials=trials)
+    text = Outline(model_page(place).html).text
     assert "What was tried" in text
     assert "ridge <b>" in text
     assert "[0.1200, 0.1300]" in text
+    assert "+12.35" not in text
     assert "not tried: out of time" in text
+    told = call("inspect", place).stdout
+    assert "label-free risk, lower is better" in told
+    assert "ridge <b>             0.1234 [0.1200, 0.1300]" in told
+
+
+def test_trials_are_shown_by_what_they_were_compared_by(undrawn, folder, fitted, joined):
+    """Where bags are not random, a risk says nothing, and held-out bags chose by their likelihood."""
+    nothing = dict.fromkeys(("risk", "low", "high"))
+    trials = [
+        {"candidate": "ridge", **nothing, "gain": {"value": 12.345, "error": 0.567}, "note": ""},
+        {"candidate": "network", **nothing, "gain": None, "note": "not tried: out of time"},
+    ]
+    formation = {"name": "rates", "reason": "bags differ in their proportions", "others": []}
+    place = keep(fitted, joined, folder / "by-likelihood", trials=trials, formation=formation)
+    outline = Outline(model_page(place).html)
+    assert "Candidates are compared by the log-likelihood of what bags held out while fitting report" in outline.text
+    assert "+12.35 ± 0.57" in outline.text
+    assert "label-free risk of bags" not in outline.text
+    assert "No candidate was tried" not in outline.text
+    untried = keep(fitted, joined, folder / "untried", trials=trials[1:], formation=formation)
+    assert "No candidate was tried on bags held out." in Outline(model_page(untried).html).text
+    told = call("inspect", place).stdout
+    assert "(log-likelihood of a bag over that of the mean label of all rows, ± standard error; higher is bet" in told
+    assert "ridge                 +12.35 ± 0.57" in told
+    assert "network               not tried: out of time" in told
+    assert "risk" not in told
 
 
 def test_risks_that_are_impossible_are_in_no_file(fitted):
     """Machines read the file, too: what bags cannot tell is not in it, unless it was asked for."""
     lines = [(0.17, -0.01, 0.35), (3.62, 2.9, 4.2), (-0.1, -0.2, 0.1), (None, None, None)]
-    trials = [{"candidate": "c", "risk": risk, "low": low, "high": high, "note": ""} for risk, low, high in lines]
+    gain = {"gain": 1.0, "gain_error": 0.1, "note": ""}
+    trials = [{"candidate": "c", "risk": risk, "low": low, "high": high, **gain} for risk, low, high in lines]
     found = fitted[3].evaluation
     tried = SimpleNamespace(estimator=SimpleNamespace(trials_=trials), classes=None)
 
     def risks(evaluation):
         told = metadata._trials(tried, evaluation)
+        assert {trial.gain for trial in told} == {metadata.BagGain(1.0, 0.1)}  # which bags can tell in any formation
         return [(trial.risk, trial.low, trial.high) for trial in told]
 
     nothing = (None, None, None)

@@ -116,7 +116,7 @@ CALLS = {
     "ignore": ((EVENTS, REPORTS), {"ignore": ["y"]}, "the events have no column 'y' to ignore"),
     "no features": ((EVENTS, REPORTS), {"ignore": ["x"]}, "no column left to learn from"),
     "case": (({**EVENTS, "X": [1] * 6}, REPORTS), {}, "events: columns 'x' and 'X' are the same to the engine"),
-    "one bag": (({"bag": [1, 1], "x": [1, 2]}, {"bag": [1], "count": [1]}), {}, "one bag can be used: at least 2"),
+    "one bag": (({"bag": [1, 1], "x": [1, 2]}, {"bag": [1], "count": [1]}), {}, "one bag can be used.*more bags"),
     "no match": ((EVENTS, wrong(bag=[7, 8, 9])), {"on_mismatch": "drop"}, "no bag of the events has a report"),
     "no rows": (({"bag": pa.array([], pa.string()), "x": pa.array([], pa.int64())}, REPORTS), {}, "events are empty"),
     "no lines": ((EVENTS, {"bag": [], "count": []}), {"on_mismatch": "drop"}, "the reports are empty"),
@@ -414,6 +414,25 @@ def test_checksums_are_digits_in_every_engine(engine: str, said: str) -> None:
     events = ibis.table({"text": "string"}, name="events")
     query = str(ibis.to_sql(events.select(digits=md5(events.text, engine)), dialect=engine))
     assert said in query.replace("t0", "").replace('"', "").replace("`", "").replace(".", "")
+
+
+def test_second_trials_are_told_as_first_ones_are():
+    """Bags whose rates differ: a candidate that was fitted for effects is tried again for rates."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"bag": np.arange(1600) // 40})
+    y = pd.Series(rng.random(1600) < rng.uniform(0, 1, 40)[frame["bag"]])
+    frame = frame.assign(x=rng.normal(size=1600) + 3 * y, z=rng.normal(size=1600))
+    count = y.groupby(frame["bag"]).sum()
+    data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
+    own = {"one": BagRidgeClassifier(formation="rates", alphas=1.0), "two": BagRidgeClassifier(alphas=1.0, cv=2)}
+    told: list[tuple[int, int | None, str]] = []
+    chosen = BagAutoClassifier(candidates=own, cv=2, random_state=0)
+    fit(data, chosen, progress=lambda *line: told.append(line))
+    assert told[2:] == [
+        (1, 2, "trying two (one: tried)"),
+        (2, 3, "trying two again, for bags formed by rates (two: tried)"),
+        (3, 3, "fitting to all bags (two: tried)"),
+    ]
 
 
 @pytest.mark.parametrize("kind", ["auto", "boosting", "network"])

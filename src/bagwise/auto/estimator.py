@@ -16,10 +16,10 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.features import TableFeatures
-from bagwise.data.rows import InMemory, Reads
+from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
-from bagwise.formation import settled
+from bagwise.formation import formation_of, settled
 from bagwise.gains import tell_gain
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
@@ -101,7 +101,9 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     regret, level : float
         β of the clipping threshold; level of the intervals.
     callback : callable, optional
-        Called with each line of `trials_` as it is made.
+        Called with each line of `trials_` as it is made, and once more where a second trial changes it. It is told how
+        far the search is, too: `done` and `total` trials, second ones included once they are known to come, and what
+        comes now, `stage` ("trial", "second trial", "fit", "end") and `next`, the candidate that is tried, or None.
     random_state : int, Generator or None
         For the folds and for candidates that have none of their own. If it is a number, the refitted model is the one
         that the candidate alone would be with it.
@@ -177,12 +179,16 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             self._began = time.monotonic()  # a table takes time to be read
         return super()._check_features(X, fitting=fitting)
 
+    def _fit_data(self, data: BagRows) -> None:
+        whole = data if in_one_piece(data) else data.sample(data.shape[0])
+        self.formation_ = formation_of(self.formation, whole.X, whole.bags, whole.names)
+        self._fit_bags(whole.X, whole.bags)
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = self.__dict__.pop("_began", time.monotonic())
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
-        self._tell_formation(X, bags)
         codes = InMemory(X, bags, self._categorical())
         self.encoding_ = codes.encoding(min(self.max_levels, max(1, _WIDEST // max(1, len(codes.categorical)))))
         weakest = [self.formation_.name, *self.formation_.others][-1]  # under which a model can tell the others
@@ -195,11 +201,7 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.trials_: list[dict[str, Any]] = []
         preferred = PREFERRED if self.candidates is None else None
         search = Search(table, validation, seeds, start, self.time_budget, self.stack, preferred)
-        for name, candidate in candidates.items() if folds else ():
-            began = time.monotonic()
-            trial, note = search.attempt(name, candidate)
-            self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
-        self._settle_formation(search, candidates)
+        self._try_all(search, candidates if folds else {})
         best, fitted, weight_of = self._refit(search, candidates, last)
         for line in self.trials_:
             line["weight"] = weight_of.get(line["candidate"], 0.0)
@@ -207,22 +209,43 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         self.models_ = [fitted[name] for name in weight_of]
         self._settle(best, X, bags)
 
-    def _settle_formation(self, search: Search, candidates: Mapping[str, BagClassifier]) -> None:
+    def _try_all(self, search: Search, candidates: Mapping[str, BagClassifier]) -> None:
+        """Try each candidate; then settle the formation, and try those again whose fits are others for it.
+
+        What is told after a trial says what comes next: after the last of the first ones, that is known once the
+        formation is settled.
+        """
+        names, weakest = list(candidates), search.table.formation
+        for done, name in enumerate(names, start=1):
+            began = time.monotonic()
+            trial, note = search.attempt(name, candidates[name])
+            line = self._record(name, trial=trial, seconds=time.monotonic() - began, note=note)
+            if done < len(names):
+                self._tell(line, done, len(names), "trial", names[done])
+        again = self._settle_formation(search)
+        total, following = len(names) + len(again), [*(("second trial", name) for name in again), ("fit", None)]
+        if names:
+            self._tell(line, len(names), total, *following[0])
+        for done, name in enumerate(again, start=1):
+            line, began = self._line(name), time.monotonic()
+            trial, note = search.attempt(name, candidates[name])
+            line["seconds"] += time.monotonic() - began
+            before = f"tried for bags formed by {weakest}; for {self.formation_.name} "
+            line["note"] = f"{before}{note}" if trial is None else note
+            line.update(search.tried[name].measured)
+            self._tell(line, len(names) + done, total, *following[done])
+
+    def _settle_formation(self, search: Search) -> list[str]:
         """Let the candidate that held-out bags like best tell what they alone do not; trials are scored anew then.
 
-        Candidates were fitted for the weakest assumption: where fits differ for what was told, they are tried again.
+        Candidates were fitted for the weakest assumption. Returns the names of those to be tried again for another.
         """
         if self.formation_.others and search.tried and search.left() > 0:
-            most = max(search.tried.values(), key=lambda trial: trial.gain)
-            self.formation_ = settled(self.formation_, most.parts)
-        others = search.take_for(self.formation_.name)
-        for line in self.trials_:
-            name, began = line["candidate"], time.monotonic()
-            if others:
-                line["note"] = search.try_again(name, candidates[name]) or line["note"]
-                line["seconds"] += time.monotonic() - began
-            if name in search.tried:
-                line.update(search.tried[name].measured)
+            self.formation_ = settled(self.formation_, search.liked_best().parts)
+        again = search.take_for(self.formation_.name)
+        for name, trial in search.tried.items():
+            self._line(name).update(trial.measured)
+        return again
 
     def _refit(
         self, search: Search, candidates: Mapping[str, BagClassifier], seed: int
@@ -235,15 +258,15 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             missing = next((name for name in weight_of if name not in fitted), None)
             if missing is None:
                 if self.best_name_ not in search.tried:
-                    self._record(self.best_name_, trial=best)
+                    self._tell_last(self._record(self.best_name_, trial=best))
                 return best, fitted, weight_of
             try:
                 fitted[missing], whole = search.refit(missing, candidates[missing], seed)
                 if not whole:
-                    self._note(missing, f"fitted without the bags of one fold: {SPENT}")
+                    self._line(missing)["note"] = f"fitted without the bags of one fold: {SPENT}"
             except Exception as error:  # it worked on some of the bags, not on all: choose again among the others
                 search.forget(missing)
-                self._note(missing, f"failed: {error}")
+                self._line(missing)["note"] = f"failed: {error}"
         return self._untried(search, candidates, seed)
 
     def _untried(
@@ -258,16 +281,16 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
         if found is None and search.left() < np.inf and names:
             flat = make("ridge", alphas=_FLAT, scaling=1.0, cv=2)
             found = Untried(MEAN_LABEL, search.table.fit(flat, seed), len(bags))
-            self._record(MEAN_LABEL)
         if found is None:
             told = self.trials_[0]["note"] if self.trials_ else "none of them takes these bags"
             raise ValueError(f"no candidate could be fitted: {told}")
         self.best_name_, self.best_risk_ = found.name, np.nan
-        if len(bags) < _FOUR:
-            self._record(found.name, note=f"fitted without a trial: of {len(bags)} bags none can be held out")
-        else:
-            share = "" if found.bags == len(bags) else f" to {found.bags} of {len(bags)} bags"
-            self._note(found.name, f"fitted without a trial{share}: {SPENT}")
+        share = "" if found.bags == len(bags) else f" to {found.bags} of {len(bags)} bags"
+        reason = f"of {len(bags)} bags none can be held out" if len(bags) < _FOUR else SPENT
+        known = found.name in {line["candidate"] for line in self.trials_}
+        line = self._line(found.name) if known else self._record(found.name)
+        line["note"] = f"fitted without a trial{share}: {reason}"
+        self._tell_last(line)
         return None, {found.name: found.model}, {found.name: 1.0}
 
     def _settle(self, best: Trial | None, X: Floats, bags: Bags) -> None:
@@ -288,20 +311,20 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
                 shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
             )
 
-    def _note(self, name: str, note: str) -> None:
-        next(line for line in self.trials_ if line["candidate"] == name)["note"] = note
+    def _line(self, name: str) -> dict[str, Any]:
+        return next(line for line in self.trials_ if line["candidate"] == name)
 
-    def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> None:
-        line = {
-            "candidate": name,
-            **(UNMEASURED if trial is None else trial.measured),
-            "seconds": seconds,
-            "weight": 0.0,
-            "note": note,
-        }
-        self.trials_.append(line)
+    def _record(self, name: str, *, trial: Trial | None = None, seconds: float = 0.0, note: str = "") -> dict[str, Any]:
+        measured = UNMEASURED if trial is None else trial.measured
+        self.trials_.append({"candidate": name, **measured, "seconds": seconds, "weight": 0.0, "note": note})
+        return self.trials_[-1]
+
+    def _tell(self, line: Mapping[str, Any], done: int, total: int, stage: str, candidate: str | None) -> None:
         if self.callback is not None:
-            self.callback(dict(line))
+            self.callback({**line, "done": done, "total": total, "stage": stage, "next": candidate})
+
+    def _tell_last(self, line: Mapping[str, Any]) -> None:
+        self._tell(line, len(self.trials_), len(self.trials_), "end", None)
 
     def _mixed(self, X: Floats) -> Floats:
         """The weighted mean of what the models say."""

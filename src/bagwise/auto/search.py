@@ -25,11 +25,13 @@ from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit
 from bagwise.utils.typing import Floats, Integers
 
 SPENT = "the time budget was spent"
+_SHARE_SPENT = "its share of the time budget was spent"  # the rest is for those to come
 _TO_ASK = 0.1  # of the time left, to find out how long a candidate takes
 _ROUGHLY = 1.5  # times what is left, that the preferred candidate may seem to take: small fits tell it no better
 _PARTS = ((1 / 64, 500), (1 / 16, 2_000))  # shares of the rows to time, and the least numbers of them
 _OVER = 1.05  # times the budget, by which the last fit ends
 _TO_END = 0.05  # of the budget, to settle the formation and to choose
+_AGAIN = 1.25  # times the seconds of a fit, that are kept for a second one: neither ends to the second
 _FOR_NONE = 0.1  # of the budget, for a fit to few bags where no trial has come to an end
 _FEWEST_ROWS, _FEWEST_BAGS = 500, 4  # of such a fit
 _BEFORE, _FIRST = 0.15, 0.3  # of all time, for each candidate that is tried before the preferred one, and for the first
@@ -62,12 +64,17 @@ class Readings:
         parameters = model.get_params(deep=False)
         if "random_state" in parameters and parameters["random_state"] is None:
             model.set_params(random_state=random_state)
-        if parameters.get("formation") == "auto":
+        if takes_formation(model):
             model.set_params(formation=self.formation)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # of which there will be one for them all
             fit_codes(model, self.codes, self.numbers)
         return model
+
+
+def takes_formation(candidate: BagClassifier) -> bool:
+    """Whether a candidate is fitted for the formation that it is given."""
+    return bool(candidate.get_params(deep=False).get("formation") == "auto")
 
 
 def probabilities(model: BagClassifier, X: Floats, classes: bool) -> Floats:
@@ -112,6 +119,8 @@ class Search:
     stack: all that were tried will be refitted, not the best alone.  preferred: see `choose`.
     tried: what candidates scored.  seconds: of one fit of each.  kept: their models of the first fold, for where there
         is no time to refit.  asked: all candidates so far.  failed: those that cannot be fitted.
+    again: those whose fits are others once the formation is settled, if it is what bags alone tell: time for one fit of
+        each is kept.
     """
 
     table: Readings
@@ -126,6 +135,7 @@ class Search:
     kept: dict[str, BagClassifier] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
+    again: list[str] = field(default_factory=list)
 
     def left(self, times: float = 1.0) -> float:
         """Seconds until so many times the budget are over."""
@@ -138,60 +148,73 @@ class Search:
         """
         models: list[BagClassifier] = []  # of the first fold alone: the others are let go
         said: list[Said] = []
-        left, first = self.left() - self._reserve(), not self.asked
+        second, self.again = name in self.again, [other for other in self.again if other != name]
+        others = self._to_try_again()
+        reserve = self._reserve() + (0 if second else others)  # of second trials the best comes first, and others wait
+        left, first, spent = self.left() - reserve, not self.asked, SPENT
+        twice = self._differs(self.validation.formation) and takes_formation(candidate)
         self.asked.add(name)
         if self.preferred is not None and self.preferred not in self.asked:  # which should not lack time for this one
-            left = min(left, (_FIRST if first else _BEFORE) * (self.budget or math.inf))
-        end = time.monotonic() + left
+            share = (_FIRST if first else _BEFORE) * (self.budget or math.inf)
+            left, spent = (share, _SHARE_SPENT) if share < left else (left, spent)
+        end = time.monotonic() + left - (others if second else 0)
         if left <= 0:
             return None, f"not tried: {SPENT}"
         try:
             with time_limit(left):
                 if not first and left < math.inf:
-                    needed = self._needed(candidate)
+                    needed = self._needed(candidate, reserve)
                     left = max(self.left(), 0)
                     if needed > (_ROUGHLY if name == self.preferred else 1) * left:
-                        told = f"about {needed:.0f} s" if needed < math.inf else "too much"
-                        return None, f"not tried: it would take {told} of the {left:.0f} s left"
+                        return None, f"not tried: {_too_long(needed, left)}"
                 began = time.monotonic()
                 for model, one in fits_without_folds(candidate, self.table, self.validation, self.seeds):
                     models = models or [model]
                     said.append(one)
                     seconds = (time.monotonic() - began) / len(said)
-                    too_late = time.monotonic() + seconds > end
-                    if not self.stack and (too_late or seconds + self._to_refit(seconds) > self.left()):
+                    more = (2 if twice else 1) * seconds  # the next fold, and the second trial
+                    too_late = time.monotonic() + more > end
+                    if not self.stack and (too_late or more + self._to_refit(seconds) > self.left()):
                         break
         except OutOfTimeError:
             if self.stack or not said:
-                return None, f"stopped: {SPENT}"
+                return None, f"stopped: {spent}"
         except Exception as error:  # of whatever kind: the others may still do
             self.failed.add(name)
             return None, f"failed: {error}"
         seconds = (time.monotonic() - began) / len(said)
         trial, folds = score(said, self.validation), len(self.validation.folds)
         self.tried[name], self.seconds[name] = trial, seconds
+        self.again += [name] if twice else []
         if self.budget is not None:
             self.kept[name] = models[0]
-        return trial, "" if len(said) == folds else f"on {len(said)} of {folds} folds: {SPENT}"
+        return trial, "" if len(said) == folds else f"on {len(said)} of {folds} folds: {spent}"
 
-    def try_again(self, name: str, candidate: BagClassifier) -> str:
-        """Try a candidate anew that fits for the formation it is given; without time, what it scored before stays."""
-        if name not in self.tried or candidate.get_params(deep=False).get("formation") != "auto":
-            return ""
-        trial, note = self.attempt(name, candidate)
-        return "" if trial is None else note
-
-    def take_for(self, formation: str) -> bool:
+    def take_for(self, formation: str) -> list[str]:
         """Fit for another formation from now on, and score all trials anew if bags were taken for those of another.
 
-        Whether fits so far are others than those for it will be: they differ where only rates do.
+        Returns the names of candidates to be tried again, those that were fitted for another one, the best first: time
+        may be short.
         """
-        others = formation != self.table.formation and "rates" in (formation, self.table.formation)
+        self.again = self.again if self._differs(formation) else []
         self.table = replace(self.table, formation=formation)
         if formation != self.validation.formation:
             self.validation = replace(self.validation, formation=formation)
             self.tried = {name: score(trial.said, self.validation) for name, trial in self.tried.items()}
-        return others
+        self.again.sort(key=lambda name: -self.tried[name].gain)
+        return list(self.again)
+
+    def liked_best(self) -> Trial:
+        """The trial that held-out bags like best; two are compared by the folds that both have."""
+        best, *others = sorted(self.tried.values(), key=lambda trial: -len(trial.gains))
+        for other in others:
+            if other.gain > best.gains[: len(other.gains)].mean():
+                best = other
+        return best
+
+    def _differs(self, formation: str) -> bool:
+        """Whether fits for a formation are others than those so far: they are where only rates differ."""
+        return formation != self.table.formation and "rates" in (formation, self.table.formation)
 
     def best(self) -> tuple[str, Trial, dict[str, float]]:
         """What to refit: its name, its trial, and the weights of candidates in it."""
@@ -246,8 +269,10 @@ class Search:
             return [n]
         return [*(_FEWEST_ROWS * 4**i for i in range(40) if _FEWEST_ROWS * 4**i < n), n]
 
-    def _needed(self, candidate: BagClassifier) -> float:
-        """Seconds to try a candidate on one fold, or all where they are stacked, and to refit it or the best so far.
+    def _needed(self, candidate: BagClassifier, reserve: float) -> float:
+        """Seconds to try a candidate on one fold, or all where they are stacked, and for what comes after it.
+
+        reserve: for what would come without it, to refit the best so far.
 
         Infinity where that cannot be found out in a small part of the time left.
         """
@@ -259,7 +284,7 @@ class Search:
         except Exception:  # of whatever kind: fewer rows may not do, all of them may
             return 0.0
         folds = self.validation.folds if self.stack else self.validation.folds[:1]
-        return sum(len(fold.train) for fold in folds) / len(self.validation.bags) * fit + max(fit, self._reserve())
+        return sum(len(fold.train) for fold in folds) / len(self.validation.bags) * fit + max(fit, reserve)
 
     def _reserve(self) -> float:
         """Seconds to refit the best so far, or all where they are stacked."""
@@ -270,9 +295,25 @@ class Search:
         best = self.tried if self.stack else [self._chosen()]
         return _TO_END * self.budget + sum(self._to_refit(self.seconds[name]) for name in best)
 
+    def _to_try_again(self) -> float:
+        """Seconds of one fit of each candidate that is, or may be, to be tried again."""
+        return _AGAIN * sum(self.seconds[name] for name in self.again)
+
     def _to_refit(self, seconds: float) -> float:
         """Seconds of a fit to all bags, from those of a fit without a fold."""
         return seconds * len(self.validation.bags) / len(self.validation.folds[0].train)
+
+
+def _too_long(needed: float, left: float) -> str:
+    """What a candidate would take of the time left.
+
+    >>> _too_long(4.23, 3.9), _too_long(math.inf, 26.2)
+    ('it would take about 4.2 s of the 3.9 s left', 'to fit it to few rows alone takes more than 10% of the 26 s left')
+    """
+    needed_told, left_told = (f"{seconds:.{0 if left >= 10 else 1}f} s" for seconds in (needed, left))
+    if needed == math.inf:
+        return f"to fit it to few rows alone takes more than {_TO_ASK:.0%} of the {left_told} left"
+    return f"it would take about {needed_told} of the {left_told} left"
 
 
 def expected_seconds(candidate: BagClassifier, table: Readings, bags: Bags, random_state: int) -> float:

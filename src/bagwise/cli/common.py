@@ -238,10 +238,7 @@ def describe_model(about: About) -> list[str]:
         beside = "Bags held out while fitting, beside the mean label of all rows"
         lines.append(about.bag_gain.doubt or f"{beside}: {about.bag_gain}.")
     if about.trials:
-        lines += ["", "Tried on held-out bags (label-free risk, lower is better):"]
-        for trial in about.trials:
-            risk = "" if trial.risk is None else f"{trial.risk:.4f} [{trial.low:.4f}, {trial.high:.4f}]"
-            lines.append(f"  {trial.candidate:<22}{'; '.join(part for part in (risk, trial.note) if part)}")
+        lines += ["", *describe_trials(about)]
     if about.evaluation is not None:
         lines += ["", *describe_evaluation(about.evaluation, "held-out ", about.holds_for)]
         if about.refitted:
@@ -249,6 +246,19 @@ def describe_model(about: About) -> list[str]:
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
     lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
+
+
+def describe_trials(about: About) -> list[str]:
+    """What candidates scored on held-out bags, line by line."""
+    likelihood = "log-likelihood of a bag over that of the mean label of all rows, ± standard error; higher is better"
+    measure = likelihood if about.choice == "likelihood" else "label-free risk, lower is better"
+    width = max(20, *(len(one.candidate) for one in about.trials)) + 2
+    lines = [f"Tried on held-out bags ({measure}):" if about.tried else "No candidate was tried on held-out bags:"]
+    for one in about.trials:
+        risk = "" if one.risk is None else f"{one.risk:.4f} [{one.low:.4f}, {one.high:.4f}]"
+        scored = risk if about.choice == "risk" or one.gain is None else one.gain.figures
+        lines.append(f"  {one.candidate:<{width}}{'; '.join(part for part in (scored, one.note) if part)}")
+    return lines
 
 
 def describe_evaluation(found: Evaluation, which: str = "", holds_for: str | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -18,6 +19,7 @@ import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.distributed import fit_in_processes
+from bagwise.utils.parameters import ParameterError
 
 Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum(
@@ -123,6 +125,8 @@ def fit(
         raise Misuse("--processes belongs to --engine torchrun: pass that, too.")
     if time_budget is not None and model is not Model.auto:
         raise Misuse("--time-budget belongs to --model auto: leave it out, or pass that.")
+    if time_budget == math.inf:
+        raise Misuse("--time-budget must be a finite number of seconds, of at least 1.")
     if refit and not hold_out:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
@@ -140,7 +144,7 @@ def fit(
             left = max(1.0, end - time.monotonic()) if model is Model.auto else None
             return bagwise.tables.fit(bags, model.value, time_budget=left, **told)
 
-        train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
+        train, held_out = _split(data, hold_out) if hold_out else (data, None)
         fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
             progress(1, 1, "measuring")
@@ -151,6 +155,14 @@ def fit(
         about = metadata.about(fitted, data if refit else train, measured, seen=data.summary, refitted=refit)
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
+
+
+def _split(data: bagwise.tables.BagTable, hold_out: float) -> tuple[bagwise.tables.BagTable, bagwise.tables.BagTable]:
+    """Bags to learn from, and bags held out; an error calls the share by the option it is from."""
+    try:
+        return bagwise.tables.split(data, hold_out)
+    except ParameterError as error:
+        raise ParameterError("hold_out", *error.args[1:]) from None
 
 
 def evaluate(

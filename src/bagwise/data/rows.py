@@ -60,6 +60,8 @@ class BagRows(ABC):
         Columns that the model reads as categories.
     codes_to_numbers : Encoding or None
         Makes what the model reads of stored rows; None if it reads them as they are.
+    names : sequence of str or None
+        Names of the columns as they are stored, to speak of them.
     """
 
     size: Integers
@@ -70,6 +72,7 @@ class BagRows(ABC):
     n_columns: int
     categorical: Sequence[int]
     codes_to_numbers: Encoding | None
+    names: Sequence[str] | None = None
 
     @property
     @abstractmethod
@@ -113,7 +116,7 @@ class BagRows(ABC):
         rows = min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(self.shape[1], 1)) if rows is None else rows
         n_bags = min(max(int(np.searchsorted(np.cumsum(self.size), rows, side="right")), 4), len(self.size))
         X, bags = self._first(n_bags)
-        return InMemory(X, bags, self.categorical)
+        return InMemory(X, bags, self.categorical, names=self.names if self.codes_to_numbers is None else None)
 
     def _first(self, n_bags: int) -> tuple[Floats, Bags]:
         """The first bags and their rows."""
@@ -130,7 +133,7 @@ class InMemory(BagRows):
         Rows, in table order: `bags.order` says which are whose.
     bags : Bags
         The bags of the rows.
-    categorical, codes_to_numbers : sequence of int, Encoding or None
+    categorical, codes_to_numbers, names : sequence of int, Encoding or None, sequence of str or None
         As in `BagRows`.
     starts : array of int, optional
         As in `BagRows`; one block if not given. In several blocks, rows stand in bag order.
@@ -151,11 +154,13 @@ class InMemory(BagRows):
         categorical: Sequence[int] = (),
         starts: Integers | None = None,
         codes_to_numbers: Encoding | None = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         if len(X) != bags.n_rows:
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(X)}.")
         self.X, self._bags, self.categorical, self.codes_to_numbers = X, bags, categorical, codes_to_numbers
         self.size, self.proportion, self.noise_variance = bags.size, bags.proportion, bags.noise_variance
+        self.names = names
         self.starts = np.array([0, len(bags)]) if starts is None else starts
         self.n_rows, self.n_columns = len(X), int(np.prod(X.shape[1:]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,7 +81,7 @@ class Evidence:
         return replace(self, forward=forward, reverse=reverse)
 
 
-def formation_of(name: str, X: Any, bags: Bags) -> Told:
+def formation_of(name: str, X: Any, bags: Bags, names: Sequence[str] | None = None) -> Told:
     """The formation asked for; or, for "auto", the one that the bags tell.
 
     Parameters
@@ -91,15 +92,17 @@ def formation_of(name: str, X: Any, bags: Bags) -> Told:
         Rows, in table order.
     bags : Bags
         Their bags.
+    names : sequence of str, optional
+        Names of the columns of X.
 
     Returns
     -------
     Told
     """
-    return told(evidence(X, bags)) if name == "auto" else Told(name, "as asked for")
+    return told(evidence(X, bags, names)) if name == "auto" else Told(name, "as asked for")
 
 
-def evidence(X: Any, bags: Bags) -> Evidence:
+def evidence(X: Any, bags: Bags, names: Sequence[str] | None = None) -> Evidence:
     """Measure what bags show; where X is large, on some of the bags and features.
 
     Parameters
@@ -108,6 +111,8 @@ def evidence(X: Any, bags: Bags) -> Evidence:
         Rows, in table order.
     bags : Bags
         Their bags.
+    names : sequence of str, optional
+        Names of the columns of X.
 
     Returns
     -------
@@ -125,10 +130,19 @@ def evidence(X: Any, bags: Bags) -> Evidence:
     (True, True)
     """
     X, some = _some(X, bags)
-    spread = [one for one in feature_dispersions(X, some) if not np.isnan(one.p_value)]
+    spread = [one for one in feature_dispersions(_named(X, names), some) if not np.isnan(one.p_value)]
     unknown = Finding("features", np.nan, np.nan)
     features = min(spread, key=lambda one: one.p_value, default=unknown)
     return Evidence(len(bags), proportion_spread(bags), features, _given_proportions(np.asarray(X), some))
+
+
+def _named(X: Any, names: Sequence[str] | None) -> Any:
+    """A matrix as a table whose columns are called by their names, where these are known."""
+    if names is None or not isinstance(X, np.ndarray) or X.ndim != 2:
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=list(names), copy=False)
 
 
 def _some(X: Any, bags: Bags) -> tuple[Any, Bags]:

@@ -136,7 +136,7 @@ def model_page(
     if data is not None:
         found = diagnose(data, stored.model.features)
         told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
-        diagnosis = [told, *parts.finding_parts(found)]
+        diagnosis = [told, _taken_for(about), *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
             told, sizes = parts.sizes(data.reported.size)
             bags = [told, Pictures(sizes)]
@@ -181,6 +181,10 @@ def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) 
             remarks.append(off or parts.calibrated(evaluation.calibration))
     else:
         standing, headline = UNSURE, evaluation.doubt
+        if about.bag_gain is not None and no_better is None:
+            remarks.append(
+                f"Bags held out while it was fitted prefer it to the mean label of all rows: {about.bag_gain}."
+            )
         if funnel is not None:
             told = f"its mean predictions explain {max(funnel.explained, 0):.0%} of the variation"
             remarks.append(f"What such bags can tell: {told} of the reported proportions between bags.")
@@ -245,16 +249,32 @@ def _measure_table(judged: Measurement) -> Table:
     return Table(f"Label-free measures of single rows, with {evaluation.level:.0%} intervals", head, rows, "lrrrl")
 
 
+def _taken_for(about: About) -> str:
+    """What a model took its bags for, where that is more than that they are not random."""
+    if about.formation is None or about.formation.name == "random":
+        return ""
+    return f"The model was fitted for bags formed by {about.formation.name}: {about.formation.reason}."
+
+
 # -- how it was made ----------------------------------------------------------------------------------------------
 
 
 def _trials(about: About) -> list[Part]:
-    rows = []
-    for one in about.trials:
-        told = ["–", ""] if one.risk is None else [f"{one.risk:.4f}", f"[{one.low:.4f}, {one.high:.4f}]"]
-        rows.append([one.candidate, *told, one.note])
-    text = f"{about.fitted_by}: candidates judged by the label-free risk of bags held out, lower is better."
-    return [text, Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")]
+    if about.choice == "likelihood":
+        measure = "by the log-likelihood of what bags held out while fitting report"
+        text = f"{measure}, over that of the mean label of all rows, with its standard error; higher is better"
+        rows = [[one.candidate, "–" if one.gain is None else one.gain.figures, one.note] for one in about.trials]
+        table = Table("Candidates", ["candidate", "log-likelihood of a bag", "note"], rows, "lrl")
+    else:
+        text, rows = "by the label-free risk of bags held out while fitting, lower is better", []
+        for one in about.trials:
+            told = ["–", ""] if one.risk is None else [f"{one.risk:.4f}", f"[{one.low:.4f}, {one.high:.4f}]"]
+            rows.append([one.candidate, *told, one.note])
+        table = Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")
+    kept = "the preferred candidate is kept: boosting by default, else the first"
+    text = f"Candidates are compared {text}. Where differences are no more than chance, {kept}."
+    text = text if about.tried else "No candidate was tried on bags held out."
+    return [f"{about.fitted_by}. {text}", table]
 
 
 def _fitted_to(about: About) -> list[Part]:

@@ -315,6 +315,6 @@ def cautions(found: Evaluation, diagnosis: Diagnosis | None = None) -> list[str]
     told = []
     if found.doubt is None and diagnosis is not None and not diagnosis.random:
         told.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
-    if found.n_bags < ENOUGH_BAGS:
+    if found.n_bags < ENOUGH_BAGS and not found.withheld:
         told.append(f"With {found.n_bags} bags the intervals themselves are rough: {ENOUGH_BAGS} or more are better.")
     return told

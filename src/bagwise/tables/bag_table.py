@@ -14,7 +14,7 @@ import pyarrow as pa
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engine import Connection, Expression, Table, execute, fetch, keep
 from bagwise.tables.reports import ReportColumns
-from bagwise.utils.parameters import LEVEL, check_parameters
+from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
@@ -226,7 +226,7 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
     if bags - held_out < 2 or held_out < 3:
         way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
         needed = "at least 3 must be held out and 2 left to learn from"
-        raise ValueError(f"a share of {share:g} of {bags:,} bags is {held_out}: {needed}; {way}.")
+        raise ParameterError("share", f"{share:g} of {bags:,} bags is {held_out}: {needed}; {way}.")
     return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
 
 

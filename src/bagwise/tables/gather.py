@@ -48,7 +48,7 @@ def gather(data: BagTable, features: Features) -> InMemory:
         matrix_of(columns, into=X[place : place + len(columns[0])])
         place += len(columns[0])
     bags = bags_in_order(np.arange(len(size)), size, proportion, noise)
-    return InMemory(X, bags, features.categorical, starts)
+    return InMemory(X, bags, features.categorical, starts, names=[made.name for made in features.made])
 
 
 def write_shards(

@@ -308,7 +308,7 @@ def _summary(
         said = f" ({mismatches[0]})" if mismatches else ""
         what = "one bag" if found["bags"] else "no bag"
         needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
-        raise AdviceError(f"{what} can be used{said}: {needed}", *(["; ", *hint] if hint else []), ".")
+        raise AdviceError(f"{what} can be used{said}: {needed}; ", *(hint or ["pass tables with more bags"]), ".")
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 

@@ -19,6 +19,7 @@ from bagwise.tables.columns import Column, Role
 from bagwise.tables.evaluation import Measurement, sensitivity
 from bagwise.tables.model import TableModel
 from bagwise.utils.records import from_data
+from bagwise.utils.text import with_error
 
 _FINDINGS = 10  # that a model's file tells of
 
@@ -34,34 +35,22 @@ class ColumnNote:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A candidate that was tried: its label-free risk with an interval, None where there is none; or a note why."""
-
-    candidate: str
-    risk: float | None
-    low: float | None
-    high: float | None
-    note: str
-
-    def within(self, most: float) -> Trial:
-        """The same, its risk kept between 0 and `most`; without the risk where it is beyond that."""
-        if self.risk is None or self.low is None or self.high is None or not 0 <= self.risk <= most:
-            return self.withheld()
-        return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
-
-    def withheld(self) -> Trial:
-        """The same without its risk."""
-        if self.risk is None:
-            return self
-        return replace(self, risk=None, low=None, high=None, note=self.note or "tried; its risk is withheld")
-
-
-@dataclass(frozen=True)
 class BagGain:
     """Log-likelihood of a bag held out while fitting over that of the mean label, and its standard error."""
 
     value: float
     error: float
+
+    @classmethod
+    def of(cls, value: float | None, error: float | None) -> BagGain | None:
+        """The gain, None where there is none, or no error of it."""
+        known = value is not None and error is not None and math.isfinite(value) and math.isfinite(error)
+        return cls(float(value), float(error)) if known else None  # type: ignore[arg-type]
+
+    @property
+    def figures(self) -> str:
+        """The two numbers."""
+        return with_error(self.value, self.error)
 
     @property
     def clear(self) -> bool:
@@ -79,7 +68,34 @@ class BagGain:
         )
 
     def __str__(self) -> str:
-        return f"log-likelihood of a bag {self.value:+.2g} ± {self.error:.2g}"
+        return f"log-likelihood of a bag {self.figures}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that was tried: its label-free risk with an interval and its gain, None where there is none.
+
+    note: why there is none, or on how many of the folds there is one.
+    """
+
+    candidate: str
+    risk: float | None
+    low: float | None
+    high: float | None
+    gain: BagGain | None
+    note: str
+
+    def within(self, most: float) -> Trial:
+        """The same, its risk kept between 0 and `most`; without the risk where it is beyond that."""
+        if self.risk is None or self.low is None or self.high is None or not 0 <= self.risk <= most:
+            return self.withheld()
+        return replace(self, low=max(self.low, 0.0), high=min(self.high, float(most)))
+
+    def withheld(self) -> Trial:
+        """The same without its risk."""
+        if self.risk is None:
+            return self
+        return replace(self, risk=None, low=None, high=None, note=self.note or "tried; its risk is withheld")
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +134,16 @@ class About:
         return self.estimator if self.chosen is None else f"{self.estimator}, which chose {self.chosen}"
 
     @property
+    def choice(self) -> str:
+        """What candidates were compared by: "risk" or "likelihood"."""
+        return "risk" if self.formation is None else FORMATIONS[self.formation.name].choice
+
+    @property
+    def tried(self) -> bool:
+        """Whether any candidate was tried on held-out bags."""
+        return any(trial.risk is not None or trial.gain is not None for trial in self.trials)
+
+    @property
     def holds_for(self) -> str | None:
         """For which bags the numbers of single rows hold, where the model took its own for others."""
         if self.formation is None or self.formation.name == "random":
@@ -154,15 +180,13 @@ def about(
 ) -> About:
     """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
-    gain, error = (_learned(model.estimator, name) for name in ("gain_", "gain_error_"))
-    known = gain is not None and error is not None and math.isfinite(gain) and math.isfinite(error)
     found = None if measured is None else measured.evaluation
     return About(
         model=model.kind,
         estimator=type(model.estimator).__name__,
         chosen=getattr(model.estimator, "best_name_", None),
         formation=_learned(model.estimator, "formation_"),
-        bag_gain=BagGain(float(gain), float(error)) if known else None,
+        bag_gain=BagGain.of(_learned(model.estimator, "gain_"), _learned(model.estimator, "gain_error_")),
         summary=model.summary,
         seen=seen,
         keys=model.keys,
@@ -223,7 +247,11 @@ def _is_sound(found: About) -> bool:
 def _trials(model: TableModel, found: Evaluation | None) -> tuple[Trial, ...]:
     """What was tried, where several candidates were; no risk where there was no trial, or bags cannot tell it."""
     lines = getattr(model.estimator, "trials_", [])
-    trials = (Trial(**{one.name: line[one.name] for one in fields(Trial)}) for line in lines)
+    plain = [one.name for one in fields(Trial) if one.name != "gain"]
+    trials = (
+        Trial(**{name: line[name] for name in plain}, gain=BagGain.of(line["gain"], line["gain_error"]))
+        for line in lines
+    )
     if found is not None and (found.doubt is not None or found.withheld):  # it may be asked for as it comes
         return tuple(trial.withheld() if found.withheld else trial for trial in trials)
     return tuple(trial.within(1 if model.classes is None else 2) for trial in trials)

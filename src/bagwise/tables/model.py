@@ -240,11 +240,9 @@ def _telling(estimator: Any, tell: Tell) -> Iterator[None]:
 def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str]:
     """A line as candidates, trees or networks give it."""
     if "candidate" in line:
-        from bagwise.auto import default_candidates
-
-        names, done = list(estimator.candidates or default_candidates()), len(estimator.trials_)
-        comes = f"trying {names[done]}" if done < len(names) else "fitting to all bags"
-        return done, len(names), f"{comes} ({line['candidate']}: {line['note'] or 'tried'})"
+        comes = {"trial": f"trying {line['next']}", "fit": "fitting to all bags", "end": "fitted"}
+        comes["second trial"] = f"trying {line['next']} again, for bags formed by {estimator.formation_.name}"
+        return line["done"], line["total"], f"{comes[line['stage']]} ({line['candidate']}: {line['note'] or 'tried'})"
     chooses = line["stage"] == "choice"
     what = "choosing settings" if chooses else "fitting to all bags"
     if "fits" in line:

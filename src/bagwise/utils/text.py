@@ -1,5 +1,7 @@
 """Numbers in sentences."""
 
+import math
+
 
 def rows_of(smallest: int, largest: int) -> str:
     """How many rows bags have.
@@ -17,3 +19,15 @@ def number_of(count: int, what: str) -> str:
     ('1 bag', '2,000 rows')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def with_error(value: float, error: float) -> str:
+    """A signed number and its standard error, to two digits of the error.
+
+    >>> with_error(12.345, 0.567), with_error(-1234.5, 110.0), with_error(0.25, 0.0)
+    ('+12.35 ± 0.57', '-1,234 ± 110', '+0.25 ± 0')
+    """
+    if error <= 0:
+        return f"{value:+.2g} ± 0"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{value:+,.{digits}f} ± {error:,.{digits}f}"
