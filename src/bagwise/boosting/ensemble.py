@@ -62,14 +62,16 @@ class Ensemble:
 
 
 def choose_ensemble(
-    fits_of: Callable[[float], dict[str, Tried]], folds: Sequence[Fold], bags: Bags, told: Told
+    fits_of: Callable[..., dict[str, Tried]], folds: Sequence[Fold], bags: Bags, told: Told
 ) -> tuple[Ensemble | None, Told]:
     """The kinds whose mean held-out bags prefer, None where no tree can grow; and the formation that these settle.
 
-    fits_of: fits of each kind that allow for effects of a variance τ².  told: the formation, as told without a model.
+    fits_of: fits of each kind, or of those that are named, that allow for effects of a variance τ².  told: the
+    formation, as told without a model.
 
-    Where bags may have effects, fits that allow for those which are left are tried too, and taken if held-out bags
-    prefer them. Where it may be rates that differ, and trees do not explain most of it, such fits tell which it is.
+    Where bags may have effects, fits of the chosen kinds that allow for those which are left are tried too, and taken
+    if held-out bags prefer them. Where it may be rates that differ, and trees do not explain most of it, such fits tell
+    which it is.
     """
     watch = [bags.take(fold.held_out) for fold in folds]
     priors = [prior_of(bags.take(fold.train)) for fold in folds]
@@ -81,7 +83,7 @@ def choose_ensemble(
     left, whole = best_effect_variances(best.parts, best.stretch)
     if left <= (_LEFT * whole if told.name == "rates" else 0.0):
         return best, replace(told, others=())
-    allowing = _choose_kinds(fits_of(left), priors, watch, left)
+    allowing = _choose_kinds(fits_of(left, best.kinds), priors, watch, left)
     told = settled(told, allowing.parts)
     if told.name == "rates":
         return best, told

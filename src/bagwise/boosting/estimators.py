@@ -1,6 +1,6 @@
 """Boosted trees from bags, as scikit-learn estimators."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -128,14 +128,17 @@ class _BoostingFit(TableFeatures):
         folds: Sequence[Fold],
         rng: np.random.Generator,
         *,
+        kinds: Collection[str] = KINDS,
         effect_variance: float = 0.0,
         rows: Integers | None = None,
     ) -> list[tuple[str, float, list[Job]]]:
-        """Each kind with each penalty, and its fits without each fold."""
+        """Each of the kinds with each penalty, and its fits without each fold."""
         seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
         most, patience = self.n_estimators, self.early_stopping_rounds
         found = []
         for kind, options in self._kinds(table).items():
+            if kind not in kinds:
+                continue
             for penalty in self._penalties(options):
                 of = replace(options, reg_lambda=penalty, effect_variance=effect_variance)
                 each = zip(folds, seeds, strict=True)
@@ -164,11 +167,16 @@ class _BoostingFit(TableFeatures):
                 fit.keep(stage.n_trees)
 
     def _try_kinds(
-        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, effect_variance: float
+        self,
+        table: Table,
+        folds: Sequence[Fold],
+        rng: np.random.Generator,
+        effect_variance: float,
+        kinds: Collection[str] = KINDS,
     ) -> dict[str, Tried]:
         """The fits of each kind without each fold, with the better of its penalties; those in which trees can grow."""
         rows = sample_of(folds, table.bags)
-        tried = self._jobs(table, folds, rng, effect_variance=effect_variance, rows=rows)
+        tried = self._jobs(table, folds, rng, kinds=kinds, effect_variance=effect_variance, rows=rows)
         jobs = [job for *_, each in tried for job in each]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         found: dict[str, Tried] = {}
