@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ def made_up(classes: int, *, noise: float = 0.0) -> tuple[pd.DataFrame, pd.DataF
     return events, reports, {} if classes == 2 else {"count": names}
 
 
+@cache  # nobody changes what it returns
 def fitted(classes: int, *, noise: float = 0.0) -> tuple[Any, pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     events, reports, named = made_up(classes, noise=noise)
     told = {**named, **({"noise_variance": noise} if noise else {})}

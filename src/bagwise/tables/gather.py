@@ -211,13 +211,17 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
     columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
     noise, named = (sums[NOISE] / sums[SIZE]).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
+    numbers = range(len(columns))
     spread = _label_variance(sums, data)
     worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
     table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, worth=worth, **named)
-    pairs = list(combinations_with_replacement(range(len(columns)), 2))
+    # There is a product for every pair: to write and read them takes most of the time where bags are few.
+    table = table.mutate(**{f"w{i}": table.worth * table[f"z{i}"] for i in numbers})
+    z, weighted = ([table[f"{letter}{i}"] for i in numbers] for letter in "zw")
+    pairs = list(combinations_with_replacement(numbers, 2))
     figures = {"bags": table.worth.sum(), "rows": (table.worth * table.k).sum()}
     figures |= {"noise": (table.worth * table.noise).sum()}
-    figures |= {f"zz{i}_{j}": (table.worth * table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}
+    figures |= {f"zz{i}_{j}": (weighted[i] * z[j]).sum() for i, j in pairs}
     lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
