@@ -19,28 +19,28 @@ def parametrize(estimators: Iterable[Any]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         ("estimator", "check"),
         [
-            pytest.param(each, check, id=f"{type(each).__name__}-{name(check)}", marks=marks(check))
+            pytest.param(each, one, id=f"{type(each).__name__}-{name(one)}", marks=marks(one))
             for estimator in estimators
-            for each, check in estimator_checks_generator(estimator)
+            for each, one in estimator_checks_generator(estimator)
         ],
     )
 
 
-def options(check: Callable[[Any], None]) -> dict[str, Any]:
-    return getattr(check, "keywords", {})
+def options(one: Callable[[Any], None]) -> dict[str, Any]:
+    return getattr(one, "keywords", {})
 
 
-def name(check: Callable[[Any], None]) -> str:
-    called = getattr(check, "func", check).__name__
-    return "-".join([called, *(f"{key}={value}" for key, value in options(check).items())])
+def name(one: Callable[[Any], None]) -> str:
+    called = getattr(one, "func", one).__name__
+    return "-".join([called, *(f"{key}={value}" for key, value in options(one).items())])
 
 
-def marks(check: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
-    covered = "readonly_memmap" in options(check) and "X_dtype" not in options(check)
+def marks(one: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
+    covered = "readonly_memmap" in options(one) and "X_dtype" not in options(one)
     return [pytest.mark.slow] if covered else []
 
 
-def run(estimator: Any, check: Callable[[Any], None]) -> None:
+def check(estimator: Any, one: Callable[[Any], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
-        check(estimator)
+        one(estimator)

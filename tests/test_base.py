@@ -9,6 +9,7 @@ from sklearn.utils import get_tags
 import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
+from bagwise.checks.estimators import Case
 from tests import sklearn_checks
 
 SMALL = {
@@ -62,10 +63,25 @@ of_noise = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstan
 @of_noise
 @sklearn_checks.parametrize([e for e in ESTIMATORS if "Neural" not in name(e)])
 def test_scikit_learn_checks(estimator, check):
-    sklearn_checks.run(estimator, check)
+    sklearn_checks.check(estimator, check)
+
+
+@pytest.fixture
+def shared_models(monkeypatch):
+    """The model that most checks compare with is fitted once for each estimator."""
+    monkeypatch.setattr(Case, "model", property(lambda case: MODELS.get(case.estimator) or fit_for_all(case)))
+
+
+MODELS = {}
+
+
+def fit_for_all(case):
+    MODELS[case.estimator] = case.fitted(case.X, case.proportion, case.ids)
+    return MODELS[case.estimator]
 
 
 @of_noise
+@pytest.mark.usefixtures("shared_models")
 @pytest.mark.parametrize(
     ("estimator", "check"),
     [pytest.param(e, check, id=f"{name(e)}-{check.__name__}") for e in ESTIMATORS for check in checks_for(e)],

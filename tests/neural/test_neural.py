@@ -41,7 +41,7 @@ SIZES = {
 @pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")  # some labels are noise
 @sklearn_checks.parametrize([BagNeuralClassifier(learning_rate=0.1, max_epochs=12, cv=2, random_state=0)])
 def test_scikit_learn_checks(estimator, check):
-    sklearn_checks.run(estimator, check)
+    sklearn_checks.check(estimator, check)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix
 from bagwise.linear.moments import Moments, label_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
+from bagwise.tables.engine import Expression, Table, batches, execute, keep, sums_of_products
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -211,18 +211,13 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
     columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
     noise, named = (sums[NOISE] / sums[SIZE]).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
-    numbers = range(len(columns))
     spread = _label_variance(sums, data)
     worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
     table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, worth=worth, **named)
-    # There is a product for every pair: to write and read them takes most of the time where bags are few.
-    table = table.mutate(**{f"w{i}": table.worth * table[f"z{i}"] for i in numbers})
-    z, weighted = ([table[f"{letter}{i}"] for i in numbers] for letter in "zw")
-    pairs = list(combinations_with_replacement(numbers, 2))
-    figures = {"bags": table.worth.sum(), "rows": (table.worth * table.k).sum()}
-    figures |= {"noise": (table.worth * table.noise).sum()}
-    figures |= {f"zz{i}_{j}": (weighted[i] * z[j]).sum() for i, j in pairs}
-    lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
+    pairs = list(combinations_with_replacement(range(len(columns)), 2))
+    figures = {"bags": ("worth",), "rows": ("worth", "k"), "noise": ("worth", "noise")}
+    figures |= {f"zz{i}_{j}": ("worth", f"z{i}", f"z{j}") for i, j in pairs}
+    lines = sums_of_products(table, figures, by="fold", connection=data.connection)
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
         zz = np.empty((len(columns), len(columns)))
