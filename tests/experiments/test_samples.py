@@ -307,7 +307,7 @@ def test_summary_says_what_the_table_holds():
 
 
 def test_result_depends_on_the_seed_alone():
-    few = {"trials": 50, "fewest_trials": 20, "budget": 2000, "ratio": 1.5, "cap": 60, "cap_biased": 60}
+    few = {"trials": 30, "fewest_trials": 20, "budget": 1000, "ratio": 1.5, "cap": 40, "cap_biased": 40}
     calls = []
     one = samples.run(
         SamplesConfig(**few, problems=("i", "iv"), sizes=(8, 16), n_jobs=1), progress=lambda *done: calls.append(done)

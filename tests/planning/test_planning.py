@@ -80,7 +80,7 @@ def test_refuses_questions_without_sense(asked, message):
 
 @pytest.fixture(scope="module")
 def measured():
-    return pilot(labelled(2500), label="y", sizes=(1, 100), epsilons=(None, 0.02), repetitions=3)
+    return pilot(labelled(2500), label="y", sizes=(1, 100), epsilons=(None, 0.02), repetitions=2)
 
 
 def test_pilot_shows_what_bags_and_noise_cost(measured):
