@@ -12,9 +12,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 
 def parametrize(estimators: Iterable[Any]) -> pytest.MarkDecorator:
-    """As `parametrize_with_checks`; of three that train on the same table, the one that two others cover is slow.
+    """As `parametrize_with_checks`; those that train once more on the same table, read-only or single, are slow.
 
-    They train on a table, on one that is read-only, and on one that is read-only and in single precision.
+    That such tables are read, and in every precision, is what cheaper checks say.
     """
     return pytest.mark.parametrize(
         ("estimator", "check"),
@@ -36,8 +36,7 @@ def name(one: Callable[[Any], None]) -> str:
 
 
 def marks(one: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
-    covered = "readonly_memmap" in options(one) and "X_dtype" not in options(one)
-    return [pytest.mark.slow] if covered else []
+    return [pytest.mark.slow] if "readonly_memmap" in options(one) else []
 
 
 def check(estimator: Any, one: Callable[[Any], None]) -> None:

@@ -75,6 +75,13 @@ def shared_models(monkeypatch):
 MODELS = {}
 
 
+def marks(estimator, check):
+    """Ids are read by `base`, the same for all: those that take long to fit are asked among the slow tests."""
+    quick = estimator in LINEAR or name(estimator) == "GroupPriorClassifier"
+    by_base = check.__name__ in ("check_ids_of_any_kind", "check_rows_in_no_bag")
+    return [pytest.mark.slow] if by_base and not quick else []
+
+
 def fit_for_all(case):
     MODELS[case.estimator] = case.fitted(case.X, case.proportion, case.ids)
     return MODELS[case.estimator]
@@ -84,7 +91,11 @@ def fit_for_all(case):
 @pytest.mark.usefixtures("shared_models")
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    [pytest.param(e, check, id=f"{name(e)}-{check.__name__}") for e in ESTIMATORS for check in checks_for(e)],
+    [
+        pytest.param(e, check, id=f"{name(e)}-{check.__name__}", marks=marks(e, check))
+        for e in ESTIMATORS
+        for check in checks_for(e)
+    ],
 )
 def test_bag_checks(estimator, check):
     check(estimator)
@@ -116,23 +127,23 @@ def test_many_passes_learn_several_classes(data):
     assert model.score(X, labels) > 0.55  # the most frequent class has 0.38
 
 
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
-def test_the_column_and_the_row_are_named(estimator, data, value):
+def test_the_column_and_the_row_are_named(estimator, data):
     """In new rows as in those of `fit`; NaN is a missing value where an estimator allows it."""
     X, y, ids = data
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
-    frame.loc[7, "b"] = value
     gaps = get_tags(estimator).input_tags.allow_nan
-    if gaps and np.isnan(value):
-        assert np.isfinite(model.predict(frame)).all()
-        return
     message = rf"column 'b' of X contains {'infinity' if gaps else 'NaN or infinity'} \(first in row 7\)"
-    with pytest.raises(ValueError, match=message):
-        clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
-    with pytest.raises(ValueError, match=message):
-        model.predict(frame)
+    for value in (np.nan, -np.inf):
+        frame.loc[7, "b"] = value
+        if gaps and np.isnan(value):
+            assert np.isfinite(model.predict(frame)).all()
+            continue
+        with pytest.raises(ValueError, match=message):
+            clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
+        with pytest.raises(ValueError, match=message):
+            model.predict(frame)
 
 
 @linear

@@ -473,7 +473,7 @@ def fitted_to_labels():
     return frame, y, bw.BagBoostingClassifier(**FAST).fit(frame, y.astype(int))
 
 
-@pytest.mark.parametrize("k", [64, 512])
+@pytest.mark.parametrize("k", [512, pytest.param(64, marks=pytest.mark.slow)])
 def test_bags_that_differ_in_their_rates_tell_nearly_as_much_as_labels(k):
     """Rows of one label are alike in all bags: as few as 16 bags teach what no sum of random bags would."""
     rng = np.random.default_rng(1)

@@ -192,7 +192,7 @@ def test_evidence_takes_in_the_slopes_of_a_model():
     assert again.features == found.features
 
 
-@pytest.mark.parametrize("tables", [5, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tables", [3, pytest.param(10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("case", "name"),
     [
@@ -204,7 +204,7 @@ def test_evidence_takes_in_the_slopes_of_a_model():
     ],
 )
 def test_a_model_settles_what_bags_alone_do_not_tell(case, name, tables):
-    """Right in all tables of 200 bags but one, at least."""
+    """Right in at least 9 of 10 tables of 200 bags."""
     right = 0
     for seed in range(tables):
         rng = np.random.default_rng(seed)
@@ -213,7 +213,7 @@ def test_a_model_settles_what_bags_alone_do_not_tell(case, name, tables):
         found = formation.settled(formation.told(formation.evidence(X, part.bags)), [part])
         right += found.name == name
         assert not found.others
-    assert right >= tables - 1
+    assert right >= 0.9 * tables
 
 
 def test_support_is_the_integral_over_effects():

@@ -210,15 +210,26 @@ def test_singleton_bags_train_as_plain_supervision_does(loss):
         torch.testing.assert_close(one, two)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_trains_on_every_kind_of_bags(loss, data):
+BAGS = {"unequal": np.repeat(np.arange(60), np.tile([1, 9, 20, 30, 25, 35], 10)), "equal": np.arange(1200) // 4}
+AUTO = ("debiased_square", "count_likelihood")  # what "auto" takes
+
+
+def trainings():
+    """Every loss on every kind of bags; slow, but for every loss on one of them and the usual losses on all."""
+    for loss in LOSSES:
+        for kind, early_stopping in (("unequal", True), ("equal", False)):
+            kept = kind == "equal" or loss in AUTO
+            yield pytest.param(loss, kind, early_stopping, marks=[] if kept else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("loss", "kind", "early_stopping"), list(trainings()))
+def test_every_loss_trains_on_every_kind_of_bags(loss, kind, early_stopping, data):
     X, y, _ = data
-    ids = np.repeat(np.arange(60), np.tile([1, 9, 20, 30, 25, 35], 10))
-    for bags in (ids, np.arange(1200) // 4):
-        settings = {"learning_rate": 0.01, "batch_rows": 100, "max_epochs": 12, "early_stopping": bags is ids, "cv": 2}
-        model = BagNeuralClassifier(loss=loss, random_state=0, **settings)
-        h = model.fit(X, bw.aggregate(y, bags), bags=bags).predict_proba(X)[:, 1]
-        assert np.corrcoef(h, 2 * X[:, 0] + X[:, 1])[0, 1] > 0.8
+    bags = BAGS[kind]
+    settings = {"learning_rate": 0.01, "batch_rows": 100, "max_epochs": 12, "early_stopping": early_stopping, "cv": 2}
+    model = BagNeuralClassifier(loss=loss, random_state=0, **settings)
+    h = model.fit(X, bw.aggregate(y, bags), bags=bags).predict_proba(X)[:, 1]
+    assert np.corrcoef(h, 2 * X[:, 0] + X[:, 1])[0, 1] > 0.8
 
 
 def test_classes_and_their_losses(data):
