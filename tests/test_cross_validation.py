@@ -215,7 +215,7 @@ def test_a_search_over_a_pipeline_works_end_to_end(data):
     X, _, ids, y_bag = data
     frame = pd.DataFrame(X, columns=list("abcd"))
     pipeline = Pipeline([("scale", StandardScaler()), ("ridge", bw.BagRidgeClassifier(scaling=0, random_state=0))])
-    splitter = BagKFold(4, random_state=0)
+    splitter = BagKFold(2, random_state=0)
     search = GridSearchCV(
         pipeline,
         {"ridge__alphas": [0.01, 100.0]},

@@ -194,7 +194,8 @@ def test_interrupt_exits_with_130(tmp_path, monkeypatch):
     ],
 )
 def test_reproduce_prints_and_writes(tmp_path, monkeypatch, experiment, words):
-    monkeypatch.setattr(samples, "QUICK", replace(samples.QUICK, problems=("iii",)))  # one problem says as much here
+    few = {"trials": 100, "budget": 10_000}  # and one problem: they say as much here
+    monkeypatch.setattr(samples, "QUICK", replace(samples.QUICK, problems=("iii",), **few))
     result = call("reproduce", experiment, "--scale", "quick", "--jobs", "1", "--seed", "1", "--out", tmp_path / "new")
     assert result.exit_code == 0, result.stderr
     for word in words:

@@ -55,7 +55,15 @@ def scored(model: Any, events: Any, reports: Any, out: Any, **options: Any) -> t
     return found, pd.read_parquet(out)
 
 
-@pytest.mark.parametrize(("classes", "noise"), [(2, 0.0), (3, 0.0), (2, 9.0), (3, 9.0)])
+@pytest.mark.parametrize(
+    ("classes", "noise"),
+    [
+        (2, 9.0),
+        (3, 0.0),
+        pytest.param(2, 0.0, marks=pytest.mark.slow),
+        pytest.param(3, 9.0, marks=pytest.mark.slow),
+    ],
+)
 def test_scores_are_those_of_the_estimator_given_the_reports(
     classes: int, noise: float, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
