@@ -240,7 +240,13 @@ def test_intervals_cover(size, m, truths, seed, trials):
 
 
 @pytest.mark.parametrize(
-    ("model", "m", "coverage"), [("good", 5, 0.91), ("good", 10, 0.93), ("bad", 5, 0.75), ("bad", 10, 0.83)]
+    ("model", "m", "coverage"),
+    [
+        ("good", 10, 0.93),
+        ("bad", 5, 0.75),
+        pytest.param("good", 5, 0.91, marks=pytest.mark.slow),
+        pytest.param("bad", 10, 0.83, marks=pytest.mark.slow),
+    ],
 )
 def test_intervals_of_few_bags_are_as_rough_as_documented(model, m, coverage, truths, seed):
     rng = np.random.default_rng([seed, 4, m])

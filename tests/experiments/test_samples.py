@@ -247,9 +247,10 @@ def slope_tolerance(config):
     return 5 * np.sqrt(2) * log_bags_error(config.success, config.trials) / np.log(config.sizes[1] / config.sizes[0])
 
 
-def test_ours_and_centred_do_not_grow(seed):
-    fits = slopes(samples.run(replace(FLAT, random_state=seed)))
-    assert len(fits) == 9
+@pytest.mark.parametrize("problems", [("iv",), pytest.param(FLAT.problems, marks=pytest.mark.slow)])
+def test_ours_and_centred_do_not_grow(problems, seed):
+    fits = slopes(samples.run(replace(FLAT, problems=problems, random_state=seed)))
+    assert len(fits) == 3 * len(problems)
     assert slope_tolerance(FLAT) < 0.15  # a slope of 0.3 is as far from passing as 0 is from failing
     assert (abs(fits["slope"]) < slope_tolerance(FLAT)).all()
 
