@@ -36,7 +36,7 @@ def name(one: Callable[[Any], None]) -> str:
 
 
 def marks(one: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if "readonly_memmap" in options(one) else []
+    return [pytest.mark.slow] if "train" in name(one) and "readonly_memmap" in options(one) else []
 
 
 def check(estimator: Any, one: Callable[[Any], None]) -> None:
