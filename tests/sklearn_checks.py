@@ -12,35 +12,34 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 
 def parametrize(estimators: Iterable[Any]) -> pytest.MarkDecorator:
-    """As `parametrize_with_checks`; of three that train on the same table, the one that two others cover is slow.
+    """As `parametrize_with_checks`; those that train once more on the same table, read-only or single, are slow.
 
-    They train on a table, on one that is read-only, and on one that is read-only and in single precision.
+    That such tables are read, and in every precision, is what cheaper checks say.
     """
     return pytest.mark.parametrize(
         ("estimator", "check"),
         [
-            pytest.param(each, check, id=f"{type(each).__name__}-{name(check)}", marks=marks(check))
+            pytest.param(each, one, id=f"{type(each).__name__}-{name(one)}", marks=marks(one))
             for estimator in estimators
-            for each, check in estimator_checks_generator(estimator)
+            for each, one in estimator_checks_generator(estimator)
         ],
     )
 
 
-def options(check: Callable[[Any], None]) -> dict[str, Any]:
-    return getattr(check, "keywords", {})
+def options(one: Callable[[Any], None]) -> dict[str, Any]:
+    return getattr(one, "keywords", {})
 
 
-def name(check: Callable[[Any], None]) -> str:
-    called = getattr(check, "func", check).__name__
-    return "-".join([called, *(f"{key}={value}" for key, value in options(check).items())])
+def name(one: Callable[[Any], None]) -> str:
+    called = getattr(one, "func", one).__name__
+    return "-".join([called, *(f"{key}={value}" for key, value in options(one).items())])
 
 
-def marks(check: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
-    covered = "readonly_memmap" in options(check) and "X_dtype" not in options(check)
-    return [pytest.mark.slow] if covered else []
+def marks(one: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if "train" in name(one) and "readonly_memmap" in options(one) else []
 
 
-def run(estimator: Any, check: Callable[[Any], None]) -> None:
+def check(estimator: Any, one: Callable[[Any], None]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkipTestWarning)
-        check(estimator)
+        one(estimator)

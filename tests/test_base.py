@@ -9,6 +9,7 @@ from sklearn.utils import get_tags
 import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
+from bagwise.checks.estimators import Case
 from tests import sklearn_checks
 
 SMALL = {
@@ -62,13 +63,39 @@ of_noise = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstan
 @of_noise
 @sklearn_checks.parametrize([e for e in ESTIMATORS if "Neural" not in name(e)])
 def test_scikit_learn_checks(estimator, check):
-    sklearn_checks.run(estimator, check)
+    sklearn_checks.check(estimator, check)
+
+
+@pytest.fixture
+def shared_models(monkeypatch):
+    """The model that most checks compare with is fitted once for each estimator."""
+    monkeypatch.setattr(Case, "model", property(lambda case: MODELS.get(case.estimator) or fit_for_all(case)))
+
+
+MODELS = {}
+
+
+def marks(estimator, check):
+    """Ids are read by `base`, the same for all: those that take long to fit are asked among the slow tests."""
+    quick = estimator in LINEAR or name(estimator) == "GroupPriorClassifier"
+    by_base = check.__name__ in ("check_ids_of_any_kind", "check_rows_in_no_bag")
+    return [pytest.mark.slow] if by_base and not quick else []
+
+
+def fit_for_all(case):
+    MODELS[case.estimator] = case.fitted(case.X, case.proportion, case.ids)
+    return MODELS[case.estimator]
 
 
 @of_noise
+@pytest.mark.usefixtures("shared_models")
 @pytest.mark.parametrize(
     ("estimator", "check"),
-    [pytest.param(e, check, id=f"{name(e)}-{check.__name__}") for e in ESTIMATORS for check in checks_for(e)],
+    [
+        pytest.param(e, check, id=f"{name(e)}-{check.__name__}", marks=marks(e, check))
+        for e in ESTIMATORS
+        for check in checks_for(e)
+    ],
 )
 def test_bag_checks(estimator, check):
     check(estimator)
@@ -100,23 +127,23 @@ def test_many_passes_learn_several_classes(data):
     assert model.score(X, labels) > 0.55  # the most frequent class has 0.38
 
 
-@pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
-def test_the_column_and_the_row_are_named(estimator, data, value):
+def test_the_column_and_the_row_are_named(estimator, data):
     """In new rows as in those of `fit`; NaN is a missing value where an estimator allows it."""
     X, y, ids = data
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
-    frame.loc[7, "b"] = value
     gaps = get_tags(estimator).input_tags.allow_nan
-    if gaps and np.isnan(value):
-        assert np.isfinite(model.predict(frame)).all()
-        return
     message = rf"column 'b' of X contains {'infinity' if gaps else 'NaN or infinity'} \(first in row 7\)"
-    with pytest.raises(ValueError, match=message):
-        clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
-    with pytest.raises(ValueError, match=message):
-        model.predict(frame)
+    for value in (np.nan, -np.inf):
+        frame.loc[7, "b"] = value
+        if gaps and np.isnan(value):
+            assert np.isfinite(model.predict(frame)).all()
+            continue
+        with pytest.raises(ValueError, match=message):
+            clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
+        with pytest.raises(ValueError, match=message):
+            model.predict(frame)
 
 
 @linear

@@ -37,10 +37,10 @@ def test_random_bags_raise_false_alarms_at_most_at_the_nominal_rate(size, seed):
     rng = np.random.default_rng([seed, size])
     frame, y = log(rng)
     alarms = 0
-    for _ in range(100):
+    for _ in range(50):
         ids = bw.random_bags(len(y), size, rng)
         alarms += not diagnose(frame, bw.aggregate(y, ids), bags=ids, level=0.1).random
-    assert binomtest(alarms, 100, 0.1, alternative="greater").pvalue > 1e-4
+    assert binomtest(alarms, 50, 0.1, alternative="greater").pvalue > 1e-4
 
 
 def test_noised_random_bags_stay_random(seed):

@@ -31,10 +31,10 @@ def holding(pattern):
 def tables(tmp_path_factory):
     """The demo's tables and a table with labels."""
     folder = tmp_path_factory.mktemp("tables")
-    demo.run(folder / "bagwise-demo", rows=20_000, random_state=0)
+    demo.run(folder / "bagwise-demo", rows=10_240, random_state=0)
     rng = np.random.default_rng(0)
-    x = rng.normal(size=40_000)
-    labelled = pd.DataFrame({"x": x, "y": (rng.random(40_000) < 1 / (1 + np.exp(-x))).astype(int)})
+    x = rng.normal(size=20_000)
+    labelled = pd.DataFrame({"x": x, "y": (rng.random(20_000) < 1 / (1 + np.exp(-x))).astype(int)})
     labelled.to_parquet(folder / "labelled.parquet")
     for one in ("events.parquet", "reports.parquet"):
         shutil.copy(folder / "bagwise-demo" / one, folder)

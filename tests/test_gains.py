@@ -44,9 +44,9 @@ def test_the_gain_is_told_and_warned_of():
 
 
 def test_gains_by_chance_are_seldom_called_clear(seed):
-    rng, clearly, tries = np.random.default_rng(seed), 0, 100
+    rng, clearly, tries = np.random.default_rng(seed), 0, 50
     for _ in range(tries):
         s, y = rng.normal(size=2000), rng.random(2000) < 0.3
         _, gains = best_stretch([HeldOut(float(y.mean()), s, s, in_bags(y, 20))])
         clearly += clear(gains.mean(), gains.std(ddof=1) / np.sqrt(len(gains)))
-    assert clearly <= 10  # one in forty by chance; that the same bags choose the stretch adds to it
+    assert clearly <= 6  # one in forty by chance; that the same bags choose the stretch adds to it

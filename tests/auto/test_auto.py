@@ -506,8 +506,8 @@ def test_default_candidates_are_of_all_families(torch):
 
 def test_a_constant_does_not_win_by_being_clipped():
     """Bags grouped by the feature that decides: the residuals of a constant are beyond the threshold."""
-    x = np.repeat([0.0, 1.0], 20 * 1024)
-    ids = np.repeat(np.arange(40), 1024)
+    x = np.repeat([0.0, 1.0], 20 * 256)
+    ids = np.repeat(np.arange(40), 256)
     pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier()}
     model = BagAutoClassifier(candidates=pair, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
     assert model.best_name_ == "ridge"
@@ -544,7 +544,7 @@ def with_effects(rng, m=60, k=256):
 
 
 def linear_candidates():
-    return {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier()}
+    return {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier(alphas=(1.0, 10.0), cv=2)}
 
 
 def test_where_rates_differ_the_likelihood_chooses():
@@ -694,7 +694,7 @@ def test_the_mean_of_several_classes_is_theirs():
     rate = rng.dirichlet([2, 1, 1], size=40)[ids]
     y = (rng.random(2000)[:, None] > np.cumsum(rate, axis=1)).sum(axis=1)
     X = rng.normal(size=(2000, 2)) + np.array([[0, 0], [2, 0], [0, 2]])[y]
-    own = {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier(cv=2)}
+    own = {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier(alphas=(1.0, 10.0), cv=2)}
     model = BagAutoClassifier(candidates=own, cv=2, random_state=0)
     model.fit(X, bw.aggregate(np.eye(3)[y], ids), bags=ids)
     assert model.formation_.name == "rates"

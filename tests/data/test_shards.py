@@ -555,7 +555,7 @@ def test_a_network_learns_from_shards(torch, one_thread, tmp_path, monkeypatch):
     from bagwise.neural import BagNeuralClassifier
 
     shards, X, y = learnable(tmp_path)
-    settings = {"learning_rate": 0.03, "max_epochs": 30, "cv": 3, "random_state": 0, "batch_rows": 256}
+    settings = {"learning_rate": 0.03, "max_epochs": 30, "cv": 2, "random_state": 0, "batch_rows": 256}
     memory, disk = BagNeuralClassifier(**settings), BagNeuralClassifier(**settings)
     fit_codes(memory, shards)
     monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 4000)

@@ -376,8 +376,8 @@ def test_failures_of_another_process_are_reported(tmp_path, fake_package):
     frame = bench.run(tiny(methods=("llp_learn_em",), partitions=1), tmp_path / "bench.parquet")
     assert frame["error"][0] == "llp-learn failed: ValueError: no such luck"
     fake_package(slow=True)
-    frame = bench.run(tiny(methods=("llp_learn_em",), partitions=1, timeout=3), tmp_path / "bench.parquet")
-    assert frame["error"][0] == "llp-learn failed: no end after 3 s."
+    frame = bench.run(tiny(methods=("llp_learn_em",), partitions=1, timeout=1), tmp_path / "bench.parquet")
+    assert frame["error"][0] == "llp-learn failed: no end after 1 s."
 
 
 @pytest.mark.slow

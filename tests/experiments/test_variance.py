@@ -7,7 +7,7 @@ import pytest
 from bagwise.experiments import variance
 from bagwise.experiments.variance import MODELS, VarianceConfig
 
-SMALL = VarianceConfig(rows=2**16, sizes=(2, 16, 256), repetitions=16, n_jobs=1)
+SMALL = VarianceConfig(rows=2**16, sizes=(2, 16, 256), repetitions=10, n_jobs=1)
 ROW_VARIANCE = {"h = x": 1 / 12, "h = x²": 4 / 45}
 SIGMAS = 5
 

@@ -152,7 +152,7 @@ def test_noise_declared_as_zero_leaves_the_likelihood_exact():
     assert mixed[1] != pytest.approx(exact[1])
 
 
-@pytest.mark.parametrize("size", [1, 2, 30, 1000, 10**6])
+@pytest.mark.parametrize("size", [1, 2, 30, 1000, 10**5, pytest.param(10**6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sure", [1.0, 50.0])
 @pytest.mark.parametrize("effect_variance", [0.0, 0.5])
 def test_nothing_overflows(size, sure, effect_variance):

@@ -212,7 +212,7 @@ def damaged(data, content):
     return bytes(content)
 
 
-@counts(60, 2000)
+@counts(25, 2000)
 def test_no_damage_goes_unnoticed(model, examples):
     """A sentence, or the same model where only white space changed."""
 
@@ -325,7 +325,7 @@ def mutate(data, document):
         parent[data.draw(st.sampled_from([*WORDS, *KEYS]))] = parent.pop(last)
 
 
-@counts(120, 4000)
+@counts(50, 4000)
 def test_any_change_of_the_document_loads_or_gets_a_sentence(model, examples):
     def check(data):
         document = model.document()
@@ -340,7 +340,7 @@ def test_any_change_of_the_document_loads_or_gets_a_sentence(model, examples):
 # -- hostile arrays -----------------------------------------------------------------------------------------------
 
 
-@counts(80, 2000)
+@counts(40, 2000)
 def test_any_change_of_the_arrays_loads_or_gets_a_sentence(model, examples):
     """Of the table of contents, of its length, or anywhere in the file."""
     whole = model.files["arrays.safetensors"]
@@ -399,7 +399,7 @@ TREE_WORDS = [
 
 
 @pytest.mark.parametrize("model", ["boosting", "auto"], indirect=True)
-@counts(150, 5000)
+@counts(60, 5000)
 def test_any_change_of_the_trees_predicts_or_gets_a_sentence(model, examples):
     """Words, lines and bytes. What LightGBM takes must also predict, and come to an end."""
     names = [name for name in model.files if name.startswith("trees")]

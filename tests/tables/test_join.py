@@ -14,7 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from bagwise import BagAutoClassifier, BagRidgeClassifier
+import bagwise as bw
+from bagwise import BagAutoClassifier, BagBoostingClassifier, BagRidgeClassifier
 from bagwise.tables import Mismatch, connect, fit, join
 from bagwise.tables.engine import fetch, md5
 from bagwise.tables.join import aligned, figures_of, joined, numbered
@@ -442,9 +443,11 @@ def test_long_fits_tell_how_far_they_are(kind):
     count = (frame["x"] > 0).groupby(frame["bag"]).sum()
     data = join(frame, pd.DataFrame({"bag": count.index, "count": count.to_numpy()}))
     told: list[tuple[int, int | None, str]] = []
-    chosen: Any = kind
-    if kind == "auto":
-        chosen = BagAutoClassifier(candidates={"one": BagRidgeClassifier(), "two": BagRidgeClassifier(cv=3)})
+    chosen: Any = {
+        "auto": lambda: BagAutoClassifier(candidates={"one": BagRidgeClassifier(), "two": BagRidgeClassifier(cv=3)}),
+        "boosting": lambda: BagBoostingClassifier(n_estimators=5, random_state=0),
+        "network": lambda: bw.BagNeuralClassifier(learning_rate=0.03, max_epochs=5, cv=2, random_state=0),
+    }[kind]()
     model = fit(data, chosen, random_state=0, progress=lambda *line: told.append(line))
     assert model.estimator.callback is None
     steps = [(done, total, text) for done, total, text in told if total is not None]

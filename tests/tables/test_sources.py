@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise.tables import connect, join, read
-from bagwise.tables.engine import batches, execute, fetch, keep
+from bagwise.tables.engine import batches, execute, fetch, keep, sums_of_products
 
 TABLE = {"bag": [1, 2], "x y": [1.5, None], "ü\"'%": ["a", "b"]}
 
@@ -266,6 +266,19 @@ def test_files_are_not_for_other_engines(tmp_path: Path) -> None:
 
 
 # -- the engine -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", [ibis.duckdb, ibis.polars], ids=["duckdb", "another"])
+def test_sums_of_products_are_those_of_any_engine(engine: Any) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"fold": rng.integers(0, 3, 60), "w": rng.random(60), "z0": rng.random(60)})
+    connection = engine.connect()
+    table = connection.create_table("kept", pa.Table.from_pandas(frame)).mutate(z1=ibis._.z0 + 1)
+    products = {"w": ("w",), "z0_1": ("w", "z0", "z1")}
+    found = sums_of_products(table, products, by="fold", connection=connection)
+    expected = pd.DataFrame({"w": frame["w"], "z0_1": frame["w"] * frame["z0"] * (frame["z0"] + 1)})
+    expected = expected.groupby(frame["fold"]).sum().reset_index()
+    pd.testing.assert_frame_equal(pd.DataFrame(found), expected, check_dtype=False)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,14 @@ classes: see `bagwise.losses.tilting_classes`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.utils.typing import Booleans, Floats
+from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 EXACT_UP_TO = 20
 """Rows of the largest bag that is computed exactly without need; the series is as good from here on."""
@@ -137,15 +139,36 @@ def tilted(
         log_likelihood[known] = bags.sum(-np.logaddexp(0, np.where(bags.repeat(all_ones), -s, s)))[known]
         gradient[rows] = (q - h)[rows]
     if exact.all():
-        log_p, posterior = _exact(q, bags, extra * finite, extra, exact_up_to)
+        log_p, posterior = _exact(q, bags, count, extra * finite, extra, exact_up_to)
         log_likelihood, gradient = base + log_p, posterior - h
     elif exact.any():
-        rows = bags.repeat(exact)
-        log_p, given = _exact(q[rows], bags.take(exact), (extra * finite)[exact], extra[exact], exact_up_to)
+        rows, some = bags.repeat(exact), _Some.of(bags, exact)
+        log_p, given = _exact(q[rows], some, count[exact], (extra * finite)[exact], extra[exact], exact_up_to)
         log_likelihood[exact] = base[exact] + log_p
         posterior[rows] = given
         gradient[rows] = given - h[rows]
     return Tilted(log_likelihood, gradient, posterior, t, h, v, variance)
+
+
+@dataclass(frozen=True, eq=False)
+class _Some:
+    """Some of the bags, of which no more is known than how many rows each has: a fraction of what `Bags.take` costs."""
+
+    size: Integers
+    offsets: NDArray[np.int64]
+    equal_size: int | None
+
+    @classmethod
+    def of(cls, bags: Bags | _Some, chosen: Booleans) -> _Some:
+        size = bags.size[chosen]
+        equal = int(size[0]) if len(size) and (size == size[0]).all() else None
+        return cls(size, np.concatenate([[0], np.cumsum(size)]), equal)
+
+    def sum(self, values: Floats) -> Any:
+        return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
+
+    def repeat(self, values: Any) -> Any:
+        return segment.repeat(values, self.offsets, equal_size=self.equal_size)
 
 
 def _whole(bags: Bags) -> Booleans:
@@ -171,9 +194,10 @@ def _solve(
         high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
     t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0 if start is None else start, low, high))
     gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
-    active, part, scores, at = np.arange(len(bags)), bags, s, t
+    part: Bags | _Some = bags
+    active, scores, at = np.arange(len(bags)), s, t
     if known.any():
-        active, part, scores = np.flatnonzero(~known), bags.take(~known), s[bags.repeat(~known)]
+        active, part, scores = np.flatnonzero(~known), _Some.of(bags, ~known), s[bags.repeat(~known)]
         at, low, high, gap, count, extra = (one[active] for one in (t, low, high, gap, count, extra))
     for _ in range(STEPS if len(active) else 0):
         q = expit(scores + part.repeat(at))
@@ -191,7 +215,7 @@ def _solve(
         if left == 0:
             break
         if left < len(active) / 2:
-            scores, active, part = scores[part.repeat(open_)], active[open_], part.take(open_)
+            scores, active, part = scores[part.repeat(open_)], active[open_], _Some.of(part, open_)
             at, low, high, gap, count, extra = (one[open_] for one in (at, low, high, gap, count, extra))
     return t
 
@@ -212,12 +236,14 @@ def _series(q: Floats, v: Floats, variance: Floats, bags: Bags) -> tuple[Floats,
     return value, a * skew + b * flat + c * steep - d * v
 
 
-def _exact(q: Floats, bags: Bags, shift: Floats, extra: Floats, exact_up_to: int) -> tuple[Floats, Floats]:
+def _exact(
+    q: Floats, bags: Bags | _Some, count: Floats, shift: Floats, extra: Floats, exact_up_to: int
+) -> tuple[Floats, Floats]:
     """(m,) log probability of the tilted count, and (n,) of each row's label 1 given it, by Fourier's formula."""
     n = min(int(bags.size.max()) + 1, max(exact_up_to + 1, FREQUENCIES)) | 1  # odd, so that none is π
-    target = np.rint(bags.size * bags.proportion) - shift
+    target = np.rint(count) - shift
     starts = bags.offsets[:-1]
-    p, ones = np.zeros(len(bags)), np.zeros(len(q))
+    p, ones = np.zeros(len(count)), np.zeros(len(q))
     for f in range(n // 2 + 1):
         omega = 2 * np.pi * f / n
         turn = np.exp(1j * omega)

@@ -9,9 +9,10 @@ import os
 import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import mul
 from pathlib import Path
 from sys import float_info
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -114,6 +115,22 @@ def execute(expression: Table, connection: Connection) -> dict[str, Any]:
     """The only line of a result, by column."""
     (line,) = fetch(expression, connection).to_pylist()
     return dict(line)
+
+
+def sums_of_products(
+    table: Table, products: Mapping[str, tuple[str, ...]], *, by: str, connection: Connection
+) -> list[dict[str, Any]]:
+    """Sums of products of columns, by name, for each value of the column `by`, in its order."""
+    if not is_duckdb(connection):
+        sums = {name: reduce(mul, (table[column] for column in columns)).sum() for name, columns in products.items()}
+        return list(fetch(table.group_by(by).agg(**sums).order_by(by), connection).to_pylist())
+    # Ibis takes seconds to write down the thousands of products that there are of a hundred columns.
+    terms = [f'SUM({" * ".join(columns)}) AS "{name}"' for name, columns in products.items()]
+    with plainly(), _asking(connection):
+        connection._run_pre_execute_hooks(table)
+        inner = connection.compile(table)
+        lines = connection.con.execute(f"SELECT {by}, {', '.join(terms)} FROM ({inner}) GROUP BY {by} ORDER BY {by}")
+        return [dict(zip((by, *products), line, strict=True)) for line in lines.fetchall()]
 
 
 def count(table: Table, connection: Connection) -> int:

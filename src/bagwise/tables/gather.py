@@ -24,7 +24,7 @@ from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix
 from bagwise.linear.moments import Moments, label_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import Expression, Table, batches, execute, fetch, keep
+from bagwise.tables.engine import Expression, Table, batches, execute, keep, sums_of_products
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -215,10 +215,9 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
     table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, worth=worth, **named)
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
-    figures = {"bags": table.worth.sum(), "rows": (table.worth * table.k).sum()}
-    figures |= {"noise": (table.worth * table.noise).sum()}
-    figures |= {f"zz{i}_{j}": (table.worth * table[f"z{i}"] * table[f"z{j}"]).sum() for i, j in pairs}
-    lines = fetch(table.group_by("fold").agg(**figures).order_by("fold"), data.connection).to_pylist()
+    figures = {"bags": ("worth",), "rows": ("worth", "k"), "noise": ("worth", "noise")}
+    figures |= {f"zz{i}_{j}": ("worth", f"z{i}", f"z{j}") for i, j in pairs}
+    lines = sums_of_products(table, figures, by="fold", connection=data.connection)
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
         zz = np.empty((len(columns), len(columns)))

@@ -56,8 +56,12 @@ def test_two_processes_take_the_same_steps_and_nothing_is_lost_where_one_is_kill
     shards, undisturbed, second, tmp_path
 ):
     checkpoints, steps = Checkpoints(tmp_path / "kept", every=5), []
+
+    def tell(step: int, _: int) -> None:
+        if step == 17:
+            second.kill()
+
     with pytest.raises(LostError), joined() as processes:
-        tell = lambda step, _: second.kill() if step == 17 else None  # noqa: E731
         alone(shards, Distributed(processes, streams=5, checkpoints=checkpoints, tell=tell))
     distributed = Distributed(streams=5, checkpoints=checkpoints, tell=lambda step, _: steps.append(step))
     assert_close(alone(shards, distributed), undisturbed, rtol=0, atol=1e-5)
