@@ -182,6 +182,16 @@ def test_few_bags_choose_from_plausible_penalties():
     assert given.alpha_ >= 1e4
 
 
+def test_few_bags_that_tell_much_are_not_penalised_for_a_stretch_to_make_up_for():
+    rng = np.random.default_rng(0)
+    m, k, d = 60, 300, 24
+    X = (rng.normal(size=(m, 1, d)) + rng.normal(size=(m, k, d))).reshape(-1, d)
+    y = (rng.random(m * k) < expit(X @ rng.normal(size=d, scale=0.3))).astype(float)
+    ids = np.repeat(np.arange(m), k)
+    model = BagLogisticClassifier(formation="features", random_state=0).fit(X, aggregate(y, ids), bags=ids)
+    assert abs(model.stretch_ - 1) < 0.01
+
+
 def test_noised_bags_never_make_it_worse():
     """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
     errors = {"all": [], "exact": []}

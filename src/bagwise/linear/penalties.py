@@ -26,7 +26,7 @@ _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
-_AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.2, 1.8])
+_AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8])
 _SURE = 1.0  # standard error, for a scaling that is not the usual one
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
