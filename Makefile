@@ -1,9 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
-# On all cores, and without what only tests of others import: a third of the time that pip takes. Errors are in files
-# for other versions of Python, which nobody imports.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 
 .PHONY: demo test test-all lint format bench docs pictures clean
 
@@ -12,11 +9,12 @@ demo: .venv/core
 	$(BIN)/bagwise demo
 
 ## make test: install the development tools too, then lint, types, imports, doctests and tests
-test: lint
+test: .venv/dev
+	@$(MAKE) --no-print-directory -j 2 lint .venv/compiled  # side by side: each has pauses
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"  # one process per core
 
 ## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java, the documentation
-test-all: lint .venv/engines docs
+test-all: lint .venv/engines .venv/compiled docs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --seeds 5
 
 lint: .venv/dev
@@ -52,20 +50,22 @@ clean:
 # A stamp per set of extras: set-up runs again only when what it depends on changed.
 .venv/core: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL) --editable .
-	@$(COMPILE)
 	@touch $@
 
 .venv/dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[all,dev]'
-	@$(COMPILE)
 	@touch $@ .venv/core
 
 .venv/docs: .venv/dev
 	$(INSTALL) --editable '.[docs]'
-	@$(COMPILE)
 	@touch $@
 
 .venv/engines: .venv/dev
 	$(INSTALL) --editable '.[spark,dask]'
-	@$(COMPILE)
+	@touch $@
+
+# For tests, which start many processes where nothing may be compiled on the way; without what only tests of others
+# import. Errors are in files for other versions of Python, which nobody imports.
+.venv/compiled: .venv/dev
+	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
 	@touch $@

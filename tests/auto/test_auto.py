@@ -550,7 +550,7 @@ def linear_candidates():
 def test_where_rates_differ_the_likelihood_chooses():
     """Candidates that are given the formation are compared by fits for what was found, not for what was feared."""
     X, y, ids = by_rates(np.random.default_rng(0))
-    three = {"wrong": bw.BagRidgeClassifier(formation="effects"), **linear_candidates()}
+    three = {"wrong": bw.BagRidgeClassifier(formation="effects", alphas=100.0), **linear_candidates()}
     told = []
     model = BagAutoClassifier(candidates=three, cv=3, random_state=0, callback=told.append)
     model.fit(X, bw.aggregate(y, ids), bags=ids)

@@ -458,13 +458,31 @@ def test_probabilities_of_ridge_are_probabilities(k):
     np.testing.assert_array_equal(model.predict(X), h > 0.5)
 
 
-def test_few_bags_make_no_sigmoid():
+@pytest.mark.parametrize("kind", [bw.BagRidgeClassifier, bw.BagSGDClassifier])
+def test_probabilities_of_few_bags_have_the_mean_of_the_labels(kind):
     X, y, ids = by_rates(np.random.default_rng(2), 100, 40)
-    model = bw.BagRidgeClassifier(formation="features", random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    y_bag = bw.aggregate(y, ids)
+    model = kind(formation="features", random_state=0).fit(X, y_bag, bags=ids)
     h = model.predict_proba(X)[:, 1]
-    assert model.sigmoid_ is None
+    assert h.mean() == pytest.approx(y.mean(), abs=1e-3)
     assert 0 < h.min() <= h.max() < 1
     np.testing.assert_array_equal(model.predict(X), h > 0.5)
+    # No steeper than h itself, whose slope by w·x is that of log odds of p.
+    assert 0 < model.sigmoid_[0] <= 1 / (y.mean() * (1 - y.mean())) * (1 + 1e-9)
+
+
+def test_grouped_bags_choose_the_penalty_by_likelihood():
+    """Bags made by one feature: least held-out square error leaves the others wild, which rows show and bags do not."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(12_800, 6)) @ (np.eye(6) + 0.3)
+    y = (rng.random(12_800) < 1 / (1 + np.exp(1 - 2 * X[:, 0]))).astype(float)
+    ids = np.argsort(np.argsort(X[:, 0])) // 200
+    model = bw.BagRidgeClassifier(formation="features", random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    by_risk = model.alphas_[np.argmin(model.risks_[list(model.scalings_).index(model.scaling_)])]
+    assert model.alpha_ in model.alphas_
+    assert model.alpha_ != by_risk
+    h = model.predict_proba(X)[:, 1]
+    assert ((h - y) ** 2).mean() < 0.8 * y.var()
 
 
 def test_ridge_that_found_nothing_shrinks_to_the_constant():

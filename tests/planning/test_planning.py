@@ -148,7 +148,7 @@ def test_command_answers_with_a_figure(tmp_path):
     assert result.exit_code == 0, result.output
     assert "impossible below" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(run(*asked, "--epsilon", "1,none,1.0", "--json").output)
+    facts = json.loads(run(*asked, "--epsilon", "1,none,1.0", "--json").stdout)
     line = next(one for one in facts["curves"] if one["k"] == 64 and one["epsilon"] == 1)
     assert line["bags"] == 1562
     assert line["regret_guaranteed"] is None  # infinite

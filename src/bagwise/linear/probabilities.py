@@ -1,25 +1,26 @@
 r"""Probabilities of linear predictions, without labels: how far held-out bags trust h, and a sigmoid through it.
 
 A linear h leaves [0, 1]. Its scores :math:`(h - p)/(p(1-p))` are log odds near p; stretched as held-out bags expect
-(`bagwise.gains`) and shifted to E[h] = p they make probabilities. Few bags do not say how far to stretch: then h is
-drawn towards p, where they do not trust it, and clipped.
+(`bagwise.gains`) and shifted to E[h] = p they make probabilities. Few bags, and bags that are grouped by features, do
+not say how far to stretch, only how far to shrink.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-from scipy.special import expit, logit, softmax
+from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.base import LinearPredictor, check_finite_features
 from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 ENOUGH_BAGS = 100
-"""Bags from which on a sigmoid is fitted."""
+"""Bags from which on a sigmoid may be steeper than h."""
 
 EDGE = 1e-3
-"""How close to 0 and 1 predictions may come that are clipped."""
+"""How close to 0 and 1 predictions may come that are clipped, for want of a sigmoid."""
 
 _ROWS, _NUMBERS = 40_000, 2**23  # that are looked at
 
@@ -29,6 +30,11 @@ def some_bags(bags: Bags, width: int, rng: np.random.Generator) -> Integers:
     order = rng.permutation(len(bags))
     most = min(_ROWS, _NUMBERS // max(width, 1))
     return np.sort(order[: max(int(np.searchsorted(np.cumsum(bags.size[order]), most, side="right")), 16)])
+
+
+def may_be_steeper(formation: str, n_bags: int) -> bool:
+    """Whether bags tell that a sigmoid is to be steeper than h."""
+    return formation == "rates" or (formation != "features" and n_bags >= ENOUGH_BAGS)
 
 
 def clipped(h: Floats) -> Floats:
@@ -47,52 +53,65 @@ class Trust:
         self.rows, self.bags, self.fold = X[bags.order].astype(float, copy=False), bags, fold
         self.prior = prior_of(bags) if bags.proportion.ndim == 1 else 0.0
 
-    def parts(self, coef: Sequence[Floats]) -> list[HeldOut]:
-        """What the models with weights (d,), one for each fold, say of the bags held out."""
+    def parts(self, models: Sequence[Floats]) -> list[HeldOut]:
+        """What models of two classes with weights (d, 1), one for each fold, say of the bags held out."""
         found = []
-        for f, w in enumerate(coef):
-            out = self.fold == f
-            if out.any() and not out.all():
-                s, rows = self.rows @ w / (self.prior * (1 - self.prior)), self.bags.repeat(out)
-                found.append(HeldOut(prior_of(self.bags.take(~out)), s[~rows], s[rows], self.bags.take(out)))
+        for out, w in self._folds(models):
+            s, rows = self.rows @ w[:, 0] / (self.prior * (1 - self.prior)), self.bags.repeat(out)
+            found.append(HeldOut(prior_of(self.bags.take(~out)), s[~rows], s[rows], self.bags.take(out)))
         return found
 
-    def sigmoid(self, coef: Sequence[Floats], w: Floats, rows: Floats) -> tuple[float, Floats, Floats]:
-        """The stretch, slope and offset by w·x of log odds with E[h] = p in `rows`, and the gains of held-out bags."""
-        parts = self.parts(coef)
-        stretch, gains = best_stretch(parts) if parts else (1.0, np.zeros(0))
+    def gains(self, models: Sequence[Floats]) -> Floats:
+        """The gains of held-out bags by models with weights (d, 1) or (d, classes), one for each fold, as they are."""
+        several = self.bags.proportion.ndim == 2
+        by_fold = self._class_gains(models) if several else [one.gains(np.ones(1))[0] for one in self.parts(models)]
+        return np.concatenate([np.zeros(0), *by_fold])
+
+    def likeliest(self, models: Sequence[Floats]) -> int:
+        """Which of several penalties held-out bags prefer.  models: weights (penalties, d, c), one for each fold."""
+        return int(np.argmax([self.gains([w[a] for w in models]).sum() for a in range(len(models[0]))]))
+
+    def sigmoid(self, models: Sequence[Floats], h: Floats, *, steeper: bool) -> tuple[Floats, Floats]:
+        """Slope and offset by h of log odds whose probabilities have mean p, and the gains of held-out bags.
+
+        models: weights (d, 1), one for each fold.  h: predictions of the model of all bags for the rows.  steeper: see
+        `may_be_steeper`.
+        """
+        parts, stretches = self.parts(models), STRETCHES if steeper else STRETCHES[STRETCHES <= 1]
+        stretch, gains = best_stretch(parts, stretches=stretches) if parts else (1.0, np.zeros(0))
         slope = stretch / (self.prior * (1 - self.prior))
-        return stretch, np.array([slope, shift_to(self.prior, slope * (rows @ w))]), gains
+        return np.array([slope, shift_to(self.prior, slope * h)]), gains
 
-    def clipped_gains(self, coef: Sequence[Floats]) -> tuple[float, Floats]:
-        """The factor, at most 1, by which h is to be drawn towards p, and the gains of held-out bags with it."""
-        factors, parts = STRETCHES[STRETCHES <= 1], self.parts(coef)
-        if not parts:
-            return 1.0, np.zeros(0)
+    def _class_gains(self, models: Sequence[Floats]) -> list[Floats]:
+        found: list[Floats] = []
+        for out, w in self._folds(models):
+            h, rows = self.rows @ w, self.bags.repeat(out)
+            held_out, prior = self.bags.take(out), prior_of_classes(self.bags.take(~out))
+            s = np.log(clipped(h[rows] - h[~rows].mean(axis=0) + prior))
+            constant = np.tile(np.log(prior), (len(s), 1))
+            found.append(log_likelihoods(s, held_out) - log_likelihoods(constant, held_out))
+        return found
 
-        def gains(part: HeldOut, factors: Floats) -> Floats:
-            constant = log_likelihoods(np.full(len(part.scores), logit(part.prior)), part.bags)
-            centred = (part.scores - part.trained.mean()) * self.prior * (1 - self.prior)
-            tried = [log_likelihoods(logit(clipped(part.prior + c * centred)), part.bags) for c in factors]
-            return np.array(tried) - constant
-
-        total = sum(gains(part, factors).sum(axis=1) for part in parts)
-        factor = float(softmax(total) @ factors)
-        return factor, np.concatenate([gains(part, np.array([factor]))[0] for part in parts])
-
-    def class_gains(self, coef: Sequence[Floats], intercept: Sequence[Floats]) -> Floats:
-        """Gains of held-out bags of several classes, models having weights (d, classes) and intercepts."""
-        gains = [np.zeros(0)]
-        for f, (w, b) in enumerate(zip(coef, intercept, strict=True)):
+    def _folds(self, models: Sequence[Floats]) -> Iterator[tuple[Booleans, Floats]]:
+        """Which bags each fold holds out, and the model without them; but for folds with no bag or all of them."""
+        for f, w in enumerate(models):
             out = self.fold == f
             if out.any() and not out.all():
-                held_out = self.bags.take(out)
-                h = clipped(self.rows[self.bags.repeat(out)] @ w + b)
-                constant = np.tile(np.log(prior_of_classes(self.bags.take(~out))), (len(h), 1))
-                gains.append(log_likelihoods(np.log(h), held_out) - log_likelihoods(constant, held_out))
-        return np.concatenate(gains)
+                yield out, w
 
 
-def sigmoid(h: Floats, line: Floats) -> Floats:
-    """Probabilities of linear predictions without intercept; line: slope and offset of their log odds."""
-    return np.asarray(expit(line[0] * h + line[1]))
+class SigmoidPredictor(LinearPredictor):
+    """Linear predictions that become probabilities by a sigmoid, or are clipped where there is none."""
+
+    sigmoid_: Floats | None
+
+    def _linear(self, X: Floats) -> Floats:
+        return super()._predict_mean(X)
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = self._linear(X)
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # clipped, infinity would be hidden
+        if self.sigmoid_ is None:
+            return clipped(h)
+        slope, offset = self.sigmoid_
+        return np.asarray(expit(slope * h + offset))

@@ -22,7 +22,7 @@ from bagwise.data.rows import Reads
 from bagwise.formation import Told
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
-from bagwise.linear.probabilities import ENOUGH_BAGS, Trust, clipped, sigmoid, some_bags
+from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -79,15 +79,10 @@ class _RidgeFit(LinearPredictor, BagEstimator):
     def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
         """Set the gains of held-out bags, and what else they tell."""
 
-    def _without(self, parts: list[Moments]) -> tuple[list[Floats], list[Floats]]:
-        """Weights (d, c) and intercepts, x measured from the origin, of the fits without each of the folds."""
+    def _without(self, parts: list[Moments], scaling: float, alphas: Floats) -> list[Floats]:
+        """Weights (alphas, d, c) of the fits without each of the folds."""
         whole = sum(parts[1:], parts[0])
-        coef, intercept = [], []
-        for part in parts:
-            train = whole - part
-            coef.append(coefficients(train, self.scaling_, whole.variance, np.array([self.alpha_]))[0])
-            intercept.append(train.mean_y - train.mean_x @ coef[-1])
-        return coef, intercept
+        return [coefficients(whole - part, scaling, whole.variance, alphas) for part in parts]
 
     def n_folds(self, n_bags: int) -> int:
         """Into how many folds `n_bags` bags are to be cut for `fit_moments`; one where there is nothing to choose."""
@@ -150,7 +145,7 @@ class _RidgeFit(LinearPredictor, BagEstimator):
         return alphas, _SCALINGS if self.scaling is None else np.array([float(self.scaling)])
 
 
-class BagRidgeClassifier(_RidgeFit, BagClassifier):
+class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
     r"""Linear classifier from bags, in closed form.
 
     Minimises the debiased square loss of :math:`h(x) = w \cdot x + b` plus a ridge penalty on w; several classes by the
@@ -158,18 +153,18 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     unequal, with effects. Where only rates differ (`rates`), :math:`E[y x] = p E[x] + p(1-p)\,b`, b the slope of bag
     means on proportions, and the covariance of rows give least squares on single rows instead.
 
-    From 100 bags on, and for `rates`, a sigmoid through h that held-out bags choose makes probabilities, with mean p.
-    With fewer bags, several classes, or moments in place of rows there is none (`sigmoid_` is None): h is then kept
-    between 0.001 and 0.999, and its log loss may be worse than that of p. A model that held-out bags do not prefer to p
-    is shrunken towards p.
+    A sigmoid through h that held-out bags choose makes probabilities, with mean p; with fewer than 100 bags, or bags
+    grouped by features, it is not steeper than h. A model that held-out bags do not prefer to p is shrunken towards p.
+    With several classes, or moments in place of rows, there is none (`sigmoid_` is None): h is then kept between 0.001
+    and 0.999, and its log loss may be worse than that of p.
 
     Parameters
     ----------
     formation : {"auto", "random", "rates", "features", "effects"}
         How bags came about (see `bagwise.formation`); "auto" lets the bags tell.
     alphas : float or sequence of float, optional
-        Penalties to choose from by cross-validation over bags on the label-free risk; a number fixes it; None takes 33
-        values from 1e-5 to 1e3.
+        Penalties to choose from by cross-validation over bags, on the label-free risk where bags are random and by the
+        likelihood of held-out bags elsewhere; a number fixes it; None takes 33 values from 1e-5 to 1e3.
     scaling : float, optional
         How far the penalty adapts to the spread of each feature: 0 not at all, 1 as if features were standardised; None
         chooses between 0, ½ and 1 with α.
@@ -185,9 +180,9 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     alpha_, scaling_, alphas_, scalings_ : float, float, array, array
         The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)
-        Cross-validated risk of each penalty tried, right for random bags; NaN where one was tried, or for `rates`.
+        Cross-validated risk of each penalty, right for random bags; NaN where one was tried, or for `rates`.
     sigmoid_ : array, shape (2,), or None
-        Slope and offset, by :math:`w \cdot x`, of the log odds that `predict_proba` gives.
+        Slope and offset, by h, of the log odds that `predict_proba` gives.
     formation_ : Told
         The formation that was used, and why; moments alone hardly tell.
     gain_, gain_error_ : float
@@ -205,40 +200,45 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
     array([ 0.2, -0. ])
     """
 
-    sigmoid_: Floats | None
-
     def _measure_moments(self) -> None:
         super()._measure_moments()
         self.sigmoid_ = None
 
     def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
-        bags, self.sigmoid_ = sums.bags, None
+        bags, formation, self.sigmoid_ = sums.bags, self.formation_.name, None
         some = some_bags(bags, X.shape[1], rng)
         trust = Trust(X, bags.take(some), sums.fold[some])
-        if bags.proportion.ndim == 2:
-            coef, intercept = self._without(parts)
-            gains = trust.class_gains(coef, [b - sums.origin @ w for w, b in zip(coef, intercept, strict=True)])
-        elif self.formation_.name == "rates":
-            gains = self._fit_rates(trust, sums, parts, spread)
+        if formation == "rates" and bags.proportion.ndim == 1:
+            without = self._fit_rates(trust, sums, parts, spread)
         else:
-            gains = self._fit_probabilities(trust, sums, [one[:, 0] for one in self._without(parts)[0]])
-        if self.formation_.name == "random" and not np.isnan(self.risks_).all():
+            if formation != "random":
+                self._choose_by_likelihood(trust, sums, parts)
+            without = [one[0] for one in self._without(parts, self.scaling_, np.array([self.alpha_]))]
+        if bags.proportion.ndim == 2:
+            gains = trust.gains(without)
+        else:
+            steeper = may_be_steeper(formation, len(bags))
+            self.sigmoid_, gains = trust.sigmoid(without, self._linear(trust.rows), steeper=steeper)
+        if formation == "random" and not np.isnan(self.risks_).all():
             _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
 
-    def _fit_probabilities(self, trust: Trust, sums: BagSums, without: list[Floats]) -> Floats:
-        """The sigmoid, or how far h is to be shrunken; gains of held-out bags."""
-        if len(sums.bags) >= ENOUGH_BAGS or self.formation_.name == "rates":
-            _, self.sigmoid_, gains = trust.sigmoid(without, self.coef_, trust.rows)
-            return gains
-        factor, gains = trust.clipped_gains(without)
-        mean = float(self.intercept_) + float(sums.origin @ self.coef_)
-        self.coef_ = factor * self.coef_
-        self.intercept_ = mean - float(sums.origin @ self.coef_)
-        return gains
+    def _choose_by_likelihood(self, trust: Trust, sums: BagSums, parts: list[Moments]) -> None:
+        """Take the penalty under which held-out bags are likeliest, where the risk of random bags says little."""
+        alphas = self.alphas_ if self.alphas is not None else self.alphas_[::2]
+        if len(parts) < 2 or len(alphas) * len(self.scalings_) < 2:
+            return
+        tried = [(float(scaling), float(alpha)) for scaling in self.scalings_ for alpha in alphas]
+        by_scaling = (self._without(parts, float(scaling), alphas) for scaling in self.scalings_)
+        models = [np.concatenate(fold) for fold in zip(*by_scaling, strict=True)]
+        self.scaling_, self.alpha_ = tried[trust.likeliest(models)]
+        whole = sum(parts[1:], parts[0])
+        coef = coefficients(whole, self.scaling_, whole.variance, np.array([self.alpha_]))[0]
+        intercept = whole.mean_y - (whole.mean_x + sums.origin) @ coef
+        self._keep(coef.T, intercept, classes=len(intercept) > 1)
 
-    def _fit_rates(self, trust: Trust, sums: BagSums, parts: list[Moments], spread: float) -> Floats:
-        """Least squares on single rows; its penalty is that of the greatest likelihood of held-out bags."""
+    def _fit_rates(self, trust: Trust, sums: BagSums, parts: list[Moments], spread: float) -> list[Floats]:
+        """Least squares on single rows, the penalty under which held-out bags are likeliest; the fits without folds."""
         whole = sum(parts[1:], parts[0])
         rows = trust.rows - sums.origin
         covariance = rows.T @ rows / len(rows)
@@ -249,29 +249,20 @@ class BagRidgeClassifier(_RidgeFit, BagClassifier):
         noise = self._noise(sums.bags, sums.counts(spread)) * whole.bags
 
         def weights(moments: Moments, noise: float) -> Floats:
-            """The fits (d, alphas) with each penalty."""
+            """The fits (alphas, d, 1) with each penalty."""
             about = moments.about(moments.mean_x, moments.mean_y)
             slope = about.xy[:, 0] / max(float(about.yy[0]) - noise, _LEAST_VARIANCE)
             target = vectors.T @ (inverse * slope * spread)
             shrunk = target[:, None] / np.maximum(values[:, None] + self.alphas_, _LEAST_VARIANCE)
-            return np.asarray(inverse[:, None] * (vectors @ shrunk))
+            return np.asarray(inverse[:, None] * (vectors @ shrunk)).T[:, :, None]
 
         without = [weights(whole - part, noise * (1 - part.bags / whole.bags)) for part in parts]
-        gains = [
-            sum(float(one.gains(np.ones(1)).sum()) for one in trust.parts([w[:, a] for w in without]))
-            for a in range(len(self.alphas_))
-        ]
-        best = int(np.argmax(gains))
+        best = trust.likeliest(without)
         self.alpha_, self.scaling_, self.scalings_ = float(self.alphas_[best]), 1.0, np.ones(1)
         self.risks_ = np.full((1, len(self.alphas_)), np.nan)
-        coef = weights(whole, noise)[:, best]
-        self._keep(coef[None], whole.mean_y - sums.origin @ coef, classes=False)
-        return self._fit_probabilities(trust, sums, [w[:, best] for w in without])
-
-    def _predict_mean(self, X: Floats) -> Floats:
-        h = super()._predict_mean(X)
-        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # clipped, infinity would be hidden
-        return clipped(h) if self.sigmoid_ is None else sigmoid(h - self.intercept_, self.sigmoid_)
+        coef = weights(whole, noise)[best]
+        self._keep(coef.T, whole.mean_y - sums.origin @ coef, classes=False)
+        return [w[best] for w in without]
 
 
 def _check_risk(risk: float, constant: float, noise: Floats) -> None:
@@ -306,8 +297,9 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
         bags, gains = sums.bags, np.zeros(len(sums.bags))
         whole, root = sum(parts[1:], parts[0]), np.sqrt(sums.bags.size)
-        for f, (coef, intercept) in enumerate(zip(*self._without(parts), strict=True)):
+        for f, (coef,) in enumerate(self._without(parts, self.scaling_, np.array([self.alpha_]))):
             out, train = sums.fold == f, whole - parts[f]
+            intercept = train.mean_y - train.mean_x @ coef
             target = root[out] * bags.proportion[out]
             rest = target - sums.deviation[out] @ coef[:, 0] / root[out] - root[out] * intercept[0]
             constant = target - root[out] * train.mean_y[0]

@@ -6,7 +6,7 @@ centred centroid :math:`c_j = \bar x_j - \mu` and :math:`a_j = \alpha_j - \mu_y`
 iterates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredictor, check_finite_features
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import BagSums
-from bagwise.linear.probabilities import Trust, clipped, some_bags
+from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -188,14 +188,15 @@ class _SGDFit(LinearPredictor, BagEstimator):
             return inverse[:, None] * found, prior
 
         coef, prior = run(np.ones(len(bags), dtype=bool))
-        gains = None
-        if isinstance(self, BagClassifier) and bags.proportion.ndim == 1 and len(bags) >= _FEWEST:
-            some = some_bags(bags, d, rng)
-            without = [run(sums.fold != f)[0][:, 0] for f in range(int(sums.fold.max()) + 1)]
-            factor, gains = Trust(X, bags.take(some), sums.fold[some]).clipped_gains(without)
-            coef = factor * coef
         self._keep(coef.T, prior - sums.origin @ coef, classes=bags.proportion.ndim == 2)
+        gains = self._trusted(X, sums, rng, lambda f: run(sums.fold != f)[0])
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
+
+    def _trusted(
+        self, X: Floats, sums: BagSums, rng: np.random.Generator, without: Callable[[int], Floats]
+    ) -> Floats | None:
+        """Gains of held-out bags, if they can be told.  without: weights (d, outputs) learned without a fold."""
+        return None
 
     def _fit_published(self, X: Floats, bags: Bags) -> None:
         """Algorithm 2, with the constants of its theorem."""
@@ -266,15 +267,15 @@ def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
     return given
 
 
-class BagSGDClassifier(_SGDFit, BagClassifier):
+class BagSGDClassifier(SigmoidPredictor, _SGDFit, BagClassifier):
     r"""Linear classifier from bags by stochastic gradient descent, one step per bag.
 
     Steps begin at the mean label, in features that are centred and standardised, with a quarter of the inverse of their
-    mean squared norm; the iterates of the last half are averaged, and what held-out bags do not trust is shrunken
-    towards p. `as_published` gives the paper's Algorithm 2 instead, whose step and truncation are those of the theorem
-    (see `sgd_constants`), made for its guarantee and small in practice; the parameters from `rho_w` to `mu_y` and
-    `fit_intercept` are its own. `BagRidgeClassifier` solves the same problem exactly. Several classes are learned one
-    by one.
+    mean squared norm; the iterates of the last half are averaged, and a sigmoid that held-out bags choose makes
+    probabilities, as in `BagRidgeClassifier`, which solves the same problem exactly. Several classes are learned one by
+    one. `as_published` gives the paper's Algorithm 2 instead, whose step and truncation are those of the theorem (see
+    `sgd_constants`), made for its guarantee and small in practice; the parameters from `rho_w` to `mu_y` and
+    `fit_intercept` are its own.
 
     Parameters
     ----------
@@ -303,6 +304,8 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     ----------
     coef_, intercept_ : array and float, or arrays
         As in `BagRidgeClassifier`.
+    sigmoid_ : array, shape (2,), or None
+        As in `BagRidgeClassifier`; None too with fewer than ten bags, and for Algorithm 2.
     formation_ : Told
         The formation, and why.
     gain_, gain_error_ : float
@@ -326,10 +329,24 @@ class BagSGDClassifier(_SGDFit, BagClassifier):
     (array([0.4, 0. ]), 0.5)
     """
 
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        self.sigmoid_ = None
+        super()._fit_bags(X, bags)
+
+    def _trusted(
+        self, X: Floats, sums: BagSums, rng: np.random.Generator, without: Callable[[int], Floats]
+    ) -> Floats | None:
+        bags = sums.bags
+        if bags.proportion.ndim == 2 or len(bags) < _FEWEST:
+            return None
+        some = some_bags(bags, X.shape[1], rng)
+        models = [without(f) for f in range(int(sums.fold.max()) + 1)]
+        trust, steeper = Trust(X, bags.take(some), sums.fold[some]), may_be_steeper(self.formation_.name, len(bags))
+        self.sigmoid_, gains = trust.sigmoid(models, self._linear(trust.rows), steeper=steeper)
+        return gains
+
     def _predict_mean(self, X: Floats) -> Floats:
-        h = super()._predict_mean(X)
-        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # clipped, infinity would be hidden
-        return h if self.as_published else clipped(h)
+        return self._linear(X) if self.as_published else super()._predict_mean(X)
 
 
 class BagSGDRegressor(_SGDFit, BagRegressor):
