@@ -8,7 +8,7 @@ from bagwise import Bags, aggregate, clipped_erm, tournament, two_function_test
 from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.selection import counts_decide
-from bagwise.theory import Setting, expected_bags
+from bagwise.theory import Setting, likely_bags
 
 
 def draw(rng, size, m, eta=lambda x: x**2):
@@ -125,7 +125,7 @@ def test_choice_from_all_bags_errs_as_rarely_as_promised_and_from_half_of_them_d
     """Thirty hypotheses, all but the truth at the regret for which the plan has likely enough bags."""
     rng = np.random.default_rng(seed)
     regret, size, trials = 0.1, 8, 150
-    m = int(expected_bags(Setting(size=size, hypotheses=30, risk=0.24), regret))
+    m = int(likely_bags(Setting(size=size, hypotheses=30, risk=0.24), regret))
     truth = 0.5 + 0.1 * rng.choice([-1.0, 1.0], size=64)
     levels = np.stack([truth, *(truth + np.sqrt(regret) * rng.choice([-1.0, 1.0], size=(29, 64)))])
     wrong = {False: 0, True: 0}
