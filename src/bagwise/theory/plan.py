@@ -161,10 +161,10 @@ def expected_regret(setting: Setting, bags: float) -> float:
 
     If all others are at distance β in directions of their own, one of them is chosen with probability
     :math:`1 - \Phi(\sqrt{m \beta J}/2)^{|H|-1}` and the regret is β. Candidates that are nearer cost less, those that
-    are farther are chosen less often: the mean is largest, over all classes of so many, for one β, and it is
-    :math:`4C/(Jm)` there, :math:`C = \max_u u\,(1 - \Phi(\sqrt{u})^{|H|-1})`, 0.17 for 2 candidates, 1.05 for 10, 3.7
-    for 100. Where the distances of candidates are spread at random, the mean is about half of it at most, and much less
-    where bags are so many that few candidates are still in question, or so few that all are.
+    are farther are chosen less often: the mean is largest for one β between, and it is :math:`4C/(Jm)` there,
+    :math:`C = \max_u u\,(1 - \Phi(\sqrt{u})^{|H|-1})`, 0.17 for 2 candidates, 1.05 for 10, 3.7 for 100. Where distances
+    are spread at random, the mean is 0.4 to 0.9 of it at the scale of distances at which it is largest, and much less
+    where few candidates are in question or all are near (`benchmarks/choice.py`).
 
     With `parameters` d the mean of least squares, see `likely_regret`: :math:`\tfrac{1}{J} \tfrac{d}{m-d-1}`, under
     rates :math:`\tfrac{1}{J} \tfrac{d}{m-3}`.
