@@ -1,24 +1,51 @@
-"""Are these bags random, do they drift, what do they leak? Nothing here needs an individual label."""
+"""How did these bags come about, do they drift, what do they leak? Nothing here needs an individual label.
+
+The verdict is that of `bagwise.formation`, with all that speaks for it: how much bags differ in proportions and
+features, what a quick model says of bags that it was not fitted to, whether bags are random inside strata.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy import stats
+from scipy.special import expit, ndtri
 
 from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.disclosure import Leaks, leaks
-from bagwise.dispersion import Finding, among
+from bagwise.dispersion import Columns, Finding, among
+from bagwise.formation import FORMATIONS, Evidence, Formation, Slope, Support, Told, evidence_of, settled_by, told
+from bagwise.formation.evidence import ENOUGH_BAGS
+from bagwise.formation.scatter import terms
+from bagwise.formation.strata import random_but_for_order, random_strata, strata_of
+from bagwise.formation.support import likeliest_factors, support
+from bagwise.gains import HeldOut
+from bagwise.linear.likelihood import Design
+from bagwise.linear.penalties import choose
+from bagwise.log_odds import stretched
+from bagwise.losses.likelihood import check_counts
 from bagwise.utils.parameters import check_level
-from bagwise.utils.typing import ArrayLike, Integers
+from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.typing import ArrayLike, Floats, Integers
 
-__all__ = ["Diagnosis", "Finding", "Leaks", "diagnose"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Diagnosis", "Evidence", "Finding", "Leaks", "diagnose"]
 
 _NAMED = 10  # findings, and columns that are not testable, that str names
+_QUESTIONS = 4  # proportions, features, features given proportions, drift: they share the rate of false alarms
+_POWER = 0.8
+_CLEAR_P, _CLEAR_GAIN = 1e-4, 5.0  # p-value, and log-likelihood, that leave little doubt
+_TELLING = 1.5  # variation, times that of random bags, that is seen in enough bags
+_WIDEST, _MODEL_ROWS, _LEVELS = 120, 20_000, 5  # columns and rows of a quick model; categories of a column
+_ALPHAS, _FOLDS = np.array([3.0, 30.0, 300.0]), 3
 
-Kind = Literal["random", "grouped", "stratified", "drifting", "unexplained"]
-"""What bags can be: random; more alike in a feature than random ones, or more even; different along their order; or
-different in their proportions, and no feature tells why."""
+_COUNTS = "fit with the count likelihood, as classifiers do with formation='auto'"
+_SINGLE = "how good a model is for single rows is not known from such bags alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,15 +54,22 @@ class Diagnosis:
 
     Attributes
     ----------
-    kind : {"random", "grouped", "stratified", "drifting", "unexplained"}
-        What the bags are.
-    evidence : tuple of Finding
-        What says so, the strongest first; nothing for random bags.
-    proportions : Finding
-        Dispersion of the bags' proportions.
-    features, drift : tuple of Finding
-        Dispersion of the bags' centroids, one per feature; and differences between stretches of the bag order, of
-        proportions and features.
+    formation : Told
+        How the bags came about, and why that is said.
+    evidence : Evidence
+        What says so: how much bags differ in proportions, in features, and in features given proportions; the two lines
+        of a quick model, for labels 0 and 1. Its p-values count all tests of the diagnosis.
+    drift : tuple of Finding
+        Differences between stretches of the bag order, of proportions and features.
+    random_apart : bool
+        Whether bags are random apart from that drift.
+    strata : tuple of str or int
+        Columns inside whose strata bags are random, though all of them together are not; numbers where columns have no
+        names. None where there are no such columns.
+    support : Support or None
+        What held-out bags say for rates or effects, beside the quick model; None where there was none.
+    n_columns : int
+        Columns that were looked at.
     untestable : tuple of str
         What could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes : tuple of int
@@ -50,11 +84,13 @@ class Diagnosis:
         Rate at which random bags raise a false alarm, at most.
     """
 
-    kind: Kind
-    evidence: tuple[Finding, ...]
-    proportions: Finding
-    features: tuple[Finding, ...]
+    formation: Told
+    evidence: Evidence
     drift: tuple[Finding, ...]
+    random_apart: bool
+    strata: tuple[str | int, ...]
+    support: Support | None
+    n_columns: int
     untestable: tuple[str, ...]
     sizes: tuple[int, ...]
     size_histogram: tuple[Integers, Integers]
@@ -65,48 +101,216 @@ class Diagnosis:
     level: float
 
     @property
+    def proportions(self) -> Finding:
+        """Dispersion of the bags' proportions."""
+        return self.evidence.proportions
+
+    @property
+    def features(self) -> tuple[Finding, ...]:
+        """Dispersion of the bags' centroids, one per feature, then of squares and products of features."""
+        return self.evidence.each
+
+    @property
+    def tests(self) -> tuple[Finding, ...]:
+        """All tests that could be made, the least likely first."""
+        every = (self.proportions, *self.features, self.evidence.given_proportions, *self.drift)
+        return tuple(
+            sorted((one for one in every if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.name))
+        )
+
+    @property
+    def unusual(self) -> tuple[Finding, ...]:
+        """What random bags would hardly show, the least likely first."""
+        return tuple(one for one in self.tests if one.p_value < self.level)
+
+    @property
+    def drifting(self) -> tuple[Finding, ...]:
+        """The drift that is unusual, the least likely first."""
+        return tuple(one for one in self.unusual if one.drift)
+
+    @property
+    def too_few(self) -> bool:
+        """Whether bags are too few to tell how they came about: the weakest formation is then assumed."""
+        return self.n_bags < ENOUGH_BAGS
+
+    @property
     def random(self) -> bool:
-        """Whether nothing speaks against random bags at the given level."""
-        return self.kind == "random"
+        """Whether bags are enough to tell, and nothing speaks against random ones."""
+        return self.formation.name == "random" and not self.drifting
+
+    @property
+    def allowed(self) -> Formation:
+        """What may be done with bags of this formation: losses, evaluation, choice."""
+        return FORMATIONS[self.formation.name]
 
     @property
     def verdict(self) -> str:
-        """What the bags are, in plain words: "random", "grouped by …", "drifting …" or "stratified …"."""
-        if self.kind == "random":
-            return "random"
-        if self.kind == "unexplained":
-            return "grouped by something related to the label that is not among the features"
-        subject, others = self.evidence[0].subject, len(self.evidence) - 1
-        if self.kind == "stratified":
-            return f"stratified: {subject} is more even than in random bags"
-        if self.kind == "drifting":
-            return f"drifting along the bag order in {subject}"
-        return f"grouped by {subject}" + (f" and {others} more" if others else "")
+        """How the bags came about, in plain words."""
+        if self.too_few:
+            return f"not told: {self.formation.reason}"
+        together = "" if self.formation.name == "random" else f"; all together {self.formation}"
+        if self.drifting:
+            others = f" and {len(self.drifting) - 1} more" if len(self.drifting) > 1 else ""
+            apart = ", random otherwise" if self.random_apart else ""
+            return f"drifting along the bag order in {self.drifting[0].subject}{others}{apart}{together}"
+        if self.strata:
+            return f"random inside strata of {_listed(self.strata)}{together}"
+        return "random" if self.random else str(self.formation)
+
+    @property
+    def sureness(self) -> Literal["clear", "likely", "open"]:
+        """How sure the verdict is; open where bags are too few, or only a model could tell, and there was none."""
+        if self.too_few or self.formation.others:
+            return "open"
+        if self.formation.name == "random":
+            return "clear" if self.detectable <= _TELLING else "likely"
+        clear = self.unusual[0].p_value < _CLEAR_P and not self._by_model_within(_CLEAR_GAIN)
+        return "clear" if clear else "likely"
+
+    def _by_model_within(self, margin: float) -> bool:
+        """Whether a quick model has decided between rates and effects, by no more than so much."""
+        said = self.support
+        return (
+            said is not None and self.formation.name != "features" and abs(said.rates_of_rows - said.effects) < margin
+        )
+
+    @property
+    def detectable(self) -> float:
+        """Variation of a feature, times that of random bags, that would be found in four of five such tables."""
+        freedom, tests = self.n_bags - 1, 2 * _QUESTIONS * max(self.n_columns, 1)
+        return float(stats.chi2.isf(self.level / (2 * tests), freedom) / stats.chi2.isf(_POWER, freedom))
+
+    @property
+    def sure(self) -> str:
+        """How sure the verdict is, in a sentence."""
+        if self.too_few:
+            return f"nothing is told of fewer than {ENOUGH_BAGS} bags."
+        seen = f"of {self.n_bags:,} bags, {self.detectable:.2g} times the variation of random ones would be seen"
+        if self.random:
+            return f"{self.sureness}: {seen} in four of five tables."
+        parts = [f"{self.unusual[0]}"] if self.unusual else []
+        if self.support is not None and self.formation.name in ("rates", "effects"):
+            more = self.support.rates_of_rows - self.support.effects
+            parts.append(f"log-likelihood of held-out bags {more:+.3g} for rates over effects")
+        elif self.formation.others:
+            parts.append(f"only a model could tell {' or '.join(self.formation.others)} apart")
+        return f"{self.sureness}: {'; '.join(parts)}."
 
     @property
     def advice(self) -> str:
         """What follows for the choice of methods."""
-        if self.random:
-            return "every loss and the label-free evaluation apply."
-        return (
-            "prefer square-form losses or the count likelihood, which stand bags grouped by features; do not rely on "
-            "label-linear losses or on the label-free evaluation, which need random bags."
+        told = f"{self._advice()}."
+        if self.drifting:
+            told += " Since they drift, hold out the last bags rather than any, to see how a model does on later ones."
+        return told
+
+    def _advice(self) -> str:
+        if self.too_few:
+            return f"{_COUNTS}; if you know how the bags came about, say so by formation"
+        if self.formation.name == "random":
+            return "every loss and the label-free evaluation apply"
+        if self.strata:
+            how = _code(self.strata)
+            return f"{_COUNTS}; evaluate stratum by stratum, evaluate(…, strata={how}), since bags are random inside"
+        if self.formation.name == "rates":
+            why = (
+                "since rows of one label are alike in all bags; square-form and label-linear losses are not right here"
+            )
+            return f"{_COUNTS}; evaluate by the slope of bag means on proportions, as evaluate does, {why}"
+        if self.formation.name == "effects" and not self.evidence.features.p_value < self.level:
+            mean = "an evaluation by residuals of bags, as for random ones, is right on average and only wide"
+            return f"{_COUNTS}; what is unseen has nothing to do with the features, so that {mean}"
+        ways = "a few individual labels settle it, and so do some random bags"
+        return f"{_COUNTS}; compare models by the likelihood of held-out bags; {_SINGLE}: {ways}"
+
+    def plot(self, *, figure: Figure | None = None) -> Figure:
+        """How much bags differ, beside random ones, and the two lines of the quick model where there is one.
+
+        Parameters
+        ----------
+        figure : matplotlib.figure.Figure, optional
+            To draw in; a new one if not given.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from matplotlib.figure import Figure
+
+        from bagwise.plotting import BLUE, GREY, draw_ratios, name_axis
+
+        shown = self.most_unusual(_NAMED)
+        lines = _slopes(self.evidence)
+        if figure is None:
+            figure = Figure(figsize=(6.4 if not lines else 10.4, 1.6 + 0.3 * max(len(shown), 3)), layout="constrained")
+        grid = figure.subplots(1, 2 if lines else 1, squeeze=False)[0]
+        draw_ratios(
+            grid[0],
+            [one.name for one in shown],
+            np.array([one.ratio for one in shown]),
+            np.array([one.p_value < self.level for one in shown], dtype=bool),
         )
+        grid[0].set_title(f"Bags differ: {self.formation.name}")
+        if lines:
+            grid[1].axvline(1, color=GREY, linestyle="--", linewidth=1)
+            value = np.array([[one.value, 2 * one.error] for one in lines.values()]).T
+            value /= np.array([one.expected for one in lines.values()])
+            grid[1].errorbar(value[0], np.arange(len(lines)), xerr=value[1], fmt="o", color=BLUE, capsize=3)
+            name_axis(grid[1], list(lines), "slope, times that of random bags, ± 2 standard errors")
+            grid[1].set_title("Lines of a quick model")
+        return figure
+
+    def most_unusual(self, most: int) -> list[Finding]:
+        """The tests of spread whose ratio is farthest from 1, the farthest first; `most`: how many."""
+        spread = [one for one in (self.proportions, *self.features) if np.isfinite(one.ratio)]
+        return sorted(spread, key=lambda one: -abs(np.log(max(one.ratio, 1e-3))))[:most]
+
+    def _repr_html_(self) -> str:
+        """The same as str, for notebooks: the verdict, and a table of what was tested."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(one.name)}</td><td>{one.ratio:.3g}</td><td>{escape(one.p_text)}</td></tr>"
+            for one in self.tests[:_NAMED]
+        )
+        head = "<tr><th>what was tested</th><th>times that of random bags</th><th>p-value</th></tr>"
+        said = [f"<b>{escape(self.verdict)}</b>", f"How sure: {escape(self.sure)}", f"Advice: {escape(self.advice)}"]
+        return "".join(f"<p>{one}</p>" for one in said) + f"<table>{head}{rows}</table><p>{escape(str(self.leaks))}</p>"
 
     def __str__(self) -> str:
         low, _, middle, _, high = self.sizes
         sizes = f"{high:,} rows" if low == high else f"{low:,} to {high:,} rows (median {middle:,})"
-        unusual = [f for f in (self.proportions, *self.features, *self.drift) if f.p_value < self.level]
         names, more = self.untestable[:_NAMED], len(self.untestable) - _NAMED
         lines = [
             f"verdict: {self.verdict}",
+            f"how sure: {self.sure}",
             f"{self.n_bags:,} bags of {sizes}; {self.n_rows:,} rows in bags, {self.n_outside:,} in none",
-            *(f"  {f}" for f in sorted(unusual, key=lambda f: f.p_value)[:_NAMED]),
+            *(f"  {f}" for f in self.unusual[:_NAMED]),
+            *(
+                f"  slope of {name}, of a quick model: {one.value:.3g} ± {one.error:.2g} ({one.expected:.3g} expected)"
+                for name, one in _slopes(self.evidence).items()
+            ),
             *([f"not testable: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"] if names else []),
             str(self.leaks),
             f"advice: {self.advice}",
         ]
         return "\n".join(lines)
+
+
+def _listed(names: tuple[str | int, ...]) -> str:
+    return " and ".join(repr(one) if isinstance(one, str) else f"column {one}" for one in names)
+
+
+def _code(names: tuple[str | int, ...]) -> str:
+    """What to pass as strata."""
+    one = names[0]
+    return (repr(one) if isinstance(one, str) else f"X[:, {one}]") if len(names) == 1 else f"{_listed(names)} combined"
+
+
+def _slopes(found: Evidence) -> dict[str, Slope]:
+    """The lines of a quick model by what they are of."""
+    named = {"proportions on predictions": found.forward, "predictions on proportions": found.reverse}
+    return {name: one for name, one in named.items() if one is not None and np.isfinite(one.value) and one.expected > 0}
 
 
 def diagnose(
@@ -116,8 +320,10 @@ def diagnose(
     bags: ArrayLike | Bags | None = None,
     noise_variance: ArrayLike | None = None,
     level: float = 0.01,
+    quick_model: bool = True,
+    random_state: RandomState = 0,
 ) -> Diagnosis:
-    """Tell whether bags look random, drift along their order, or leak labels.
+    """Tell how bags came about, whether they drift along their order, or leak labels.
 
     Parameters
     ----------
@@ -128,6 +334,11 @@ def diagnose(
         As in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
     level : float
         Random bags are called anything else at most this often.
+    quick_model : bool
+        Fit one, which takes about a second. Without it nobody tells whether bags that differ in their features have
+        effects, too, and which of both it is where proportions alone differ.
+    random_state : int, Generator or None
+        For the bags that a quick model is not fitted to, and for orders that a drift is compared with.
 
     Returns
     -------
@@ -142,35 +353,42 @@ def diagnose(
     >>> ids = bw.random_bags(6400, size=64, random_state=0)
     >>> diagnose(X, bw.aggregate(y, ids), bags=ids).verdict
     'random'
-    >>> by_first = np.argsort(np.argsort(X[:, 0])) // 64
-    >>> diagnose(X, bw.aggregate(y, by_first), bags=by_first).verdict
-    'grouped by feature 0'
+    >>> by_first = rng.permutation(100)[np.argsort(np.argsort(X[:, 0])) // 64]
+    >>> found = diagnose(X, bw.aggregate(y, by_first), bags=by_first)
+    >>> found.formation.name, found.sureness
+    ('features', 'clear')
     """
     check_level(level)
-    n, columns = dispersion.columns_of(X)
+    n, table = dispersion.columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=True)
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
-    spread, drift = [], [dispersion.proportion_drift(given)]
-    for name, values in columns:
-        scores = dispersion.scores_of(values[given.order], name)
-        spread.append(among(len(columns), dispersion.feature_spread(name, scores, given)))
-        drift.append(among(len(columns), dispersion.feature_drift(name, scores, given)))
-    # Three questions (proportions, features, drift), two-sided, share the rate of false alarms; proportions and
-    # features each have half of drift's share.
-    proportions = among(3, dispersion.proportion_spread(given))
-    features = tuple(among(3, finding) for finding in spread)
-    drifting = tuple(among(3, among(2, finding)) for finding in drift)
-    kind, evidence = _verdict(proportions, features, drifting, level)
-    untestable = [finding.subject for finding in features if np.isnan(finding.p_value)]
-    if np.isnan(proportions.p_value):
+    rng = generator(random_state)
+    columns: Columns = [(name, dispersion.scores_of(values[given.order], name)) for name, values in table]
+    drift = tuple(among(_QUESTIONS, one) for one in dispersion.drifts(columns, given, rng))
+    found = evidence_of(columns, given, given).among(_QUESTIONS)
+    formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
+    model = _quick_model(columns, more[len(columns) :], given, rng) if quick_model else None
+    if model is not None:
+        if formation.others:
+            said = support(model.parts)
+            formation = settled_by(formation, said)
+        found = found.with_model(*model.predictions(effects=formation.name == "effects"))
+    untestable = [one.subject for one in found.each[: len(columns)] if np.isnan(one.p_value)]
+    if np.isnan(found.proportions.p_value):
         untestable.insert(0, "proportions of real labels" if dispersion.have_real_labels(given) else "proportions")
+    drifting = any(one.p_value < level for one in drift)
+    labels = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
+    candidates = {name: one for name, scores in columns if (one := strata_of(scores, given)) is not None}
+    strata = random_strata(candidates, more, given, level=level) if formation.name != "random" else ()
     return Diagnosis(
-        kind=kind,
-        evidence=evidence,
-        proportions=proportions,
-        features=features,
-        drift=drifting,
+        formation=formation,
+        evidence=found,
+        drift=drift,
+        random_apart=drifting and random_but_for_order(more, given, level=level),
+        strata=tuple(labels[name] for name in strata),
+        support=said,
+        n_columns=len(columns),
         untestable=tuple(untestable),
         sizes=tuple(int(q) for q in np.quantile(given.size, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
         size_histogram=np.unique(given.size, return_counts=True),
@@ -182,17 +400,60 @@ def diagnose(
     )
 
 
-def _verdict(
-    proportions: Finding, features: tuple[Finding, ...], drift: tuple[Finding, ...], level: float
-) -> tuple[Kind, tuple[Finding, ...]]:
-    """What the bags are, and what says so. Grouping comes first: drift and different proportions may follow from it."""
-    grouped = [f for f in features if f.p_value < level and f.ratio > 1]
-    if grouped:
-        return "grouped", tuple(sorted(grouped, key=lambda f: -f.ratio))
-    even = [f for f in (proportions, *features) if f.p_value < level and f.ratio < 1]
-    drifting = [f for f in drift if f.p_value < level]
-    if even or drifting:
-        return "stratified" if even else "drifting", tuple(sorted(even or drifting, key=lambda f: f.p_value))
-    if proportions.p_value < level and proportions.ratio > 1:
-        return "unexplained", (proportions,)
-    return "random", ()
+def _labels(X: Any, width: int) -> list[str | int]:
+    """What columns are called: their names, or their numbers where they have none."""
+    names = getattr(X, "columns", None) if not hasattr(X, "to_pandas") else X.to_pandas().columns
+    return list(range(width)) if names is None else [str(one) for one in names]
+
+
+# -- a quick model ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Quick:
+    """What models that were fitted to other bags each time say of those held out."""
+
+    parts: tuple[HeldOut, ...]
+
+    def predictions(self, *, effects: bool) -> tuple[Floats, Bags]:
+        """Predictions for the rows of all bags held out, in the order of these, and the bags.
+
+        effects: whether bags have effects, beside which log odds are stretched to what is likeliest.
+        """
+        factor = likeliest_factors(self.parts)[int(effects)]
+        h = [expit(stretched(one.scores, stretch=factor, shift=one.shift(factor))) for one in self.parts]
+        bags = [one.bags for one in self.parts]
+        noise = None if bags[0].noise_variance is None else np.concatenate([one.noise_variance for one in bags])
+        rows, sizes = sum(one.n_bagged for one in bags), np.concatenate([one.size for one in bags])
+        offsets = np.append(0, np.cumsum(sizes))
+        proportion = np.concatenate([one.proportion for one in bags])
+        held = Bags.build(np.arange(len(sizes)), np.arange(rows), offsets, proportion, noise, rows)
+        return np.concatenate(h), held
+
+
+def _quick_model(columns: Columns, more: Columns, bags: Bags, rng: np.random.Generator) -> _Quick | None:
+    """Logistic regression on ranks, categories, squares and products, where labels are 0 and 1 and bags are enough."""
+    if bags.proportion.ndim == 2 or len(bags) < ENOUGH_BAGS or dispersion.have_real_labels(bags):
+        return None
+    try:
+        check_counts(bags)
+    except ValueError:  # rounded proportions: a likelihood of counts would be that of others
+        return None
+    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more]
+    X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
+    if not X or not (bags.size > 1).any():
+        return None
+    rows = np.arange(bags.n_bagged)
+    ready = Bags.build(bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
+    most = np.searchsorted(np.cumsum(bags.size), _MODEL_ROWS, side="right")
+    order = np.sort(rng.permutation(len(bags))[: max(int(most), ENOUGH_BAGS)])
+    design = Design.of(np.stack(X, axis=1), ready).take(order)
+    chosen = choose(design, _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
+    return _Quick(tuple(chosen.parts)) if chosen.parts else None
+
+
+def _numbers(scores: dispersion.Scores) -> list[Floats]:
+    """A column for a linear model: normal quantiles in the order of its values, or its most frequent categories."""
+    if len(scores) > 1:
+        return [x for x, _ in scores[1 : 1 + _LEVELS]]
+    return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x, _ in scores]

@@ -33,9 +33,15 @@ _ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64
 _CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
 _ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
 _ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
+_FEW_FOR_DRIFT = 200  # bags up to which orders of them are drawn
+_ORDERS, _ORDER_CELLS = 999, 2_000_000  # orders drawn; numbers that are permuted at once
+_ENOUGH_ORDERS = 20  # bags, of which there are so many orders that any p-value is possible
 
 Scores = list[tuple[Floats, float]]
 """Numbers (n,) to compare groups by, each with the number of rows that do not have its most common value."""
+
+Columns = list[tuple[str, Scores]]
+"""Columns of a table by name, as what they are compared by."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,13 @@ class Finding:
         """The subject, and whether its drift was looked at."""
         return f"drift of {self.subject}" if self.drift else self.subject
 
+    @property
+    def p_text(self) -> str:
+        """The p-value in digits."""
+        return f"{self.p_value:.2g}" if self.p_value >= LEAST_SHOWN else f"< {LEAST_SHOWN:g}"
+
     def __str__(self) -> str:
-        p_value = f"p = {self.p_value:.2g}" if self.p_value >= LEAST_SHOWN else f"p < {LEAST_SHOWN:g}"
+        p_value = f"p {'' if self.p_text.startswith('<') else '= '}{self.p_text}"
         return f"{self.name}: variation {self.ratio:.3g} times that of random bags ({p_value})"
 
 
@@ -96,29 +107,37 @@ def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> t
 def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
     """How much bags differ in each feature; the p-values count all features.
 
-    Where X is large, some bags and some features serve.
+    X: as `compared` takes it; where it is large, some bags and some features serve.
+    """
+    some, columns = compared(X, bags)
+    found = [feature_spread(name, scores, some) for name, scores in columns]
+    return [among(len(found), finding) for finding in found]
+
+
+def compared(X: Any, bags: Bags, *, cells: int = _CELLS) -> tuple[Bags, Columns]:
+    """The columns of X as numbers to compare bags by, in bag order, and the bags; some of both where X is large.
 
     X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
-    is passed over; whether numbers are missing is compared by itself.
+    is passed over; whether numbers are missing is compared by itself.  cells: about how many numbers are looked at.
     """
     if sparse.issparse(X):
-        return []
+        return bags, []
     if not hasattr(X, "columns") and not hasattr(X, "to_pandas"):
         X = segment.to_numpy(X)
         if X.ndim == 0:  # no table at all, but what a model reads
-            return []
+            return bags, []
         X = X.reshape(len(X), -1)  # an image is as wide as it has points
     n, columns = columns_of(X)
     if n != bags.n_rows:
         raise ValueError(f"X has {n} rows but there are predictions for {bags.n_rows}: pass the same rows.")
-    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // _CELLS), len(bags) // _ENOUGH_BAGS))
+    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // cells), len(bags) // _ENOUGH_BAGS))
     some = bags if bag_step == 1 else bags.take(np.arange(0, len(bags), bag_step))
-    column_step, found = max(1, -(-some.n_bagged * len(columns) // _CELLS)), []
+    column_step, found = max(1, -(-some.n_bagged * len(columns) // cells)), []
     for name, values in columns[::column_step]:
         for part, filled in without_gaps(name, values[some.order]):
             with suppress(ValueError):  # complex numbers
-                found.append(feature_spread(part, scores_of(filled, part), some))
-    return [among(len(found), finding) for finding in found]
+                found.append((part, scores_of(filled, part)))
+    return some, found
 
 
 def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
@@ -221,7 +240,7 @@ def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
     noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     count = size * proportion
     p = float(np.clip(count.sum() / n, 0, 1))
-    if noise.sum() == 0 and not _testable(min(p, 1 - p) * n, len(bags)):
+    if noise.sum() == 0 and not enough_rows(min(p, 1 - p) * n, len(bags)):
         return np.nan, np.nan
     statistic = float(((count - size * count.sum() / n) ** 2 / size).sum())
     square, fourth = n * p * (1 - p), n * (p * (1 - p) ** 4 + (1 - p) * p**4)
@@ -231,22 +250,6 @@ def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
     mean += float((noise / size).sum() - noise.sum() / n)
     variance += float((4 * p * (1 - p) * noise / size + 5 * (noise / size) ** 2).sum())
     return _two_sided(statistic, mean, variance, groups=len(bags))
-
-
-def proportion_drift(bags: Bags) -> Finding:
-    """Do stretches of the bag order differ in their proportion?"""
-    return _least_likely("proportions", [_drift_test(bags.size * one, bags) for one in bags.outputs.T], drift=True)
-
-
-def _drift_test(sums: Floats, bags: Bags) -> tuple[float, float]:
-    """Do stretches of the bag order differ more than any order of these bags would make them? From sums per bag."""
-    stretches = min(_STRETCHES, len(bags) // 2)
-    if stretches < 2:
-        return np.nan, np.nan
-    stretch = np.arange(len(bags)) * stretches // len(bags)
-    deviation = (sums - bags.size * (sums.sum() / bags.n_bagged)) / np.sqrt(bags.size)
-    tested = _dispersion(deviation, np.bincount(stretch, weights=deviation), np.bincount(stretch))
-    return _two_sided(*tested, groups=stretches)
 
 
 # -- features -----------------------------------------------------------------------------------------------------
@@ -299,23 +302,76 @@ def scores_of(values: NDArray[Any], name: str) -> Scores:
 
 def feature_spread(subject: str, scores: Scores, bags: Bags) -> Finding:
     """Do bags differ in this feature?"""
-    tested = [dispersion_test(rows, bags) for rows, unusual in scores if _testable(unusual, len(bags))]
+    tested = [dispersion_test(rows, bags) for rows, unusual in scores if enough_rows(unusual, len(bags))]
     return _least_likely(subject, tested)
 
 
-def feature_drift(subject: str, scores: Scores, bags: Bags) -> Finding:
-    """Do stretches of the bag order differ in this feature?"""
-    tested = [_drift_test(bags.sum(rows), bags) for rows, unusual in scores if _testable(unusual, _STRETCHES)]
-    return _least_likely(subject, tested, drift=True)
-
-
-def _testable(unusual: float, groups: int) -> bool:
+def enough_rows(unusual: float, groups: int) -> bool:
     """Whether enough rows differ from the most common value for groups to differ by chance in many ways."""
     return unusual**2 / (2 * groups) >= _ENOUGH_PAIRS
 
 
-def _least_likely(subject: str, results: list[tuple[float, float]], *, drift: bool = False) -> Finding:
+def _least_likely(subject: str, results: list[tuple[float, float]]) -> Finding:
     """The least likely of several tests, ratios and p-values; its p-value counts them all."""
     tested = [result for result in results if not np.isnan(result[1])]
     ratio, p_value = min(tested, key=lambda result: result[1], default=(np.nan, np.nan))
-    return among(max(len(tested), 1), Finding(subject, ratio, p_value, drift))
+    return among(max(len(tested), 1), Finding(subject, ratio, p_value))
+
+
+# -- drift --------------------------------------------------------------------------------------------------------
+
+
+def drifts(columns: Columns, bags: Bags, rng: np.random.Generator) -> list[Finding]:
+    """Do stretches of the bag order differ more than in other orders of these bags, in proportions and in each column?
+
+    The p-values count all of them: each compares with the largest of all statistics in orders drawn at random. Where
+    bags are many, gamma laws stand for these orders.
+
+    columns: as `compared` gives them.  rng: draws the orders.
+    """
+    stretches = min(_STRETCHES, len(bags) // 2)
+    tested = [("proportions", bags.size * one) for one in bags.outputs.T]
+    tested += [(name, bags.sum(x)) for name, scores in columns for x, some in scores if enough_rows(some, _STRETCHES)]
+    names = dict.fromkeys(["proportions", *(name for name, _ in columns)])
+    place = np.arange(len(bags)) * stretches // len(bags)
+    deviation = np.stack([sums - bags.size * (sums.sum() / bags.n_bagged) for _, sums in tested], axis=1)
+    deviation /= np.sqrt(bags.size)[:, None]
+    deviation -= deviation.mean(axis=0)
+    groups = np.bincount(place, minlength=stretches)
+    moments = [partition_moments(len(bags), float((z**2).sum()), float((z**4).sum()), groups) for z in deviation.T]
+    mean, variance = np.array(moments).T
+    varied = (mean > 0) & (variance > 1e-12 * mean**2)
+    if stretches < 2 or not varied.any():
+        return [Finding(name, np.nan, np.nan, drift=True) for name in names]
+    deviation, mean, variance = deviation[:, varied], mean[varied], variance[varied]
+    statistic = _between_stretches(deviation[None], groups)[0]
+    p_value = special.gammaincc(mean**2 / variance, statistic * mean / variance) * len(mean)
+    if len(bags) <= _FEW_FOR_DRIFT:
+        most = np.sort(_most_of_orders(deviation, groups, mean, variance, rng))
+        least = (statistic - mean) / np.sqrt(variance) - 1e-9
+        share = (1 + len(most) - np.searchsorted(most, least)) / (1 + len(most))
+        # No order drawn differs as much: a gamma law says how rare that is, where there are many orders.
+        rare = (share <= 1 / (1 + len(most))) & (len(bags) >= _ENOUGH_ORDERS)
+        p_value = np.where(rare, np.minimum(p_value, share), share)
+    found: dict[str, tuple[float, float]] = dict.fromkeys(names, (np.nan, np.nan))
+    for (name, _), ratio, p in zip(np.array(tested, dtype=object)[varied], statistic / mean, p_value, strict=True):
+        if not found[name][1] <= p:
+            found[name] = float(ratio), float(min(p, 1.0))
+    return [Finding(name, *one, drift=True) for name, one in found.items()]
+
+
+def _between_stretches(deviation: Floats, groups: NDArray[Any]) -> Floats:
+    """(orders, columns) variation between stretches of deviations (orders, m, columns)."""
+    sums = np.add.reduceat(deviation, np.append(0, np.cumsum(groups)[:-1]), axis=1)
+    return np.asarray((sums**2 / groups[:, None]).sum(axis=1))
+
+
+def _most_of_orders(
+    deviation: Floats, groups: NDArray[Any], mean: Floats, variance: Floats, rng: np.random.Generator
+) -> Floats:
+    """(orders,) the largest of all standardised statistics, in orders of the bags drawn at random."""
+    at_once, found = max(1, _ORDER_CELLS // deviation.size), []
+    for start in range(0, _ORDERS, at_once):
+        orders = rng.permuted(np.tile(np.arange(len(deviation)), (min(at_once, _ORDERS - start), 1)), axis=1)
+        found.append(((_between_stretches(deviation[orders], groups) - mean) / np.sqrt(variance)).max(axis=1))
+    return np.concatenate(found)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bagwise.utils.typing import ArrayLike
+from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,3 +98,38 @@ def reference_line(panel: Axes, level: float, text: str, *, up: int, line: Any =
 def legend_below(figure: Figure, handles: Mapping[str, Any], columns: int) -> None:
     """One legend for all panels, below them; handles: lines by label."""
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
+    """A line per name, the first on top; label: of the other axis."""
+    panel.set_yticks(np.arange(len(names)), [short(name) for name in names])
+    panel.set(ylim=(len(names) - 0.4, -0.6), xlabel=label)
+    panel.grid(axis="y", visible=False)
+
+
+def short(name: str, longest: int = 26) -> str:
+    """A name that fits into a figure: its beginning and its end; tables have all of it.
+
+    >>> short("a very long name that nobody can read", 16)
+    'a very …can read'
+    """
+    half = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[:half]}…{name[half - longest + 1 :]}"
+
+
+def draw_ratios(panel: Axes, names: Sequence[str], ratios: Floats, unusual: Booleans) -> None:
+    """How much bags differ in each, over what random bags show, on a logarithmic axis; the unusual ones are marked."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    value, place = np.maximum(ratios, 1e-3), np.arange(len(names))
+    panel.axvline(1, color=GREY, linestyle="--", linewidth=1, label="random bags")
+    panel.hlines(place, 1, value, color=GREY, linewidth=1)
+    panel.plot(value[~unusual], place[~unusual], "o", color=BLUE, label="as expected")
+    if unusual.any():
+        panel.plot(value[unusual], place[unusual], "D", color=RED, label="unusual")
+    panel.set(xscale="log", xlim=(min(0.5, 0.8 * value.min()), max(2.0, 1.25 * value.max())))
+    name_axis(panel, names, "variation, times that of random bags")
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    panel.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
+    if value.max() < 10:
+        panel.xaxis.set_major_locator(MaxNLocator(5))

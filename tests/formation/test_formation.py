@@ -123,7 +123,7 @@ def test_rows_that_cannot_be_compared_are_passed_over():
     found = formation.evidence(X, Bags.from_rows(aggregate(y, ids), ids))
     assert np.isfinite(found.given_proportions.p_value)
     images = formation.evidence(X.reshape(1600, 3, 1), Bags.from_rows(aggregate(y, ids), ids))
-    assert np.isnan(images.given_proportions.p_value)
+    assert images == found
 
 
 # -- with a model -------------------------------------------------------------------------------------------------
@@ -249,8 +249,85 @@ def test_support_is_the_integral_over_effects():
 
 
 def test_a_model_that_knows_nothing_leaves_the_weakest_assumption():
-    """Rates and effects look the same where features tell nothing."""
-    X, y, ids = by_rates(np.random.default_rng(0))
+    """Rates and effects look the same where features tell nothing; where they do, they tell rates by themselves."""
+    rng = np.random.default_rng(0)
+    X, y, ids = by_rates(rng)
     bags = in_bags(y, ids)
     flat = HeldOut(float(y.mean()), np.zeros(10), np.zeros(len(y)), bags)
-    assert formation.settled(formation.told(formation.evidence(X, bags)), [flat]).name == "effects"
+    unrelated = rng.normal(size=X.shape)
+    assert formation.settled(formation.told(formation.evidence(unrelated, bags)), [flat]).name == "effects"
+    assert formation.settled(formation.told(formation.evidence(X, bags)), [flat]).name == "rates"
+
+
+def test_noise_is_no_effect():
+    """Bags sorted by a feature, whose counts are noised: a model that explains them leaves nothing unseen."""
+    rng = np.random.default_rng(0)
+    X, y, ids = by_features(rng)
+    noised = aggregate(y, ids) + rng.normal(scale=8, size=N // K)[ids] / K
+    bags = Bags.from_rows(noised, ids, noise_variance=64.0)
+    s = (1.5 * X[:, 0] - X[:, 1] - 1)[bags.order]
+    told = formation.told(formation.evidence(X, bags))
+    assert formation.settled(told, [HeldOut(float(y.mean()), s, s, bags)]).name == "features"
+    silent = Bags.from_rows(noised, ids)  # the same, not declared
+    assert formation.settled(told, [HeldOut(float(y.mean()), s, s, silent)]).name == "effects"
+
+
+MODELS = {"right": 1.0, "far too sure": 3.0, "shrunken": 0.3, "the wrong way round": -1.0}
+
+
+@pytest.mark.parametrize("stretch", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("case", ["random", "rates", "features", "effects"])
+@pytest.mark.parametrize("rows", [True, False], ids=["with features", "without"])
+def test_predictions_settle_the_formation_however_sure_they_are(case, stretch, rows):
+    rng = np.random.default_rng(7)
+    X, y, ids = with_effects(rng, 0.7) if case == "effects" else CASES[case](rng)
+    h = expit(stretch * (1.5 * X[:, 0] - X[:, 1] - 1))
+    bags = in_bags(y, ids)
+    found = formation.formation_of("auto", X if rows else None, bags, h=h)
+    assert found.name == case
+    assert formation.formation_of("rates", None, bags, h=h).name == "rates"
+
+
+def test_bags_that_differ_in_predictions_alone_are_not_random():
+    """No column is at hand, but a model's predictions are; of one class, of two or of three."""
+    rng = np.random.default_rng(0)
+    X, _, ids = by_features(rng)
+    h, bags = expit(X[:, 0]), in_bags(rng.integers(2, size=N), ids)
+    assert formation.formation_of("auto", None, bags).name == "random"
+    assert "predictions" in formation.formation_of("auto", None, bags, h=h).reason
+    p = bags.repeat(bags.proportion)
+    two = Bags.from_rows(np.column_stack([1 - p, p]), np.sort(ids))
+    assert formation.formation_of("auto", None, two, h=h[bags.order]).name == "features"
+    three = np.column_stack([h / 2, h / 2, 1 - h])
+    classes = Bags.from_rows(aggregate(np.eye(3)[rng.integers(3, size=N)], ids), ids)
+    assert formation.formation_of("auto", None, classes, h=three).name == "features"
+
+
+def by_size_of_a_feature(X):
+    return np.abs(X[:, 0])
+
+
+def by_product(X):
+    return X[:, 0] * X[:, 1]
+
+
+@pytest.mark.parametrize("key", [by_size_of_a_feature, by_product])
+def test_squares_and_products_tell_what_means_do_not(key, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 5))
+    y = rng.random(N) < expit(2 * key(X) - 1)
+    found = formation.told(formation.evidence(X, in_bags(y, np.argsort(np.argsort(key(X))) // K)))
+    assert found.name == "features"
+    assert "squared" in found.reason or "×" in found.reason
+
+
+def test_bags_that_are_too_much_alike_are_not_random():
+    """Rows dealt out by the order of a feature: bags are more alike in it. By the label: in their proportions alone."""
+    rng = np.random.default_rng(0)
+    X, y = labelled(rng)
+    for key, name, words in ((X[:, 0], "features", "alike in feature 0 "), (y + rng.random(N), "rates", "proportions")):
+        ids = np.empty(N, dtype=int)
+        ids[np.argsort(key)] = np.tile(np.arange(N // K), K)
+        found = formation.formation_of("auto", X[:, :1] if name == "features" else X[:, 2:], in_bags(y, ids))
+        assert found.name == name
+        assert words in found.reason

@@ -5,9 +5,10 @@ What a report says about a row depends on how the rows came together. `FORMATION
 what a model says of held-out bags, `slopes` measures more, and `settled` decides the rest.
 """
 
-from bagwise.formation.evidence import Evidence, Slope, evidence, formation_of, slopes, told
+from bagwise.formation.evidence import Evidence, evidence, evidence_of, formation_of, told
 from bagwise.formation.formations import Formation, Told
-from bagwise.formation.support import Support, settled, support
+from bagwise.formation.slopes import Slope, slopes
+from bagwise.formation.support import Support, settled, settled_by, support
 from bagwise.utils.parameters import one_of
 
 __all__ = [
@@ -19,8 +20,10 @@ __all__ = [
     "Support",
     "Told",
     "evidence",
+    "evidence_of",
     "formation_of",
     "settled",
+    "settled_by",
     "slopes",
     "support",
     "told",

@@ -12,7 +12,7 @@ from bagwise.metrics import METRICS, Estimate, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
-from bagwise.plotting import BLUE, RED
+from bagwise.plotting import BLUE, RED, name_axis
 from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.bag_table import last_bags
 from bagwise.tables.evaluation import Predictions
@@ -166,7 +166,7 @@ def _pictures(judged: Mapping[str, Measurement], guess: Mapping[str, float]) -> 
                 if name in guess:
                     panel.axvline(guess[name], color=RED, linestyle="--", linewidth=1.2, label="constant guess")
                 panel.errorbar(value, place, xerr=error, fmt="o", color=BLUE, capsize=3, label="model")
-                parts.name_axis(panel, list(values), label)
+                name_axis(panel, list(values), label)
                 panel.xaxis.set_major_locator(MaxNLocator(5))
             words = f"intervals-{name.replace('_', '-')}", f"{title} of the models", f"{told}."
             found.append(parts.picture(figure, *words, f"{title}, {better} is better."))

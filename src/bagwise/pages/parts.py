@@ -17,11 +17,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 import bagwise
 from bagwise.diagnostics import Diagnosis
-from bagwise.dispersion import LEAST_SHOWN, Finding
+from bagwise.dispersion import Finding
 from bagwise.evaluation import ENOUGH_BAGS, Curve, Evaluation
 from bagwise.metrics import Estimate
 from bagwise.pages.page import GOOD, POOR, STYLE, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
-from bagwise.plotting import BLUE, GREY, RED
+from bagwise.plotting import BLUE, GREY, draw_ratios, name_axis
 from bagwise.tables import Summary
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers
@@ -137,23 +137,6 @@ def driver_parts(sensitivity: Mapping[str, float]) -> list[Part]:
     return [Pictures([picture(figure, "drivers", title, told, caption, table)])]
 
 
-def name_axis(panel: Axes, names: Sequence[str], label: str) -> None:
-    """A line per name, the first on top; label: of the other axis."""
-    panel.set_yticks(np.arange(len(names)), [short(name) for name in names])
-    panel.set(ylim=(len(names) - 0.4, -0.6), xlabel=label)
-    panel.grid(axis="y", visible=False)
-
-
-def short(name: str, longest: int = 26) -> str:
-    """A name that fits into a figure: its beginning and its end; tables have all of it.
-
-    >>> short("a very long name that nobody can read", 16)
-    'a very …can read'
-    """
-    half = (longest - 1) // 2
-    return name if len(name) <= longest else f"{name[:half]}…{name[half - longest + 1 :]}"
-
-
 def capital(text: str) -> str:
     """The same, as a sentence begins."""
     return f"{text[:1].upper()}{text[1:]}"
@@ -161,14 +144,9 @@ def capital(text: str) -> str:
 
 def finding_parts(found: Diagnosis) -> list[Part]:
     """What was tested, and what is unusual."""
-    tests = [found.proportions, *found.features, *found.drift]
-    tested = sorted((one for one in tests if not np.isnan(one.p_value)), key=lambda one: (one.p_value, one.name))
-    unusual = sum(one.p_value < found.level for one in tested)
-    spread = [one for one in (found.proportions, *found.features) if not np.isnan(one.ratio)]
-    shown = sorted(spread, key=lambda one: -abs(np.log(max(one.ratio, 1e-3))))[:_BARS]
+    tests, unusual, shown = found.tests, len(found.unusual), found.most_unusual(_BARS)
     head = ["what was tested", "times that of random bags", "p-value"]
-    p_values = [f"{p:.2g}" if (p := one.p_value) >= LEAST_SHOWN else f"< {LEAST_SHOWN:g}" for one in tested]
-    rows = [[one.name, f"{one.ratio:.3g}", p_value] for one, p_value in zip(tested, p_values, strict=True)]
+    rows = [[one.name, f"{one.ratio:.3g}", one.p_text] for one in tests]
     return [
         Pictures([_ratios(shown, found.level)] if shown else []),
         *([Table("What random bags would hardly show", head, rows[: min(unusual, 10)])] if unusual else []),
@@ -183,19 +161,8 @@ def _ratios(shown: Sequence[Finding], level: float) -> Picture:
     unusual, value = np.array([one.p_value < level for one in shown]), np.array([one.ratio for one in shown])
     told = f"{unusual.sum()} of the {len(shown)} drawn are unusual; the largest ratio is {value.max():.3g}."
     caption = f"{title}: variation between bags over that between random bags; 1 is what chance gives."
-    value, place = np.maximum(value, 1e-3), np.arange(len(shown))
     with one_panel(1.25 + 0.26 * len(shown)) as (figure, panel):
-        panel.axvline(1, color=GREY, linestyle="--", linewidth=1, label="random bags")
-        panel.hlines(place, 1, value, color=GREY, linewidth=1)
-        panel.plot(value[~unusual], place[~unusual], "o", color=BLUE, label="as expected")
-        if unusual.any():
-            panel.plot(value[unusual], place[unusual], "D", color=RED, label="unusual")
-        panel.set(xscale="log", xlim=(min(0.5, 0.8 * value.min()), max(2.0, 1.25 * value.max())))
-        name_axis(panel, [one.subject for one in shown], "variation, times that of random bags")
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-        panel.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
-        if value.max() < 10:
-            panel.xaxis.set_major_locator(MaxNLocator(5))
+        draw_ratios(panel, [one.subject for one in shown], value, unusual)
     return picture(figure, "spread", title, told, caption)
 
 

@@ -1,0 +1,143 @@
+"""Bags that are random inside strata, or apart from a drift along their order."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.sparse import csgraph, csr_array
+
+from bagwise.bags import Bags
+from bagwise.dispersion import Columns
+from bagwise.formation.scatter import given_known
+from bagwise.utils.typing import Floats, Integers
+
+_FREEDOM = 10  # bags that there have to be beyond the strata, to tell whether they are random in them
+_KNOTS = 10  # between which a drift is a straight line
+
+
+def strata_of(column: Sequence[tuple[Floats, float]], bags: Bags) -> Integers | None:
+    """The strata that a column divides bags into; None where it does not, or into nearly as many as there are bags.
+
+    Bags are of one stratum where they have a value in common or, in a column with an order, where their ranges overlap:
+    bags of one campaign each, or all of whose rows are of one day.
+
+    Parameters
+    ----------
+    column : sequence
+        What a column is compared by, as `bagwise.dispersion.scores_of` gives it.
+    bags : Bags
+        The bags of the rows.
+
+    Returns
+    -------
+    array of shape (m,) or None
+        The number of each bag's stratum.
+
+    Examples
+    --------
+    >>> day = np.repeat([0.0, 1.0], 800) + np.tile([0.0, 0.4], 800)
+    >>> bags = Bags.from_rows(np.zeros(1600), np.arange(1600) // 80)
+    >>> strata_of([(day, 1600.0)], bags)
+    array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
+    """
+    if not column:
+        return None
+    place = column[0][0]
+    if len(column) == 1:
+        low, high = (one.reduceat(place, bags.offsets[:-1]) for one in (np.minimum, np.maximum))
+        order = np.argsort(low, kind="stable")
+        apart = low[order][1:] > np.maximum.accumulate(high[order])[:-1]
+        stratum = np.empty(len(bags), dtype=int)
+        stratum[order] = np.append(0, np.cumsum(apart))
+    else:
+        _, level = np.unique(place, return_inverse=True)
+        rows = bags.repeat(np.arange(len(bags)))
+        shape = (len(bags) + int(level.max()) + 1,) * 2
+        shared = csr_array((np.ones(len(rows), dtype=bool), (rows, len(bags) + level)), shape=shape)
+        stratum = csgraph.connected_components(shared, directed=False)[1][: len(bags)]
+    return _checked(stratum)
+
+
+def _checked(stratum: Integers) -> Integers | None:
+    _, stratum, counts = np.unique(stratum, return_inverse=True, return_counts=True)
+    enough = len(stratum) - len(counts) >= _FREEDOM and 2 * counts[counts > 1].sum() >= len(stratum)
+    return stratum if len(counts) > 1 and enough else None
+
+
+def random_strata(candidates: Mapping[str, Integers], columns: Columns, bags: Bags, *, level: float) -> tuple[str, ...]:
+    """Names of the columns inside whose strata bags are random; none where there are no such columns.
+
+    Parameters
+    ----------
+    candidates : dict
+        Strata of bags, as `strata_of` finds them, by the name of the column.
+    columns : list
+        In which bags of a stratum must be alike, as `bagwise.dispersion.compared` gives them.
+    bags : Bags
+        The bags of their rows.
+    level : float
+        p-value below which something is not by chance.
+
+    Returns
+    -------
+    tuple of str
+        One column if that is enough, else as few as possible.
+    """
+
+    def random(names: Sequence[str]) -> bool:
+        stratum = _checked(np.unique(np.stack([candidates[one] for one in names]), axis=1, return_inverse=True)[1])
+        return stratum is not None and _nothing_left(columns, bags, indicators(stratum), level)
+
+    for name in sorted(candidates, key=lambda one: int(candidates[one].max())):
+        if random([name]):
+            return (name,)
+    kept = list(candidates)
+    if len(kept) < 2 or not random(kept):
+        return ()
+    for name in list(kept):
+        fewer = [one for one in kept if one != name]
+        if len(fewer) > 1 and random(fewer):
+            kept = fewer
+    return tuple(kept)
+
+
+def indicators(stratum: Integers) -> Floats:
+    """One column for each stratum.
+
+    Parameters
+    ----------
+    stratum : array of shape (m,)
+        The stratum of each bag.
+
+    Returns
+    -------
+    array of shape (m, strata)
+    """
+    return np.asarray(stratum[:, None] == np.unique(stratum), dtype=float)
+
+
+def random_but_for_order(columns: Columns, bags: Bags, *, level: float) -> bool:
+    """Whether bags are random apart from a smooth drift along their order.
+
+    Parameters
+    ----------
+    columns : list
+        In which bags must then be alike, as `bagwise.dispersion.compared` gives them.
+    bags : Bags
+        The bags of their rows.
+    level : float
+        p-value below which something is not by chance.
+
+    Returns
+    -------
+    bool
+    """
+    knots = min(_KNOTS, len(bags) // 4)
+    if knots < 2:
+        return False
+    place, at = np.linspace(0, knots - 1, len(bags)), np.arange(knots)
+    return _nothing_left(columns, bags, np.maximum(0, 1 - np.abs(place[:, None] - at)), level)
+
+
+def _nothing_left(columns: Columns, bags: Bags, known: Floats, level: float) -> bool:
+    left = [one.p_value for one in given_known(columns, bags, known)]
+    return not any(one < level for one in left)
