@@ -139,7 +139,7 @@ def test_scores_of_bags_are_unbiased(data, model, metric):
         ids = bw.random_bags(len(y), 20, random_state=seed)
         scores.append(scorer(model, X, bw.aggregate(y, ids), bags=ids))
     assert abs(np.mean(scores) - truth) < 5 * np.std(scores, ddof=1) / np.sqrt(50)
-    assert 0 < np.std(scores) < 0.1
+    assert 0 < np.std(scores) < 0.15
 
 
 def test_scores_are_those_of_evaluate(data, model):
@@ -168,20 +168,22 @@ def test_real_labels_classes_and_noise_have_a_risk(data):
     assert declared - plain == pytest.approx(1.0, rel=0.01)
 
 
-def test_scores_of_bags_that_are_not_random_rank_nothing():
-    """Rates that differ: an accuracy of several hundred percent would win any search."""
+def test_scores_follow_the_formation():
+    """Where rates differ they are those of single rows; where bags are grouped there is none to rank by."""
     rng = np.random.default_rng(0)
     ids = np.repeat(np.arange(60), 50)
     y = (rng.random(3000) < np.repeat(rng.uniform(0, 0.6, 60), 50)).astype(int)
     X = rng.normal(size=(3000, 2)) + y[:, None]
     y_bag = bw.aggregate(y, ids)
     model = bw.BagRidgeClassifier(random_state=0).fit(X, y_bag, bags=ids)
-    for metric in ("accuracy", "auc", "neg_brier"):
-        with pytest.warns(BagsNotRandomWarning):
-            assert np.isnan(label_free_scorer(metric)(model, X, y_bag, bags=ids))
-    assert np.isfinite(label_free_scorer("neg_risk")(model, X, y_bag, bags=ids))
+    assert label_free_scorer("accuracy")(model, X, y_bag, bags=ids) == pytest.approx(model.score(X, y), abs=0.03)
     gain, wrong = label_free_scorer("gain"), bw.BagRidgeClassifier(formation="features", alphas=100.0)
     assert gain(model, X, y_bag, bags=ids) > gain(wrong.fit(X, y_bag, bags=ids), X, y_bag, bags=ids) + 0.1
+    grouped = np.argsort(np.argsort(X[:, 0])) // 50
+    y_bag = bw.aggregate(y, grouped)
+    for metric in ("accuracy", "auc", "neg_brier"):
+        with pytest.warns(BagsNotRandomWarning):
+            assert np.isnan(label_free_scorer(metric)(model, X, y_bag, bags=grouped))
 
 
 def test_two_columns_are_one_label(data, model):
@@ -198,7 +200,7 @@ def test_wrong_scores_get_one_clear_sentence(data, model):
         label_free_scorer("f1")
     with pytest.raises(ValueError, match="the scorer got no bags: pass bags=ids"):
         label_free_scorer("accuracy")(model, X, y_bag)
-    with pytest.raises(ValueError, match="auc needs two classes, and bags that report some of both"):
+    with pytest.raises(ValueError, match="auc needs bags that report ten labels or more of each class"):
         label_free_scorer("auc")(model, X, np.zeros(len(X)), bags=ids)
     with pytest.raises(ValueError, match=r"there are 2 bags only: at least 3 are needed"):
         label_free_scorer("neg_risk")(model, X, y_bag, bags=np.where(ids < 2, ids, -1))

@@ -397,7 +397,7 @@ def test_intervals_keep_their_coverage(seed):
         proportion = drawn.proportion[ids[t]]
         bags = bw.Bags.from_rows(proportion, ids[t], noise_variance=drawn.noise_variance[0])
         # As they come: noise is drawn anew in each run, and one table in a thousand passes for not random by chance.
-        result = evaluation.measure(h, bags, even_if_not_random=True)
+        result = evaluation.measure(h, bags, formation="random")
         for name, estimate in (
             ("accuracy", result.accuracy),
             ("brier", result.brier),
@@ -473,9 +473,9 @@ def test_noise_flows_from_bag_to_fit_and_evaluate(labelled, tmp_path):
     told = json.loads(call("diagnose", *paths, "--json").stdout)
     assert told["tables"]["noised"]
     assert told["leaks"]["noised_rows"] == 4800
-    as_it_comes = "--even-if-not-random"  # one release in a thousand passes for not random by chance
-    assert call("fit", *paths, "--model", "ridge", as_it_comes, "--out", tmp_path / "model").exit_code == 0
-    found = json.loads(call("evaluate", tmp_path / "model", as_it_comes, "--json").stdout)
+    dealt = ("--formation", "random")  # one release in a thousand passes for not random by chance
+    assert call("fit", *paths, "--model", "ridge", *dealt, "--out", tmp_path / "model").exit_code == 0
+    found = json.loads(call("evaluate", tmp_path / "model", "--json").stdout)
     scored = tmp_path / "scored.parquet"
     assert call("predict", tmp_path / "model", labelled, "--out", scored).exit_code == 0
     frame = pd.read_parquet(scored)

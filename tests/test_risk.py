@@ -7,10 +7,10 @@ import pytest
 
 import bagwise as bw
 from bagwise.boosting.tuning import Path
+from bagwise.expectations import Expectations
 from bagwise.folds import Fold, folds_of
 from bagwise.linear.moments import BagSums, Moments
 from bagwise.losses import clip_threshold, debiased_square
-from bagwise.metrics import Identity
 from bagwise.risk import bag_losses, clearly_above, held_out_losses, held_out_risk, least_of, own_risk, training_prior
 from bagwise.utils.rng import generator
 
@@ -64,7 +64,7 @@ def test_one_row_per_bag_gives_the_square_loss(shift):
     assert losses.mean() == pytest.approx(((y - h) ** 2).mean())
     if shift == 0:  # with the right mean, that of every row
         np.testing.assert_allclose(losses, (y - h) ** 2, atol=1e-12)
-    assert own_risk(Identity(h, bags).gap, bags.size, None)[0] == pytest.approx(((y - h) ** 2).mean())
+    assert own_risk(Expectations(h, bags).gap, bags.size, None)[0] == pytest.approx(((y - h) ** 2).mean())
 
 
 def test_declared_noise_is_subtracted(seed):
@@ -79,7 +79,7 @@ def test_declared_noise_is_subtracted(seed):
     found = bag_losses(sums - noise.T, bags.size, bags.proportion, **given, noise=variance / bags.size)
     error = found.std(axis=1, ddof=1) / np.sqrt(draws)
     assert (np.abs(found.mean(axis=1) - plain) < 5 * error).all()
-    gap = Identity(h, bags).gap
+    gap = Expectations(h, bags).gap
     risks = np.array([own_risk(gap + one, bags.size, variance)[0] for one in noise[:4000]])
     assert abs(risks.mean() - own_risk(gap, bags.size, None)[0]) < 5 * risks.std(ddof=1) / np.sqrt(len(risks))
 

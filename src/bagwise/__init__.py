@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getattr__`
     from bagwise import auto as auto
+    from bagwise import bag_fit as bag_fit
     from bagwise import bags as bags
     from bagwise import baselines as baselines
     from bagwise import boosting as boosting
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import data as data
     from bagwise import datasets as datasets
     from bagwise import diagnostics as diagnostics
+    from bagwise import displays as displays
     from bagwise import evaluation as evaluation
     from bagwise import formation as formation
     from bagwise import gains as gains
@@ -55,6 +57,9 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.cross_validation import BagKFold as BagKFold
     from bagwise.cross_validation import label_free_scorer as label_free_scorer
     from bagwise.diagnostics import diagnose as diagnose
+    from bagwise.displays import BagCalibrationDisplay as BagCalibrationDisplay
+    from bagwise.displays import BagFunnelDisplay as BagFunnelDisplay
+    from bagwise.displays import BagRocDisplay as BagRocDisplay
     from bagwise.evaluation import evaluate as evaluate
     from bagwise.linear import BagLogisticClassifier as BagLogisticClassifier
     from bagwise.linear import BagMeanMapClassifier as BagMeanMapClassifier
@@ -74,6 +79,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
 
 PUBLIC: dict[str, tuple[str, ...]] = {
     "auto": ("BagAutoClassifier",),
+    "bag_fit": (),
     "bags": ("Bags", "aggregate", "random_bags"),
     "baselines": (),
     "boosting": ("BagBoostingClassifier", "BagBoostingRegressor"),
@@ -82,6 +88,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "data": (),
     "datasets": (),
     "diagnostics": ("diagnose",),
+    "displays": ("BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"),
     "evaluation": ("evaluate",),
     "formation": (),
     "gains": (),

@@ -112,6 +112,7 @@ class BagEstimator(ABC, BaseEstimator):
         check_parameters(self, {"formation": FORMATION, **self._constraints})
         if in_one_piece(data):
             self._check_bags(data.bags)
+        self._bags_seen = data.bags.fingerprint
         return data
 
     def _fit_data(self, data: BagRows) -> None:

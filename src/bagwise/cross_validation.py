@@ -214,13 +214,13 @@ class LabelFreeScorer(BaseEstimator):
         return value if name == self.metric else -value
 
     def _metric(self, name: str, h: Floats, bags: Bags) -> float:
-        found = measure(h, bags, even_if_not_random=True)  # whether features differ need not be asked of every fold
+        found = measure(h, bags)  # whether features differ need not be asked of every fold
         warn_of_doubt(found)
-        if found.not_random:
+        if found.withheld:
             return float("nan")
         estimate = getattr(found, name)
         if estimate is None:
-            raise ValueError(f"{self.metric} needs two classes, and bags that report some of both.")
+            raise ValueError(f"{self.metric} needs bags that report ten labels or more of each class.")
         return float(estimate.value)
 
 

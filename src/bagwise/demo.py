@@ -221,8 +221,8 @@ class _Task:
         accuracy, brier = float(((h > 0.5) == y).mean()), float(((h - y) ** 2).mean())
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
-        # The bags are dealt at random here: what is estimated is shown as it comes, good luck or bad.
-        estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], even_if_not_random=True)
+        # The bags are dealt at random here, which need not be asked of them.
+        estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], formation="random")
         return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier, better)
 
 

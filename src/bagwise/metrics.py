@@ -1,22 +1,20 @@
 """Numbers estimated from bags with their intervals, and the metrics: accuracy, Brier score, log loss, AUC, curves.
 
-Every metric is an expectation E[a + y·g] of single rows, which `Identity` estimates from sums over bags; it is given as
-its value and the influence of each bag on it, from which intervals come.
+Every metric is an expectation E[a + y·g] of single rows, which `Expectations` estimates from sums over bags; it is
+given as its value and the influence of each bag on it, from which intervals come.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from bagwise.bags import Bags
+from bagwise.expectations import Expectations
 from bagwise.losses.label_linear import log_probabilities
-from bagwise.segment import per_bag
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats
 
 _PLAINLY, _ROUNDING = 0.02, 1e-9
 
@@ -25,9 +23,9 @@ _PLAINLY, _ROUNDING = 0.02, 1e-9
 class Estimate:
     """A number estimated from bags, with its standard error and confidence interval.
 
-    For random bags the Brier score, accuracy, log loss, `risk` and `label_linear` are unbiased; the AUC and points of
-    curves are ratios of unbiased estimates, whose bias is of the order of their variance. With few or large bags they
-    can lie outside the possible range; `evaluate` keeps them and their intervals inside, no farther from the truth.
+    Where bags are of the formation that was assumed, its bias is of the order of its variance, and `risk` has none.
+    With few or large bags it can lie outside the possible range; `evaluate` keeps it and its interval inside, no
+    farther from the truth, or withholds it where it is plainly outside.
 
     Attributes
     ----------
@@ -60,9 +58,16 @@ class Estimate:
         return Estimate(value, self.standard_error, low, high)
 
 
-def estimated(value: float, influence: Floats, level: float) -> Estimate:
-    """A value with its interval, from the influence of each bag."""
-    return Estimate(*(float(one) for one in intervals(value, influence, level)))
+def estimated(value: float, influence: Floats, level: float, *, positive: bool = False) -> Estimate:
+    """A value with its interval, from the influence of each bag; one that stays positive, if asked for.
+
+    The logarithm of what is positive has the interval then: error/value wide, about log(value).
+    """
+    value, error, low, high = (float(one) for one in intervals(value, influence, level))
+    if positive and value > 0:
+        factor = float(np.exp(min((high - value) / value, 700.0)))
+        low, high = value / factor, value * factor
+    return Estimate(value, error, low, high)
 
 
 def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats, Floats, Floats]:
@@ -77,66 +82,16 @@ def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats,
     second, fourth = (influence**2).mean(axis=0), (influence**4).mean(axis=0)
     varies = second > 0
     kurtosis = np.where(varies, fourth / np.where(varies, second, 1) ** 2, 3.0)
-    freedom = np.clip(2 * m / np.maximum(kurtosis - 1, 1e-9), 1, m - 1)
+    freedom = np.clip(2 * m / np.maximum(kurtosis - 1, 1e-9), 1, max(m - 2, 1))
     half = error * special.stdtrit(freedom, (1 + level) / 2)
     return value, error, value - half, value + half
 
 
-class Identity:
-    """E[y·g] for functions g of a row, from predictions and random bags: the identity of `bagwise.evaluation`.
-
-    Every method returns an estimate and the influence of each bag on it, and works on sums per bag.
-
-    h: (n,) or (n, classes) predictions in table order.
-    """
-
-    def __init__(self, h: Floats, bags: Bags) -> None:
-        if (m := len(bags)) < 3:
-            some = "is 1 bag" if m == 1 else f"are {m} bags"
-            raise ValueError(f"there {some} only: at least 3 are needed to estimate anything with an interval.")
-        self.h, self.bags = h, bags
-        self.m, self.n = m, bags.n_bagged
-        self.count: Floats = per_bag(bags.size, bags.proportion) * bags.proportion
-        self.gap: Floats = self.count - bags.sum_table(h)  # Σ(y − h) of each bag
-        self.prior = self.count.sum(axis=0) / self.n
-
-    @cached_property
-    def levels(self) -> tuple[Floats, Integers, Integers]:
-        """The distinct predictions in order, which of them each row has (bag order), and how many rows each has."""
-        return np.unique(self.h[self.bags.order], return_inverse=True, return_counts=True)
-
-    def expectation(self, a: Floats, g: Floats) -> tuple[Any, Floats]:
-        """E[a + y·g]; a: (n,), g: (n,) or (n, classes) in table order, the product then summed over classes."""
-        known = a + (self.h * g if g.ndim == 1 else (self.h * g).sum(axis=1))
-        return self.positives(self.bags.sum_table(known), self.bags.sum_table(g))
-
-    def positives(self, hg: Floats, g: Floats) -> tuple[Any, Floats]:
-        """E[y·g] from the bag sums of h·g and of g, (m,) or (m, q); or of h·g summed over classes and of g of each."""
-        value, influence = self.mean(hg)
-        rest, rest_influence = self.residual(g)
-        if g.ndim > hg.ndim:
-            rest, rest_influence = rest.sum(), rest_influence.sum(axis=1)
-        return value + rest, influence + rest_influence
-
-    def mean(self, sums: Floats) -> tuple[Any, Floats]:
-        """The mean over rows, from sums per bag (m,) or (m, q)."""
-        mean = sums.sum(axis=0) / self.n
-        return mean, (sums - per_bag(self.bags.size, sums) * mean) * self.m / self.n
-
-    def residual(self, g: Floats) -> tuple[Any, Floats]:
-        """E[(y − h)·g] from the bag sums of g. The divisor m − 1 makes it unbiased."""
-        gap = self.gap if self.gap.ndim == g.ndim else self.gap[:, None]
-        size = per_bag(self.bags.size, g)
-        bias, bias_influence = self.mean(gap)
-        mean_g, g_influence = self.mean(g)
-        product = (gap - size * bias) * (g - size * mean_g) / size
-        covariance = product.sum(axis=0) / (self.m - 1)
-        value = bias * mean_g + (1 - 1 / self.n) * covariance
-        return value, mean_g * bias_influence + bias * g_influence + product - product.mean(axis=0)
-
-
 METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 """Metrics that are numbers: their names, and what they are called in a sentence."""
+
+FEWEST_OF_A_KIND = 10
+"""Positive, and negative, labels that an area under the ROC curve needs."""
 
 
 def possible(name: str, ndim: int = 1) -> tuple[float, float]:
@@ -144,11 +99,20 @@ def possible(name: str, ndim: int = 1) -> tuple[float, float]:
     return 0.0, np.inf if name == "log_loss" else 2.0 if name == "brier" and ndim == 2 else 1.0
 
 
-def metrics(identity: Identity) -> dict[str, tuple[float, Floats]]:
-    """Each metric by name; no AUC where there are several classes, or labels of one kind only."""
-    means = {"brier": brier, "accuracy": accuracy, "log_loss": log_loss}
-    found = {name: identity.expectation(*of(identity.h)) for name, of in means.items()}
-    area = auc(identity) if identity.h.ndim == 1 else None
+def metrics(rows: Expectations, *, threshold: float = 0.5) -> dict[str, tuple[float, Floats]]:
+    """Each metric by name: its value, and the influence of bags.
+
+    No AUC where too few labels are of one kind; for several classes it is the mean of those of each against the rest.
+    """
+    means = {"brier": brier(rows.h), "accuracy": accuracy(rows.h, threshold), "log_loss": log_loss(rows.h)}
+    found = {name: rows.expectation(*of) for name, of in means.items()}
+    if rows.h.ndim == 1:
+        area = auc(rows)
+    else:
+        areas = [auc(rows.of_class(c)) for c in range(rows.h.shape[1])]
+        told = [one for one in areas if one is not None]
+        several = len(told) == len(areas)
+        area = (float(np.mean([v for v, _ in told])), np.mean([i for _, i in told], axis=0)) if several else None
     return found if area is None else {**found, "auc": area}
 
 
@@ -157,10 +121,10 @@ def brier(h: Floats) -> tuple[Floats, Floats]:
     return (h**2 if h.ndim == 1 else (h**2).sum(axis=1)), 1 - 2 * h
 
 
-def accuracy(h: Floats) -> tuple[Floats, Floats]:
-    """a and g of how often the more probable class is the right one."""
+def accuracy(h: Floats, threshold: float = 0.5) -> tuple[Floats, Floats]:
+    """a and g of how often the more probable class, or what exceeds the threshold, is the right one."""
     if h.ndim == 1:
-        positive = h > 0.5
+        positive = h > threshold
         return (~positive).astype(float), np.where(positive, 1.0, -1.0)
     return np.zeros(len(h)), (h.argmax(axis=1)[:, None] == np.arange(h.shape[1])).astype(float)
 
@@ -171,22 +135,25 @@ def log_loss(h: Floats) -> tuple[Floats, Floats]:
     return (-log0, log0 - log1) if h.ndim == 1 else (np.zeros(len(h)), -log1)
 
 
-def auc(identity: Identity) -> tuple[float, Floats] | None:
-    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`."""
-    p, bags = float(identity.prior), identity.bags
-    if not 0 < p < 1:
+def auc(rows: Expectations) -> tuple[float, Floats] | None:
+    r"""With F the distribution function of h (ties at half), :math:`AUC = (E[y F(h)] - p^2/2) / (p(1 - p))`.
+
+    None where fewer than ten labels are positive, or negative.
+    """
+    p, bags = float(rows.prior), rows.bags
+    if min(p, 1 - p) * rows.n < FEWEST_OF_A_KIND:
         return None
-    h, (_, level, rows) = identity.h[bags.order], identity.levels
-    F = ((np.cumsum(rows) - rows / 2) / identity.n)[level]
-    value, influence = identity.positives(bags.sum(h * F), bags.sum(F))
+    h, (_, level, counts) = rows.h[bags.order], rows.levels
+    F = ((np.cumsum(counts) - counts / 2) / rows.n)[level]
+    value, influence = rows.positives(bags.sum(h * F), bags.sum(F))
     # F is estimated from the same rows: row i raises F above it by 1/n, which adds P(y = 1, h > h_i) to its influence.
     # y is replaced by h plus its bag's mean gap, which for one row per bag is y itself.
-    mass = np.bincount(level, weights=h + bags.repeat(identity.gap / bags.size), minlength=len(rows))
-    above = (np.cumsum(mass[::-1])[::-1] - mass / 2) / identity.n
-    influence = influence + identity.mean(bags.sum(above[level]))[1]
+    mass = np.bincount(level, weights=h + bags.repeat(rows.gap / bags.size), minlength=len(counts))
+    above = (np.cumsum(mass[::-1])[::-1] - mass / 2) / rows.n
+    influence = influence + rows.mean(bags.sum(above[level]))[1]
     spread = p * (1 - p)
     area = (value - p**2 / 2) / spread
-    p_influence = identity.mean(identity.count)[1]
+    p_influence = rows.mean(rows.count)[1]
     return float(area), (influence - (p + area * (1 - 2 * p)) * p_influence) / spread
 
 
@@ -224,47 +191,46 @@ def within_unit(curve: Curve) -> Curve:
     return replace(curve, **{name: np.clip(getattr(curve, name), 0.0, 1.0) for name in names})
 
 
-def curves(identity: Identity, n_bins: int, level: float) -> dict[str, Curve]:
-    """The curves by name; none where there are several classes, no ROC curve where labels are of one kind only."""
-    if identity.h.ndim == 2:
-        return {}
-    levels, level_of_row, counts = identity.levels
+def curves(expectations: Expectations, n_bins: int, level: float) -> dict[str, Curve]:
+    """The curves of two classes by name; no ROC curve where too few labels are of one kind."""
+    bags, m, n = expectations.bags, expectations.m, expectations.n
+    levels, level_of_row, counts = expectations.levels
     # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
-    quantiles = np.searchsorted(np.cumsum(counts), identity.n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
+    quantiles = np.searchsorted(np.cumsum(counts), n * np.arange(1, n_bins + 1) / n_bins - 1e-9)
     last = np.unique(np.minimum(quantiles, len(levels) - 1))
-    cell = identity.bags.repeat(np.arange(identity.m)) * len(last) + np.searchsorted(last, level_of_row)
+    cell = bags.repeat(np.arange(m)) * len(last) + np.searchsorted(last, level_of_row)
     # Sums per bag and bin are all that the curves need: of rows, and of their predictions.
     rows, h = (
-        np.bincount(cell, weights, minlength=identity.m * len(last)).astype(float, copy=False).reshape(identity.m, -1)
-        for weights in (None, identity.h[identity.bags.order])
+        np.bincount(cell, weights, minlength=m * len(last)).astype(float, copy=False).reshape(m, -1)
+        for weights in (None, expectations.h[bags.order])
     )
-    points = {"calibration": (levels[last], *_calibration(identity, rows, h))}
-    if 0 < identity.prior < 1:
-        points["roc"] = (np.concatenate([levels[last][::-1], [-np.inf]]), *_roc(identity, rows, h))
+    points = {"calibration": (levels[last], *_calibration(expectations, rows, h))}
+    if min(expectations.prior, 1 - expectations.prior) * n >= FEWEST_OF_A_KIND:
+        points["roc"] = (np.concatenate([levels[last][::-1], [-np.inf]]), *_roc(expectations, rows, h))
     return {name: Curve(at, *intervals(*x, level), *intervals(*y, level)) for name, (at, x, y) in points.items()}
 
 
 _Points = tuple[tuple[Any, Floats], tuple[Any, Floats]]
 
 
-def _calibration(identity: Identity, rows: Floats, h: Floats) -> _Points:
+def _calibration(expectations: Expectations, rows: Floats, h: Floats) -> _Points:
     """Mean prediction and rate of positives in each bin: E[h·1_b]/P(b) and E[y·1_b]/P(b)."""
-    share, share_influence = identity.mean(rows)
+    share, share_influence = expectations.mean(rows)
 
     def rate(value: Any, influence: Floats) -> tuple[Any, Floats]:
         return value / share, (influence - value / share * share_influence) / share
 
-    return rate(*identity.mean(h)), rate(*identity.positives(h, rows))
+    return rate(*expectations.mean(h)), rate(*expectations.positives(h, rows))
 
 
-def _roc(identity: Identity, rows: Floats, h: Floats) -> _Points:
+def _roc(expectations: Expectations, rows: Floats, h: Floats) -> _Points:
     """Rates of false and true positives of the rule h > threshold, at the bins' edges, from strict to lax."""
     # Sums over all bins above each edge, from the last edge to the one below the first bin.
     rows, h = (np.pad(np.cumsum(sums[:, ::-1], axis=1), ((0, 0), (1, 0))) for sums in (rows, h))
-    p = float(identity.prior)
-    share, share_influence = identity.mean(rows)
-    positives, influence = identity.positives(h, rows)
-    p_influence = identity.mean(identity.count)[1][:, None]
+    p = float(expectations.prior)
+    share, share_influence = expectations.mean(rows)
+    positives, influence = expectations.positives(h, rows)
+    p_influence = expectations.mean(expectations.count)[1][:, None]
     true_rate = positives / p
     false_rate = (share - positives) / (1 - p)
     false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)

@@ -43,14 +43,10 @@ def predicted(model: Any, X: Any) -> Floats:
 
 
 def _check_classes(classes: Any) -> None:
-    """Which column of predictions belongs to which proportion is known only where classes are 0, 1 and so on."""
-    if classes is None or (len(classes) > 1 and np.array_equal(classes, np.arange(len(classes)))):
-        return
-    names = ", ".join(repr(c.item() if hasattr(c, "item") else c) for c in classes)
-    raise ValueError(
-        f"the model's classes are {names}, not 0 and 1: pass the predictions of the class whose proportion the bags "
-        "report, model.predict_proba(X)[:, i], instead of the model."
-    )
+    """Proportions of several classes have the order of the model's; of two, they are those of the second."""
+    if classes is not None and len(classes) < 2:
+        name = repr(classes[0].item() if hasattr(classes[0], "item") else classes[0])
+        raise ValueError(f"the model knows one class only, {name}: fit it to labels of two classes or more.")
 
 
 def fitting_bags(h: Floats, bags: Bags) -> Bags:

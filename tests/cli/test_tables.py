@@ -114,36 +114,27 @@ def campaigns(folder, labelled):
     return folder / "slots" / "events.parquet", folder / "slots" / "reports.parquet"
 
 
-def test_numbers_of_bags_that_are_not_random_are_withheld(campaigns, model, tmp_path):
+def test_effects_of_bags_are_told_and_no_number_pretends(campaigns, model, tmp_path):
     """An unseen effect of the bag: the model's predictions and features are those of random bags."""
     options = ("--model", "ridge", "--ignore", "seen", "--out", tmp_path / "fitted", "--hold-out", 0.5)
     fitted = call("fit", *campaigns, *options)
     assert fitted.exit_code == 0, fitted.output
-    for words in ("accuracy  –", "AUC       –", "cannot be told from these bags: they are not random (proportions"):
-        assert words in fitted.stdout
-    assert "--even-if-not-random shows them all the same" in fitted.stdout
+    assert "Formation of the bags measured on: effects (" in fitted.stdout
     for told in (call("evaluate", tmp_path / "fitted", "--json"), call("evaluate", model, *campaigns, "--json")):
         found = json.loads(told.stdout)
-        assert [found[name] for name in ("accuracy", "brier", "log_loss", "auc")] == [None] * 4
-        assert found["not_random"][0]["subject"] == "proportions"
+        assert found["formation"]["name"] in ("effects", "features")
+        if found["accuracy"] is not None:  # rows look random: right, and wide
+            assert found["accuracy"]["high"] - found["accuracy"]["low"] > 0.1
+        assert found["bags"]["least_accuracy"]["value"] <= found["bags"]["most_accuracy"]["value"]
         assert told.stderr == ""
-    auto = call("fit", *campaigns, "--time-budget", 1, "--out", tmp_path / "auto", "--hold-out", 0.5, "--json")
-    assert {trial["risk"] for trial in json.loads(auto.stdout)["trials"]} == {None}  # risks, too
     page = call("page", "--model", tmp_path / "fitted", "--out", tmp_path / "page.html", "--json")
     assert json.loads(page.stdout)["standing"] == "unsure"
-    assert "cannot be told from these bags" in json.loads(page.stdout)["verdict"]
-    refused = call("evaluate", tmp_path / "fitted", "--even-if-not-random")
+    refused = call("evaluate", tmp_path / "fitted", "--formation", "random")
     assert refused.exit_code == 2
-    assert "were withheld when the model was fitted" in refused.stderr
-    asked = call("evaluate", model, *campaigns, "--even-if-not-random")
-    assert "Do not rely on these numbers" in asked.stdout
-    assert "–\n" not in asked.stdout
-    again = call("fit", *campaigns, *options, "--even-if-not-random", "--force")
-    assert "Do not rely on these numbers" in again.stdout
-    for flag, shown in (((), False), (("--even-if-not-random",), True)):  # who reads them must ask, too
-        told = json.loads(call("evaluate", tmp_path / "fitted", "--json", *flag).stdout)
-        assert (told["accuracy"] is not None) is shown
-    assert "accuracy  –" in call("inspect", tmp_path / "fitted").stdout
+    assert "--formation is for tables to be measured on" in refused.stderr
+    asked = call("evaluate", model, *campaigns, "--formation", "features")
+    assert "Known of bags only" in asked.stdout
+    assert "if the model is right" in asked.stdout
 
 
 # -- the data holder ----------------------------------------------------------------------------------------------
@@ -413,19 +404,20 @@ def test_the_formation_is_handed_on_and_told(tables, few, tmp_path):
     assert fitted.exit_code == 0, fitted.output
     assert "Formation of bags: features (as asked for)." in fitted.stdout
     assert "Bags held out while fitting, beside the mean label of all rows: log-likelihood of a bag +" in fitted.stdout
-    limits = "These numbers hold for random bags only; the model was fitted for bags formed by features (as asked for)"
-    for told in (fitted, call("inspect", place), call("evaluate", place), call("evaluate", place, *tables)):
+    limits = "Formation of the bags measured on: features (as asked for)."
+    for told in (fitted, call("inspect", place), call("evaluate", place)):
         assert limits in told.stdout
+        assert "Known of bags only" in told.stdout
+    assert "Formation of the bags measured on: random (" in call("evaluate", place, *tables).stdout
     facts = json.loads(call("inspect", place, "--json").stdout)
     assert facts["formation"]["name"] == "features"
     assert facts["bag_gain"]["value"] > facts["bag_gain"]["error"] > 0
     assert saving.load(place).estimator.formation == "features"
     page = json.loads(call("page", "--model", place, "--out", tmp_path / "page.html", "--json").stdout)
     assert page["standing"] == "unsure"
-    assert limits in (tmp_path / "page.html").read_text()
+    assert "Known of bags only" in (tmp_path / "page.html").read_text()
     by_itself = call("fit", *few, "--model", "logistic", "--out", tmp_path / "auto")
     assert "Formation of bags: random (" in by_itself.stdout
-    assert "hold for random bags only" not in by_itself.stdout
 
 
 @pytest.mark.filterwarnings("default:held-out bags do not")

@@ -19,13 +19,14 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise import evaluation, saving, tables
+from bagwise.bag_fit import bag_fit
 from bagwise.cli import app
-from bagwise.dispersion import Finding
 from bagwise.evaluation import Evaluation
 from bagwise.experiments import variance
 from bagwise.experiments.harness import provenance
 from bagwise.experiments.paper import PRESETS, plan
 from bagwise.experiments.results import write_table
+from bagwise.formation import Told
 from bagwise.metrics import Estimate
 from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, reproduction_page, write
 from bagwise.pages.comparison import _gain
@@ -413,29 +414,25 @@ def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
     grouped = tables.join(*table(grouped=True)[:2])
     found = model_page(ridge, grouped)
     assert found.standing == UNSURE
-    assert "cannot be told from these bags: they are not random" in found.headline
+    assert "cannot be told from these bags" in found.headline
     assert not any(section.name == "roc" for section in found.sections)
     assert "Calibration. " not in found.html
     assert any("explain" in remark for remark in found.remarks)
-    assert diagnosis_page(grouped).headline.startswith("The bags are not random: grouped by")
-    assert "<td>–</td>" in re.sub(r" class=\"\w+\"", "", found.html)
-    assert "Numbers that the bags cannot tell are withheld" in found.html
-    asked = model_page(ridge, grouped, even_if_not_random=True)
-    assert asked.standing == UNSURE
-    assert "These numbers were asked for although the bags cannot tell" in asked.html
+    assert "Known of bags only" in found.html
+    assert "accuracy on single rows if the model is right" in found.html
+    assert "Calibration by bags" in found.html
 
 
 def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):
     grouped = tables.join(*table(grouped=True)[:2])
-    for asked in (False, True):
-        found = comparison_page([ridge, other], grouped, even_if_not_random=asked)
-        assert found.standing == UNSURE
-        assert "Which model is best cannot be told" in found.headline
-        assert {section.name for section in found.sections}.isdisjoint({"intervals", "paired"})
-        lines = found.sections[0].parts[1].rows
-        assert [line[0] for line in lines] == [*sorted([ridge.name, other.name]), "constant guess"]
-        assert (lines[0][1] == "–") is not asked
-        assert "in alphabetical order" in found.html
+    found = comparison_page([ridge, other], grouped)
+    assert found.standing == UNSURE
+    assert "makes the reports of held-out bags likeliest" in found.headline
+    assert "how good it is for single rows, these bags do not tell" in found.headline
+    assert "intervals" not in {section.name for section in found.sections}
+    likelihood = [float(line[1].split()[0].replace("−", "-")) for line in found.sections[0].parts[1].rows]
+    assert likelihood == sorted(likelihood, reverse=True)
+    assert "the likeliest first" in found.html
 
 
 def test_the_better_model_is_named_first(undrawn, pages, ridge, other):
@@ -461,7 +458,7 @@ def test_several_classes_have_no_curves_but_everything_else(folder):
     page = Outline(model_page(folder / "classes", data).html)
     assert "<b>lo" in page.text
     assert '"hi' in page.text
-    assert "AUC" not in page.text
+    assert "AUC" in page.text  # the mean of classes against the rest
     assert "This model is right on a share of" in page.text
     assert "class <b>lo" in Outline(diagnosis_page(data).html).text or "of class" in page.text
 
@@ -489,7 +486,7 @@ def test_differences_of_classes_may_be_as_large_as_they_are():
     ids, y = np.arange(1000) // 10, np.eye(3)[rng.integers(0, 2, 1000)]
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
     said = [SimpleNamespace(h=h, bags=bags) for h in (y[:, [1, 0, 2]], y)]
-    assert _gain(*said, 0.95)["brier"].value > 1.5
+    assert _gain(*said, "random", 0.95)["brier"].value > 1.5
 
 
 def test_large_tables_make_small_pages(ridge):
@@ -571,8 +568,9 @@ def between(value, low, high):
 
 
 def told(bags, auc=None, accuracy=None, **changes):
-    figures = {"brier": None, "log_loss": None, "calibration": None, "roc": None, "n_rows": 8 * bags, "level": 0.95}
-    return Evaluation(**figures, accuracy=accuracy, auc=auc, n_bags=bags, randomness=1.0, **changes)
+    fit = bag_fit(np.full(30, 0.5), bw.Bags.from_rows(np.repeat([0.4, 0.5, 0.6], 10), np.arange(30) // 10))
+    figures = {"formation": Told("random", "as asked for"), "n_rows": 8 * bags, "level": 0.95, "bags": fit}
+    return Evaluation(**figures, accuracy=accuracy, auc=auc, n_bags=bags, **changes)
 
 
 @pytest.mark.parametrize(
@@ -626,7 +624,7 @@ def test_the_badge_is_not_green_where_bags_do_not_prefer_the_model_or_are_not_ra
     cases = {
         "clear": ({"formation": {**told, "name": "random"}, "bag_gain": gain}, GOOD, ""),
         "doubtful": ({"bag_gain": {"value": 0.1, "error": 0.2}}, UNSURE, "Held-out bags do not clearly prefer this"),
-        "rates": ({"formation": told, "bag_gain": gain}, UNSURE, "These numbers hold for random bags only; the model"),
+        "rates": ({"formation": told, "bag_gain": gain}, GOOD, ""),
     }
     pages = {}
     for name, (facts, standing, said) in cases.items():
@@ -649,8 +647,8 @@ def test_few_bags_are_called_few():
 
 
 def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
-    y = np.repeat([0.0, 1.0], [7, 3])
-    found = bw.evaluate(np.full(10, 0.3), None, y)
+    y = np.repeat([0.0, 1.0], [70, 30])
+    found = bw.evaluate(np.full(100, 0.3), None, y)
     guess = constant_guess([0.3])
     assert guess == pytest.approx({name: getattr(found, name).value for name in guess})
     assert constant_guess([0.2, 0.3, 0.5])["brier"] == pytest.approx(1 - 0.04 - 0.09 - 0.25)
@@ -658,10 +656,10 @@ def test_the_constant_guess_is_what_evaluate_says_of_it(fitted):
     labels = rng.integers(0, 3, 300)
     for p, y in (([0.6], labels > 0), ([0.2, 0.3, 0.5], np.eye(3)[labels])):  # a guess that is not the mean label
         h = np.full(300, p[0]) if len(p) == 1 else np.tile(p, (300, 1))
-        found = bw.evaluate(h, None, bw.aggregate(y, ids), bags=ids, even_if_not_random=True)
+        found = bw.evaluate(h, None, bw.aggregate(y, ids), bags=ids, formation="random")
         guess = constant_guess(p, y.mean(axis=0))
         assert guess == pytest.approx({name: getattr(found, name).value for name in guess})
-        assert len(guess) == 5 - min(len(p), 2)
+        assert set(guess) >= {"accuracy", "brier", "log_loss"}
 
 
 # -- the command --------------------------------------------------------------------------------------------------
@@ -752,7 +750,7 @@ def test_trials_are_shown_by_what_they_were_compared_by(undrawn, folder, fitted,
 
 
 def test_risks_that_are_impossible_are_in_no_file(fitted):
-    """Machines read the file, too: what bags cannot tell is not in it, unless it was asked for."""
+    """Machines read the file, too: what bags cannot tell is not in it."""
     lines = [(0.17, -0.01, 0.35), (3.62, 2.9, 4.2), (-0.1, -0.2, 0.1), (None, None, None)]
     gain = {"gain": 1.0, "gain_error": 0.1, "note": ""}
     trials = [{"candidate": "c", "risk": risk, "low": low, "high": high, **gain} for risk, low, high in lines]
@@ -766,9 +764,7 @@ def test_risks_that_are_impossible_are_in_no_file(fitted):
 
     nothing = (None, None, None)
     assert risks(found) == risks(None) == [(0.17, 0.0, 0.35), nothing, nothing, nothing]
-    doubtful = replace(found, not_random=(Finding("proportions", 9.0, 1e-9),))
-    assert risks(doubtful) == lines
-    assert risks(replace(doubtful, accuracy=None)) == [nothing] * 4
+    assert risks(replace(found, accuracy=None)) == [nothing] * 4
 
 
 def test_unfinished_reproductions_say_so(undrawn, folder, results):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -238,6 +239,17 @@ class Bags:
         codes = segment.codes_of(self.order, self.offsets, self.n_rows)
         codes.flags.writeable = False
         return codes
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of sizes and reports in the order of keys, by which bags are known again.
+
+        >>> one, other = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]), Bags.from_rows([0.5, 1.0, 0.5], [3, 7, 3])
+        >>> one.fingerprint == other.fingerprint
+        True
+        """
+        reports = np.column_stack([self.size, self.outputs]).astype(float)
+        return hashlib.sha256(np.ascontiguousarray(reports).tobytes()).hexdigest()
 
     @property
     def n_bagged(self) -> int:

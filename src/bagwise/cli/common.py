@@ -240,7 +240,7 @@ def describe_model(about: About) -> list[str]:
     if about.trials:
         lines += ["", *describe_trials(about)]
     if about.evaluation is not None:
-        lines += ["", *describe_evaluation(about.evaluation, "held-out ", about.holds_for)]
+        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
         if about.refitted:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
@@ -261,18 +261,20 @@ def describe_trials(about: About) -> list[str]:
     return lines
 
 
-def describe_evaluation(found: Evaluation, which: str = "", holds_for: str | None = None) -> list[str]:
-    """An evaluation in words, line by line.  holds_for: for which bags, where that is to be said."""
-    measured = f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), without labels"
-    lines = [f"{measured}, {found.level:.0%} intervals:"]
-    for name, label in (("accuracy", "accuracy"), ("brier", "Brier"), ("log_loss", "log loss"), ("auc", "AUC")):
-        value = getattr(found, name)
-        if value is not None or found.withheld:
-            beyond = found.beyond(name)
-            lines.append(f"  {label:<10}{value or '–'}{'  which cannot be: bags are not random' if beyond else ''}")
-    if holds_for is not None and not found.withheld:
-        lines.append(f"  {holds_for}")
-    if found.doubt is not None:
-        way = "--even-if-not-random shows them all the same" if found.withheld else "Do not rely on these numbers"
-        lines.append(f"  {found.doubt} {way}; bagwise diagnose says more.")
-    return lines
+def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
+    """An evaluation in words, line by line: the formation, what is known, and the numbers that it allows."""
+    lines = [f"Formation of the bags measured on: {found.formation.name} ({found.formation.reason})."]
+    lines.append(f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), {found.level:.0%} intervals:")
+    numbers = {"accuracy": found.accuracy, "Brier": found.brier, "log loss": found.log_loss, "AUC": found.auc}
+    lines += [f"  {name:<10}{one}" for name, one in numbers.items() if one is not None]
+    if found.withheld:
+        bags, low, high = found.bags, found.bags.least_accuracy.low, found.bags.most_accuracy.high
+        lines += [
+            f"  {'log-likelihood':<22}{bags.gain}, of a bag over that of the mean label",
+            f"  {'square error of bags':<22}{bags.error}; of the mean label {bags.constant_error}",
+            f"  {'spread of residuals':<22}{bags.fit.ratio:.3g} times what a right model leaves (p {bags.fit.p_text})",
+            f"  {'accuracy of rows':<22}between {low:.3f} and {high:.3f} whatever is true",
+            f"  {'':<22}{bags.implied['accuracy']:.3f} if the model is right",
+        ]
+    lines += [f"  rate of {one.value}: {one.rate} (predicted {one.prediction:.4f})" for one in found.groups]
+    return [*lines, *([f"  {found.doubt}"] if found.doubt is not None else []), f"  {found.known}"]

@@ -67,7 +67,6 @@ def train(
     ] = None,
     every: Annotated[int, Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
     formation: options.BagFormation = options.Formation.auto,
-    even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -111,7 +110,7 @@ def train(
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
                     held_out = Shards.open(shards / _HELD_OUT)
-                    measured = bagwise.tables.measure(model, held_out, even_if_not_random=even_if_not_random)
+                    measured = bagwise.tables.measure(model, held_out, held_out=True)
                 about = metadata.about(model, bags, measured, seen=recipe.seen)
                 bagwise.saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()

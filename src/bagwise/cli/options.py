@@ -31,8 +31,6 @@ _FORMATION = "How bags came about: by chance, by rates of the label, by features
 BagFormation = Annotated[Formation, Option("--formation", help=f"{_FORMATION} auto: as the bags themselves tell.")]
 Seed = Annotated[int, Option(min=0, help="Seed of every random draw.")]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
-_NOT_RANDOM = "Show numbers all the same where bags are not random: biased ones."
-EvenIfNotRandom = Annotated[bool, Option("--even-if-not-random", help=_NOT_RANDOM)]
 Force = Annotated[bool, Option("--force", help="Replace what is there.")]
 
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."

@@ -110,7 +110,6 @@ def fit(
         float | None, Option(min=1, help="Seconds for all of it with auto; 300 if not given.")
     ] = None,
     formation: options.BagFormation = options.Formation.auto,
-    even_if_not_random: options.EvenIfNotRandom = False,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -148,7 +147,7 @@ def fit(
         fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
             progress(1, 1, "measuring")
-            measured = bagwise.tables.measure(fitted, held_out, even_if_not_random=even_if_not_random)
+            measured = bagwise.tables.measure(fitted, held_out, formation=formation.value, held_out=True)
         if refit:
             fitted = learn(data, _TO_FIT)
         progress(1, 1, "looking at columns")
@@ -171,7 +170,7 @@ def evaluate(
     level: Annotated[
         float | None, Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
-    even_if_not_random: options.EvenIfNotRandom = False,
+    formation: options.BagFormation = options.Formation.auto,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
@@ -184,11 +183,9 @@ def evaluate(
         stored = about.evaluation
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
-        if even_if_not_random and stored.withheld:
-            way = "pass events and reports to measure it again, or fit it with --even-if-not-random"
-            raise Misuse(f"the numbers were withheld when the model was fitted: {way}.")
-        shown = about.shown(even_if_not_random=even_if_not_random).evaluation or stored
-        show_result(as_json, shown, *common.describe_evaluation(shown, "held-out ", about.holds_for))
+        if formation is not options.Formation.auto:
+            raise Misuse("--formation is for tables to be measured on: pass events and reports, too.")
+        show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
         if about is not None and about.has_seen(data.summary):
@@ -197,9 +194,8 @@ def evaluate(
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
         fitted, level = _load(folder), level or 0.95
-        found = bagwise.tables.measure(fitted, data, level=level, even_if_not_random=even_if_not_random).evaluation
-    holds_for = None if about is None else about.holds_for
-    show_result(as_json, found, *common.describe_evaluation(found, holds_for=holds_for))
+        found = bagwise.tables.measure(fitted, data, formation=formation.value, level=level).evaluation
+    show_result(as_json, found, *common.describe_evaluation(found))
 
 
 def predict(
@@ -241,7 +237,7 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     found = bagwise.saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
-    lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about.shown())
+    lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about)
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
 
@@ -255,7 +251,6 @@ def page(
     results: Annotated[
         Path | None, Option(file_okay=False, help="Folder that bagwise reproduce wrote; stands alone.")
     ] = None,
-    even_if_not_random: options.EvenIfNotRandom = False,
     out: Annotated[Path, Option(dir_okay=False, help="HTML file to write.")] = Path("page.html"),
     force: options.Force = False,
     as_json: options.Json = False,
@@ -280,9 +275,9 @@ def page(
         elif not folders:
             made = bagwise.pages.diagnosis_page(data, command=command)
         elif len(folders) == 1:
-            made = bagwise.pages.model_page(folders[0], data, command=command, even_if_not_random=even_if_not_random)
+            made = bagwise.pages.model_page(folders[0], data, command=command)
         else:
-            made = bagwise.pages.comparison_page(folders, data, command=command, even_if_not_random=even_if_not_random)
+            made = bagwise.pages.comparison_page(folders, data, command=command)
         bagwise.pages.write(made, out, force=force)
     said = {"title": made.title, "standing": made.standing, "verdict": made.headline, "remarks": list(made.remarks)}
     facts = {**said, "file": str(out), "bytes": out.stat().st_size}

@@ -10,6 +10,7 @@ from bagwise.dispersion import Columns, Finding, among, enough_rows, feature_spr
 from bagwise.utils.typing import Floats, Integers
 
 _CHANCE = 4.0  # standard errors by which the slope of one of many columns is off
+_KNOWN = 0.1  # share of the spread of proportions that noise has to leave
 _LEADING = 6  # columns whose products are looked at
 
 
@@ -131,9 +132,11 @@ def _about_proportions(x: Floats, bags: Bags, line: Floats) -> tuple[float, floa
     square, noise = float((size * centred**2).sum()), bags.noise_per_row
     # Noise on proportions flattens the line through them, and adds to the scatter about the one without noise.
     true = square - float(noise.sum())
-    slope = float((size * centred * (mean - np.average(mean, weights=size))).sum()) / max(true, 0.1 * square, 1e-300)
+    if true <= _KNOWN * square:  # nothing but noise makes proportions differ: there is no line through them
+        return _about(x, bags, line[:, :1])
+    slope = float((size * centred * (mean - np.average(mean, weights=size))).sum()) / true
     # Of few bags, one feature or the other lies along the proportions by chance: less is then between the labels.
-    error = np.sqrt(float(x.var()) / max(true, 0.1 * square, 1e-300))
+    error = np.sqrt(float(x.var()) / true)
     surely = max(abs(slope) - _CHANCE * error, 0.0)
     inside = np.clip(bags.proportion * (1 - bags.proportion), 0, None)
     between = float(np.average(inside, weights=size)) * surely**2  # which a known count takes away

@@ -6,21 +6,26 @@ from pathlib import Path
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
+from bagwise.bag_fit import gains as bag_gains
 from bagwise.estimators import MODELS
 from bagwise.evaluation import ENOUGH_BAGS, differences
-from bagwise.metrics import METRICS, Estimate, possible
+from bagwise.metrics import METRICS, Estimate, estimated, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
 from bagwise.plotting import BLUE, RED, name_axis
-from bagwise.tables import BagTable, Measurement, diagnose
+from bagwise.tables import BagTable, Measurement
 from bagwise.tables.bag_table import last_bags
 from bagwise.tables.evaluation import Predictions
+from bagwise.utils.text import listed
 
-_NOT_RANDOM = (
-    "Which model is best cannot be told from these bags: they are not random, or too few, so that label-free numbers "
-    "would be biased, maybe grossly."
+_DIFFERENCES = {**METRICS, "gain": "log-likelihood of a bag"}
+_DIFFERENT_BAGS = (
+    "These models were measured on different bags, so that their numbers cannot be compared; pass events and reports "
+    "to measure all of them on the same."
 )
+_ROWS_UNKNOWN = "how good it is for single rows, these bags do not tell"
+_LIKELIHOOD = "log-likelihood of a bag over that of the mean label"
 
 
 def comparison_page(
@@ -28,7 +33,6 @@ def comparison_page(
     data: BagTable | None = None,
     *,
     command: str | None = None,
-    even_if_not_random: bool = False,
 ) -> Page:
     """A page on several models, judged by the same bags, which none of them was fitted to; paired differences.
 
@@ -37,9 +41,8 @@ def comparison_page(
     folders : sequence of str or Path
         As `bagwise fit` wrote them.
     data, command
-        As in `model_page`.
-    even_if_not_random : bool
-        Show biased numbers where bags are not random; which model is best is told in no case then.
+        As in `model_page`. Where bags do not tell how good models are for single rows, these are compared by how likely
+        they make what bags report.
 
     Returns
     -------
@@ -50,35 +53,39 @@ def comparison_page(
     twice = [str(one) for place, one in enumerate(places) if one in places[:place]]
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
-    every = [Stored.of(place, even_if_not_random=even_if_not_random) for place in places]
+    every = [Stored.of(place) for place in places]
     names = [one.name for one in every]
     labels = names if len(set(names)) == len(names) else [str(one.folder) for one in every]
     stored = dict(zip(labels, every, strict=True))
     judged = _judged(stored, data)
-    doubtful = [one.evaluation for one in judged.values() if one.evaluation.doubt is not None]
-    briers = {label: 0 if doubtful else one.evaluation.brier.value for label, one in judged.items()}  # type: ignore[union-attr]
-    judged = {label: judged[label] for label in sorted(judged, key=lambda label: (briers[label], label))}
+    by_bags = any(one.evaluation.withheld for one in judged.values())
+    loss = {
+        label: -one.evaluation.bags.gain.value if by_bags else one.evaluation.brier.value  # type: ignore[union-attr]
+        for label, one in judged.items()
+    }
+    judged = {label: judged[label] for label in sorted(judged, key=lambda label: (loss[label], label))}
     best, first = next(iter(judged.items()))
     told = {label: stored[label].about for label in judged}
     bags = {one.evaluation.n_bags for one in judged.values()}
     same = data is not None or (len(bags) == 1 and all(one.has_seen(told[best].seen) for one in told.values()))
-    said = {} if doubtful else {label: one.predictions for label, one in judged.items() if one.predictions}
+    said = {label: one.predictions for label, one in judged.items() if one.predictions}
+    formation, level = first.evaluation.formation.name, first.evaluation.level
     gains = {
-        label: _gain(one, said[best], judged[label].evaluation.level) for label, one in said.items() if label != best
+        label: _more_likely(one, said[best], level) if by_bags else _gain(one, said[best], formation, level)
+        for label, one in said.items()
+        if label != best
     }
-    found = None if data is None else diagnose(data)
-    standing, headline = (UNSURE, _NOT_RANDOM) if doubtful else _verdict(best, first, gains, same)
-    enough = first.evaluation.n_bags >= ENOUGH_BAGS and (found is None or found.random)
+    standing, headline = (_likeliest if by_bags else _verdict)(best, first, gains, same)
+    enough = first.evaluation.n_bags >= ENOUGH_BAGS and formation in ("random", "rates")
     gain = told[best].bag_gain
-    doubts = [None if gain is None else gain.doubt, *([] if doubtful else [told[best].holds_for])]
-    said_of_best = [f"{best}: {one}" for one in doubts if one is not None]
+    said_of_best = [] if gain is None or gain.doubt is None else [f"{best}: {gain.doubt}"]
     if data is None:
         again = "the same bags, held out from all of them" if same else "bags that differ from model to model"
         where = f"The numbers are those of the models' files, measured on {again}."
     else:
         held = first.evaluation.n_bags < data.summary.bags
         which = "the bags that none of them was fitted to" if held else "all bags of the tables given"
-        order = "in alphabetical order" if doubtful else "the smallest square error first"
+        order = "the likeliest first" if by_bags else "the smallest square error first"
         where = f"Measured on {which}, {order}."
     rows = [
         [label, f"{one.model}, {one.fitted_by}", f"{one.summary.bags:,}", ", ".join(list(one.sensitivity)[:3])]
@@ -88,15 +95,15 @@ def comparison_page(
     kinds = dict.fromkeys(one.model for one in told.values() if one.model in MODELS)
     fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
     sections = [
-        Section("measures", "How good are they?", [where, _measures(judged, first)]),
-        *([] if doubtful else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
+        Section("measures", "How good are they?", [where, _of_bags(judged) if by_bags else _measures(judged, first)]),
+        *([] if by_bags else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
         *([_paired(best, gains)] if gains else []),
         Section("models", "The models", [Table("What they are", head, rows, "llrl")]),
         parts.again(command, [], [stored[label].versions for label in judged], ["The models:", fits] if kinds else []),
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
     subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."
-    cautions = [*said_of_best, *parts.cautions((doubtful or [first.evaluation])[0], found)]
+    cautions = [*said_of_best, *parts.cautions(first.evaluation)]
     standing = standing if enough and not said_of_best else UNSURE
     return Page("Comparison of models", subject, standing, headline, cautions, sections)
 
@@ -117,27 +124,58 @@ def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Me
     return found
 
 
-def _gain(one: Predictions, other: Predictions, level: float) -> dict[str, Estimate]:
+def _more_likely(one: Predictions, other: Predictions, level: float) -> dict[str, Estimate]:
+    """By how much more likely one model makes the reports of the same bags than another."""
+    difference = bag_gains(one.h, one.bags) - bag_gains(other.h, other.bags)
+    return {"gain": estimated(float(difference.mean()), difference - difference.mean(), level)}
+
+
+def _likeliest(
+    best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool
+) -> tuple[str, str]:
+    """What may be said where bags do not tell of single rows."""
+    if not same:
+        return UNSURE, _DIFFERENT_BAGS
+    shown = f"{_LIKELIHOOD} {parts.interval(first.evaluation.bags.gain, 2, signed=True)}"
+    alike = [label for label, gain in gains.items() if gain["gain"].high >= 0]
+    tell = f", but these bags cannot tell it apart from {listed(alike)}" if alike else ""
+    tell = "; whether by chance, only the tables can tell" if first.predictions is None else tell
+    return UNSURE, f"Model {best} makes the reports of held-out bags likeliest ({shown}){tell}; {_ROWS_UNKNOWN}."
+
+
+def _of_bags(judged: Mapping[str, Measurement]) -> Table:
+    """What may be compared in every formation."""
+    rows = [
+        [
+            label,
+            parts.interval(one.evaluation.bags.gain, 3, signed=True),
+            parts.interval(one.evaluation.bags.error, 4),
+            f"{one.evaluation.bags.implied['accuracy']:.3f}",
+        ]
+        for label, one in judged.items()
+    ]
+    head = ["model", _LIKELIHOOD, "square error of proportions", "accuracy if it is right"]
+    return Table("What held-out bags tell of the models", head, rows)
+
+
+def _gain(one: Predictions, other: Predictions, formation: str, level: float) -> dict[str, Estimate]:
     """One model less another, on the same bags."""
-    found = differences(one.h, other.h, one.bags, level=level)
+    by = "rates" if formation == "rates" else "random"
+    found = differences(one.h, other.h, one.bags, formation=by, level=level)
     most = {name: possible(name, one.h.ndim)[1] for name in found}
     return {name: gain.within(-most[name], most[name]) for name, gain in found.items()}
 
 
 def _verdict(best: str, first: Measurement, gains: Mapping[str, Mapping[str, Estimate]], same: bool) -> tuple[str, str]:
     if not same:
-        return UNSURE, (
-            "These models were measured on different bags, so that their numbers cannot be compared row by row; pass "
-            "events and reports to measure all of them on the same."
-        )
+        return UNSURE, _DIFFERENT_BAGS
     shown = f"Brier score {parts.interval(first.evaluation.brier, 3)}"
     smallest = f"Model {best} has the smallest square error"
     if first.predictions is None:
         return UNSURE, f"{smallest} ({shown}); whether by chance, only the tables can tell: pass events and reports."
     alike = [label for label, gain in gains.items() if gain["brier"].low <= 0]
     if alike:
-        listed = " and ".join([", ".join(alike[:-1]), alike[-1]] if len(alike) > 1 else alike)
-        return UNSURE, f"{smallest} ({shown}), but these bags cannot tell it apart from {listed}."
+        return UNSURE, f"{smallest} ({shown}), but these bags cannot tell it apart from {listed(alike)}."
     if not parts.beats(first.gain):
         return UNSURE, f"{smallest} of these ({shown}), but it is not clearly better than one guess for all rows."
     return GOOD, f"Model {best} is best: its square error is clearly the smallest ({shown})."
@@ -175,11 +213,11 @@ def _pictures(judged: Mapping[str, Measurement], guess: Mapping[str, float]) -> 
 
 def _paired(best: str, gains: Mapping[str, Mapping[str, Estimate]]) -> Section:
     """Differences to the best, on the same bags."""
-    names = [name for name in METRICS if all(name in gain for gain in gains.values())]
+    names = [name for name in _DIFFERENCES if all(name in gain for gain in gains.values())]
     rows = [[label, *(parts.interval(gain[name], 3, signed=True) for name in names)] for label, gain in gains.items()]
     told = (
         f"Each model less {best}, on the same bags, whose luck they share: an interval that holds 0 leaves open which "
         "is better. Intervals are for one comparison each; among many, some miss by chance."
     )
-    head = ["model", *(METRICS[name] for name in names)]
+    head = ["model", *(_DIFFERENCES[name] for name in names)]
     return Section("paired", "Differences", [told, Table(f"Less {best}", head, rows)])

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from bagwise import saving
-from bagwise.diagnostics import Diagnosis
 from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS, Estimate
 from bagwise.pages import parts
@@ -23,15 +22,6 @@ from bagwise.tables.metadata import About, read_about
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
-_BIASED = (
-    "These numbers were asked for although the bags cannot tell (--even-if-not-random): they are biased, maybe "
-    "grossly. Calibration and ROC curve are left out."
-)
-_WITHHELD = "Numbers that the bags cannot tell are withheld; --even-if-not-random shows what would come out."
-_WITHHELD_AT_FIT = (
-    "Numbers that the bags cannot tell were withheld when the model was fitted: pass events and reports, and they are "
-    "measured again."
-)
 _NO_BAGS = (
     "The proportions of single bags need the tables: pass the events and reports that the model was fitted to, or "
     "others, and they are on this page."
@@ -46,17 +36,15 @@ _REFITTED = (
 class Stored:
     """A model's folder: what it tells about itself, and which bags judge it.
 
-    about: what it tells, without numbers that its bags cannot tell, unless asked for by even_if_not_random.
-    versions: of the libraries that saved it.
+    about: what it tells.  versions: of the libraries that saved it.
     """
 
     folder: Path
     about: About
     versions: Mapping[str, str]
-    even_if_not_random: bool = False
 
     @classmethod
-    def of(cls, folder: str | Path, *, even_if_not_random: bool = False) -> Stored:
+    def of(cls, folder: str | Path) -> Stored:
         """The facts of a folder that `bagwise fit` or `bagwise train` wrote."""
         place = Path(folder)
         found = saving.inspect(place)
@@ -66,7 +54,7 @@ class Stored:
             raise ValueError(f"{place}: {error}") from None
         if about is None:
             raise ValueError(f"{place} {_ARRAYS}")
-        return cls(place, about.shown(even_if_not_random=even_if_not_random), found.versions, even_if_not_random)
+        return cls(place, about, found.versions)
 
     @property
     def name(self) -> str:
@@ -100,15 +88,12 @@ class Stored:
         if data is None or not (unseen := self.unseen(data)):
             return told
         predictions = predict(self.model, last_bags(data, unseen) if bags is None else bags)
-        asked = told is not None and self.even_if_not_random and told.evaluation.withheld
-        if told is not None and predictions.fingerprint == self.about.held_out and not asked:
+        if told is not None and predictions.fingerprint == self.about.held_out:
             return replace(told, predictions=predictions)
-        return measure(self.model, predictions, even_if_not_random=self.even_if_not_random)
+        return measure(self.model, predictions)
 
 
-def model_page(
-    folder: str | Path, data: BagTable | None = None, *, command: str | None = None, even_if_not_random: bool = False
-) -> Page:
+def model_page(folder: str | Path, data: BagTable | None = None, *, command: str | None = None) -> Page:
     """A page on a fitted model: how good it is without labels, what drives it, how it was made.
 
     Parameters
@@ -121,15 +106,13 @@ def model_page(
         does.
     command : str, optional
         How the page was made, to be shown on it.
-    even_if_not_random : bool
-        Show biased numbers where bags are not random, with a warning, instead of none.
 
     Returns
     -------
     Page
         To be written by `write`.
     """
-    stored = Stored.of(folder, even_if_not_random=even_if_not_random)
+    stored = Stored.of(folder)
     about, judged = stored.about, stored.judged(data)
     bags: list[Part] = []
     found, diagnosis = None, []
@@ -157,11 +140,11 @@ def model_page(
     if judged is not None:
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
     subject = f"{about.model} ({about.fitted_by}); {where}."
-    verdict = _verdict(about, judged, found)
+    verdict = _verdict(about, judged)
     return Page(f"Model {stored.name}", subject, *verdict, [section for section in sections if section.parts])
 
 
-def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) -> tuple[str, str, list[str]]:
+def _verdict(about: About, judged: Measurement | None) -> tuple[str, str, list[str]]:
     no_better = None if about.bag_gain is None else about.bag_gain.doubt
     if judged is None:
         headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
@@ -169,18 +152,20 @@ def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) 
         return UNSURE, headline, [*remarks, *([] if no_better is None else [no_better])]
     evaluation, said = judged.evaluation, judged.predictions
     funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
-    remarks = [*([] if no_better is None else [no_better]), *parts.cautions(evaluation, found)]
-    if evaluation.doubt is None:
+    remarks = [*([] if no_better is None else [no_better]), *parts.cautions(evaluation)]
+    off = None if funnel is None else parts.off_level(*funnel.level)
+    if not evaluation.withheld:
         standing, headline = parts.standing(evaluation, judged.gain)
-        not_random = (found is not None and not found.random) or about.holds_for is not None
-        if standing == GOOD and (not_random or no_better is not None):
+        if standing == GOOD and (evaluation.formation.name == "effects" or off is not None or no_better is not None):
             standing = UNSURE
         remarks += parts.gains(judged.gain, constant_guess(about.summary.prior)["brier"])
-        if evaluation.calibration is not None:
-            off = None if funnel is None else parts.off_level(*funnel.level)
-            remarks.append(off or parts.calibrated(evaluation.calibration))
+        if off is not None:
+            remarks.append(off)
+        elif evaluation.calibration is not None:
+            remarks.append(parts.calibrated(evaluation.calibration))
     else:
-        standing, headline = UNSURE, evaluation.doubt
+        standing, headline = UNSURE, evaluation.doubt or evaluation.known
+        remarks.append(evaluation.known)
         if about.bag_gain is not None and no_better is None:
             remarks.append(
                 f"Bags held out while it was fitted prefer it to the mean label of all rows: {about.bag_gain}."
@@ -202,18 +187,22 @@ def _verdict(about: About, judged: Measurement | None, found: Diagnosis | None) 
 def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None) -> list[Part]:
     if judged is None:
         return ["No bags were held out when the model was fitted: pass events and reports of other bags."]
-    evaluation, curves, caution = judged.evaluation, [], ""
-    if evaluation.doubt is not None:
-        withheld = _WITHHELD_AT_FIT if stored.even_if_not_random else _WITHHELD
-        caution = withheld if evaluation.withheld else _BIASED
-    elif stored.about.holds_for is not None:
-        caution = stored.about.holds_for
-    if not caution and evaluation.calibration is not None:
+    evaluation, curves = judged.evaluation, []
+    if evaluation.calibration is not None:
         curves.append(parts.curve_picture(evaluation.calibration, evaluation.level))
-    if not caution and evaluation.roc is not None and evaluation.auc is not None:
+    if evaluation.roc is not None and evaluation.auc is not None:
         curves.append(parts.curve_picture(evaluation.roc, evaluation.level, evaluation.auc))
-    no_bags = _NO_BAGS if data is None else ""
-    return [_where(stored, judged, data), Caution(caution), _measure_table(judged), no_bags, Pictures(curves)]
+    if evaluation.withheld and evaluation.bags.calibration is not None:
+        curves.append(parts.bag_calibration_picture(evaluation.bags.calibration, evaluation.level))
+    formation = f"Formation of these bags: {evaluation.formation.name} ({evaluation.formation.reason})."
+    return [
+        formation,
+        _where(stored, judged, data),
+        Caution(evaluation.known if evaluation.withheld else ""),
+        parts.bag_table(evaluation) if evaluation.withheld else _measure_table(judged),
+        _NO_BAGS if data is None else "",
+        Pictures(curves),
+    ]
 
 
 def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
@@ -233,14 +222,10 @@ def _measure_table(judged: Measurement) -> Table:
     rows = []
     for name, label in METRICS.items():
         value: Estimate | None = getattr(evaluation, name)
-        if value is None and not evaluation.withheld:
+        if value is None:
             continue
-        row = [
-            label,
-            parts.interval(value, 4) + (", which cannot be" if evaluation.beyond(name) else ""),
-            f"{guess[name]:.4f}" if name in guess else "–",
-        ]
-        if gain:
+        row = [label, parts.interval(value, 4), f"{guess[name]:.4f}" if name in guess else "–"]
+        if name in gain:
             better = "better" if (gain[name].value > 0) == (name in HIGHER_IS_BETTER) else "worse"
             reading = "not clearly different" if gain[name].low <= 0 <= gain[name].high else better
             row += [parts.interval(gain[name], 4, signed=True), reading]

@@ -208,7 +208,7 @@ def standing(found: Evaluation, gain: Mapping[str, Estimate]) -> tuple[str, str]
     bags, better = f"{found.n_bags:,} bags", beats(gain)
     clearly = GOOD if better and found.n_bags >= ENOUGH_BAGS else UNSURE
     than = "" if better else ", but it is not clearly better than one guess for all rows"
-    if found.auc is None:
+    if found.auc is None or found.classes:
         right = f"This model is right on a share of {interval(found.accuracy)} of the rows{than}."
         return POOR if gain["accuracy"].high < 0 and not better else clearly, right
     value, low, high, shown = found.auc.value, found.auc.low, found.auc.high, f"AUC {interval(found.auc)}"
@@ -277,11 +277,42 @@ def off_level(predicted: float, reported: float, error: float) -> str | None:
     return None if abs(predicted - reported) <= _FAR * error else told
 
 
-def cautions(found: Evaluation, diagnosis: Diagnosis | None = None) -> list[str]:
+def bag_table(found: Evaluation) -> Table:
+    """What bags tell of a model in every formation."""
+    bags = found.bags
+    rows = [
+        ["log-likelihood of a bag, over that of the mean label", interval(bags.gain, 3, signed=True)],
+        ["square error of proportions", interval(bags.error, 4)],
+        ["the same of the mean label", interval(bags.constant_error, 4)],
+        ["spread of residuals, times what a right model leaves", f"{bags.fit.ratio:.3g} (p {bags.fit.p_text})"],
+        ["accuracy on single rows, whatever is true, at least", interval(bags.least_accuracy, 3)],
+        ["the same, at most", interval(bags.most_accuracy, 3)],
+        ["accuracy on single rows if the model is right", f"{bags.implied['accuracy']:.3f}"],
+        ["Brier score if the model is right", f"{bags.implied['brier']:.4f}"],
+    ]
+    return Table(f"What these bags tell, with {found.level:.0%} intervals", ["", "held-out bags"], rows, "lr")
+
+
+def bag_calibration_picture(curve: Curve, level: float) -> Picture:
+    """Mean predictions of bags and what they reported, bags with similar predictions put together."""
+    title = "Calibration by bags"
+    told = f"{held_by(curve)} of {len(curve.x)} groups of bags have an interval that holds the mean prediction."
+    caption = f"{title}: mean proportion of bags with similar mean predictions, with {level:.0%} intervals."
+    with one_panel(3.2) as (figure, panel):
+        ends = [float(min(curve.x.min(), curve.y_low.min())), float(max(curve.x.max(), curve.y_high.max()))]
+        panel.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="calibrated")
+        error = [curve.y - curve.y_low, curve.y_high - curve.y]
+        panel.errorbar(curve.x, curve.y, yerr=error, fmt="o", color=BLUE, capsize=3, label="bags")
+        panel.set(xlabel="mean prediction of bags", ylabel="mean proportion reported")
+        panel.legend(frameon=False)
+    return picture(figure, "bag-calibration", title, told, caption)
+
+
+def cautions(found: Evaluation) -> list[str]:
     """Why the numbers may mislead."""
     told = []
-    if found.doubt is None and diagnosis is not None and not diagnosis.random:
-        told.append(f"The bags do not look random ({diagnosis.verdict}): label-free numbers may be biased.")
+    if found.own_bags and found.doubt is not None:
+        told.append(found.doubt)
     if found.n_bags < ENOUGH_BAGS and not found.withheld:
         told.append(f"With {found.n_bags} bags the intervals themselves are rough: {ENOUGH_BAGS} or more are better.")
     return told

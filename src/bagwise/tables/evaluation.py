@@ -12,6 +12,8 @@ from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
 from bagwise.evaluation import Evaluation
+from bagwise.formation import FORMATIONS, Told, formation_of
+from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
@@ -31,12 +33,14 @@ _SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffl
 class Predictions:
     """What a model says of the rows of bags.
 
-    h: (n,) or (n, classes).  bags: of these rows.  codes, some: features of the rows of some bags, and these bags.
+    h: (n,) or (n, classes).  bags: of these rows.  codes, said, some: features of the rows of some bags, what it says
+    of them, and these bags.
     """
 
     h: Floats
     bags: Bags
     codes: Floats
+    said: Floats
     some: Bags
 
     @cached_property
@@ -62,7 +66,7 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     if isinstance(data, Shards):
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
-        return Predictions(h, data.bags, sample.X, sample.bags)
+        return Predictions(h, data.bags, sample.X, model.predict_codes(sample.X), sample.bags)
     model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
@@ -74,8 +78,9 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     number, h = np.concatenate(numbers), np.concatenate(predicted)
     # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
-    some = _bags(reports, number[number < most])
-    return Predictions(h[order], _bags(reports, number[order]), np.concatenate(codes), some)
+    few = number < most
+    bags, some = _bags(reports, number[order]), _bags(reports, number[few])
+    return Predictions(h[order], bags, np.concatenate(codes), h[few], some)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +120,7 @@ def constant_guess(prior: ArrayLike, label: ArrayLike | None = None) -> dict[str
     for of in (metrics.accuracy, metrics.brier, metrics.log_loss):
         a, g = of(row)
         found[of.__name__] = float(np.clip(a[0] + (q * g).sum(), *metrics.possible(of.__name__, row.ndim)))
-    return {**found, "auc": 0.5} if len(p) == 1 and 0 < q < 1 else found
+    return {**found, "auc": 0.5} if ((q > 0) & (q < 1)).all() else found
 
 
 def _shares(prior: ArrayLike) -> Floats:
@@ -125,7 +130,12 @@ def _shares(prior: ArrayLike) -> Floats:
 
 
 def measure(
-    model: TableModel, data: BagTable | Shards | Predictions, *, level: float = 0.95, even_if_not_random: bool = False
+    model: TableModel,
+    data: BagTable | Shards | Predictions,
+    *,
+    formation: str = "auto",
+    held_out: bool = False,
+    level: float = 0.95,
 ) -> Measurement:
     """Judge a model by bags that it was not fitted to, without a warning.
 
@@ -135,10 +145,13 @@ def measure(
         As `fit` returns it.
     data : BagTable, Shards or Predictions
         Bags that it was not fitted to, in tables or gathered on disk; or what it says of them already.
+    formation : {"auto", "random", "rates", "features", "effects"}
+        How bags came about; "auto" lets them tell.
+    held_out : bool
+        Whether the bags were split off those that the model was fitted to, which then tell, too: of what both say, the
+        weaker assumption counts.
     level : float
         Of the confidence intervals.
-    even_if_not_random : bool
-        Give biased numbers where bags are not random, instead of none (see `bagwise.evaluate`).
 
     Returns
     -------
@@ -147,26 +160,38 @@ def measure(
     """
     found = data if isinstance(data, Predictions) else predict(model, data)
     h, bags = found.h, found.bags
-    features = dispersion.feature_dispersions(_frame(model.features, found.codes), found.some)
-    measured = evaluation.measure(h, bags, features=features, level=level, even_if_not_random=even_if_not_random)
+    told = Told(formation, "as asked for") if formation != "auto" else _told(model, found, held_out=held_out)
+    measured = evaluation.measure(h, bags, formation=told, level=level)
     p, label = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
     guess, gain = constant_guess(p, label), {}
-    if measured.doubt is None:
+    by = "rates" if told.name == "rates" else "random"
+    if not measured.withheld:
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
-        for name, one in evaluation.differences(h, constant, bags, level=level).items():
+        paired = evaluation.differences(h, constant, bags, formation=by, level=level)
+        for name, one in ((name, one) for name, one in paired.items() if name in guess):
             least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
     return Measurement(measured, guess, gain, found)
 
 
-def evaluate(
-    model: TableModel, data: BagTable | Shards, *, level: float = 0.95, even_if_not_random: bool = False
-) -> Evaluation:
+def _told(model: TableModel, found: Predictions, *, held_out: bool) -> Told:
+    """The formation that the bags tell; or, of bags held out, that those tell which the model was fitted to."""
+    here = formation_of("auto", _frame(model.features, found.codes), found.some, h=found.said)
+    fitted: Told | None = getattr(model.estimator, "formation_", None)
+    if not held_out or fitted is None:
+        return here
+    assumes = list(FORMATIONS).index  # the more, the less
+    if len(found.bags) >= ENOUGH_BAGS and assumes(here.name) >= assumes(fitted.name):
+        return here
+    return replace(fitted, reason=f"of the bags that the model was fitted to, {fitted.reason}")
+
+
+def evaluate(model: TableModel, data: BagTable | Shards, *, formation: str = "auto", level: float = 0.95) -> Evaluation:
     """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
 
     Parameters
     ----------
-    model, data, level, even_if_not_random
+    model, data, formation, level
         As in `measure`.
 
     Returns
@@ -174,7 +199,7 @@ def evaluate(
     bagwise.evaluation.Evaluation
         A warning says why, where numbers are withheld or not to be relied on.
     """
-    found = measure(model, data, level=level, even_if_not_random=even_if_not_random).evaluation
+    found = measure(model, data, formation=formation, level=level).evaluation
     evaluation.warn_of_doubt(found)
     return found
 

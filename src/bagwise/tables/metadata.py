@@ -21,8 +21,6 @@ from bagwise.tables.model import TableModel
 from bagwise.utils.records import from_data
 from bagwise.utils.text import with_error
 
-_FINDINGS = 10  # that a model's file tells of
-
 
 @dataclass(frozen=True)
 class ColumnNote:
@@ -144,16 +142,6 @@ class About:
         return any(trial.risk is not None or trial.gain is not None for trial in self.trials)
 
     @property
-    def holds_for(self) -> str | None:
-        """For which bags the numbers of single rows hold, where the model took its own for others."""
-        if self.formation is None or self.formation.name == "random":
-            return None
-        known = "says nothing of how right single rows are" if not FORMATIONS[self.formation.name].evaluation else ""
-        known = known or "needs another estimate than this"
-        told = f"the model was fitted for bags formed by {self.formation.name} ({self.formation.reason})"
-        return f"These numbers hold for random bags only; {told}, which {known}."
-
-    @property
     def measured(self) -> Measurement | None:
         """How good it was on bags held out; None where there were none."""
         return None if self.evaluation is None else Measurement(self.evaluation, self.guess, self.gain, None)
@@ -165,14 +153,6 @@ class About:
             for one in (self.seen, summary)
         )
         return mine == theirs
-
-    def shown(self, *, even_if_not_random: bool = False) -> About:
-        """The same without the numbers that the bags cannot tell, unless asked for (`even_if_not_random`)."""
-        if even_if_not_random or self.evaluation is None or self.evaluation.doubt is None:
-            return self
-        nothing: dict[str, Any] = dict.fromkeys([*METRICS, "calibration", "roc"])
-        evaluation = replace(self.evaluation, **nothing)
-        return replace(self, evaluation=evaluation, trials=tuple(trial.withheld() for trial in self.trials))
 
 
 def about(
@@ -193,7 +173,7 @@ def about(
         classes=model.classes,
         columns=columns,
         trials=_trials(model, found),
-        evaluation=None if found is None else replace(found, not_random=found.not_random[:_FINDINGS]),
+        evaluation=found,
         guess={} if measured is None else measured.guess,
         gain={} if measured is None else measured.gain,
         held_out="" if measured is None or measured.predictions is None else measured.predictions.fingerprint,
@@ -238,8 +218,9 @@ def _is_sound(found: About) -> bool:
     sound &= told in (set(), {*METRICS}, {*METRICS} - {"auc"}) and {*found.gain} in (set(), told)
     sound &= {*found.gain} <= {*found.guess} <= {*METRICS}
     if one is not None:
-        sound &= one.n_bags > 0 and one.n_rows > 0 and 0 < one.level < 1 and (one.doubt is not None or bool(found.gain))
-        for curve in (one.calibration, one.roc):
+        sound &= one.n_bags > 0 and one.n_rows > 0 and 0 < one.level < 1 and (one.withheld or bool(found.gain))
+        sound &= one.formation.name in FORMATIONS
+        for curve in (one.calibration, one.roc, one.bags.calibration):
             sound &= curve is None or len({len(points) for points in vars(curve).values()}) == 1
     return sound
 
@@ -252,6 +233,6 @@ def _trials(model: TableModel, found: Evaluation | None) -> tuple[Trial, ...]:
         Trial(**{name: line[name] for name in plain}, gain=BagGain.of(line["gain"], line["gain_error"]))
         for line in lines
     )
-    if found is not None and (found.doubt is not None or found.withheld):  # it may be asked for as it comes
-        return tuple(trial.withheld() if found.withheld else trial for trial in trials)
+    if found is not None and found.withheld:
+        return tuple(trial.withheld() for trial in trials)
     return tuple(trial.within(1 if model.classes is None else 2) for trial in trials)

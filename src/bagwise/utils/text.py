@@ -1,6 +1,7 @@
 """Numbers in sentences."""
 
 import math
+from collections.abc import Sequence
 
 
 def rows_of(smallest: int, largest: int) -> str:
@@ -19,6 +20,15 @@ def number_of(count: int, what: str) -> str:
     ('1 bag', '2,000 rows')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def with_error(value: float, error: float) -> str:

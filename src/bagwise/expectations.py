@@ -1,0 +1,173 @@
+r"""Means over single rows from sums over bags: E[a + y·g] for any functions a and g of a row.
+
+Only E[y·g] needs labels. With :math:`\bar g_j` the mean of g in bag j, p and :math:`\bar g` the means of all rows and
+
+.. math:: C_{\alpha g} = \sum_j k_j (\alpha_j - p)(\bar g_j - \bar g)
+
+a label's part in it is told by how reports move with g:
+
+- *residuals*, right where rows came to bags at random, also if bags have effects that features know nothing of:
+  :math:`E[y\,g] = p\,\bar g + b\,\mathrm{Cov}(h, g) + (C_{\alpha g} - b\,C_{hg})/(m-1)`, with any model h and
+  :math:`b = C_{\alpha h}/C_{hh}`. What h explains is known from all rows, what it does not from bags; b makes an
+  overconfident or a wrong model do as well as its calibrated version.
+- *slope*, right where a bag tells nothing of a row's features beyond its label, random bags among them:
+  :math:`E[y\,g] = p\,\bar g + p(1-p)\,C_{\alpha g}/C_{\alpha\alpha}`, less declared noise in the denominator. Several
+  classes are regressed on together.
+
+With one row per bag both equal the plain mean. Errors come from leaving out each bag in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bagwise.bags import Bags
+from bagwise.segment import per_bag
+from bagwise.utils.typing import Floats, Integers
+
+_LEAST = 1e-12  # of a sum of squares, beside what it is taken from
+
+
+_Parts = tuple[Floats, ...]
+_Estimate = Callable[..., Floats]
+
+
+def check_enough(bags: Bags) -> None:
+    """Raise where bags are too few for an interval."""
+    if (m := len(bags)) < 3:
+        some = "is 1 bag" if m == 1 else f"are {m} bags"
+        raise ValueError(f"there {some} only: at least 3 are needed to estimate anything with an interval.")
+
+
+class Expectations:
+    """E[a + y·g] of rows of the bags, from predictions h.
+
+    Every method returns an estimate and the influence of each bag on it, and works on sums per bag. Influences are what
+    an estimate moves when a bag is left out, times m − 1.
+
+    h: (n,) or (n, classes) predictions in table order.  by_slope: whether proportions may differ for other reasons than
+    chance.  strata: (m,) the number of the stratum that each bag is in: what is assumed of bags then holds inside
+    strata, whose sizes are taken as they are.  label: the class that is told from the rest, where there are several.
+    """
+
+    def __init__(
+        self,
+        h: Floats,
+        bags: Bags,
+        *,
+        by_slope: bool = False,
+        strata: Integers | None = None,
+        label: int | None = None,
+    ) -> None:
+        check_enough(bags)
+        self.m, self.n = len(bags), bags.n_bagged
+        self.bags, self.by_slope, self.label = bags, by_slope, label
+        self.strata = np.zeros(self.m, dtype=np.intp) if strata is None else strata
+        self._all = h, per_bag(bags.size, bags.outputs) * bags.outputs
+        self.h: Floats = h if label is None else h[:, label]
+        self.count: Floats = self._all[1] if h.ndim == 2 and label is None else self._all[1][:, label or 0]
+        self.sums: Floats = bags.sum_table(self.h)
+        self.gap: Floats = self.count - self.sums  # Σ(y − h) of each bag
+        self.prior = self.count.sum(axis=0) / self.n
+
+    @cached_property
+    def levels(self) -> tuple[Floats, Integers, Integers]:
+        """The distinct predictions in order, which of them each row has (bag order), and how many rows each has."""
+        return np.unique(self.h[self.bags.order], return_inverse=True, return_counts=True)
+
+    def of_class(self, label: int) -> Expectations:
+        """Those of one class against the rest, where there are several."""
+        return Expectations(self._all[0], self.bags, by_slope=self.by_slope, strata=self.strata, label=label)
+
+    def expectation(self, a: Floats, g: Floats) -> tuple[Any, Floats]:
+        """E[a + y·g]; a: (n,), g: (n,) or (n, classes) in table order, the product then summed over classes."""
+        known, known_influence = self.mean(self.bags.sum_table(a))
+        value, influence = self.positives(self.bags.sum_table(self.h * g), self.bags.sum_table(g))
+        if g.ndim == 2:
+            value, influence = value.sum(), influence.sum(axis=1)
+        return known + value, known_influence + influence
+
+    def mean(self, sums: Floats) -> tuple[Any, Floats]:
+        """The mean over rows, from sums per bag (m,) or (m, q)."""
+        size = per_bag(self.bags.size, sums)
+        inside = np.equal.outer(np.arange(int(self.strata.max()) + 1), self.strata).astype(float)
+        means = (inside @ sums) / per_bag(inside @ self.bags.size, sums)
+        return sums.sum(axis=0) / self.n, (sums - size * means[self.strata]) * self.m / self.n
+
+    def positives(self, hg: Floats, g: Floats) -> tuple[Any, Floats]:
+        """E[y·g] from the bag sums of h·g and of g, (m,) or (m, q); with several classes, column c is of class c."""
+        q = g[:1].size
+        label = np.arange(q) if self.h.ndim == 2 else np.full(q, self.label or 0)
+        value, influence = self._of_labels(hg.reshape(self.m, q), g.reshape(self.m, q), label)
+        return (value[0], influence[:, 0]) if g.ndim == 1 else (value, influence)
+
+    def _of_labels(self, hg: Floats, g: Floats, label: Integers) -> tuple[Floats, Floats]:
+        """(q,) E[y_c·g] of columns (m, q), c being the label of each, and influences; strata are added up."""
+        value, influence = np.zeros(g.shape[1]), np.zeros_like(g)
+        pieces = self._slope_pieces if self.by_slope else self._residual_pieces
+        for stratum in range(int(self.strata.max()) + 1):
+            inside = np.flatnonzero(self.strata == stratum)
+            share = float(self.bags.size[inside].sum()) / self.n
+            found, moves = _jackknife(*pieces(hg[inside], g[inside], label, inside))
+            value += share * found
+            influence[inside] = share * moves * self.m / len(inside)
+        return value, influence
+
+    def _residual_pieces(self, hg: Floats, g: Floats, label: Integers, inside: Integers) -> tuple[_Parts, _Estimate]:
+        k = self.bags.size[inside].astype(float)[:, None]
+        a, h = self._all[1][inside][:, label], self.sums.reshape(self.m, -1)[inside]
+
+        def estimate(m: Floats, n: Floats, a: Floats, h: Floats, ah: Floats, hh: Floats, *of_g: Floats) -> Floats:
+            g, hg, ag, hg_of_bags = of_g
+            squares = hh - h * h / n
+            varies = squares > _LEAST * np.maximum(hh, _LEAST)
+            b = np.where(varies, (ah - a * h / n) / np.where(varies, squares, 1.0), 0.0)
+            explained = b * (hg - h * g / n) / n
+            rest = (ag - a * g / n) - b * (hg_of_bags - h * g / n)
+            return np.asarray(a * g / n**2 + explained + (1 - 1 / n) / (m - 1) * rest)
+
+        return (np.ones_like(k), k, a, h, a * h / k, h * h / k, g, hg, a * g / k, h * g / k), estimate
+
+    def _slope_pieces(self, hg: Floats, g: Floats, label: Integers, inside: Integers) -> tuple[_Parts, _Estimate]:
+        k, count = self.bags.size[inside].astype(float)[:, None], self._all[1][inside]
+        a = count[:, : max(1, count.shape[1] - 1)]  # classes add up: the last one is known by the others
+        r = a.shape[1]
+        noise = self.bags.noise_per_row[inside][:, None]
+        squares = (a[:, :, None] * a[:, None, :]).reshape(len(k), -1) / k
+        cross = (a[:, :, None] * g[:, None, :]).reshape(len(k), -1) / k
+
+        def estimate(n: Floats, a: Floats, squares: Floats, noise: Floats, g: Floats, cross: Floats) -> Floats:
+            p = (a / n)[:, :, None]
+            about = squares.reshape(-1, r, r) - p * a[:, None, :] - noise[:, :, None] * np.eye(r)
+            moved = cross.reshape(-1, r, g.shape[1]) - p * g[:, None, :]
+            spread = p * (np.eye(r) - p.transpose(0, 2, 1))
+            mean = (g / n)[:, None, :]
+            found = p * mean + spread @ _solved(about, moved, n)
+            if count.shape[1] > 1:
+                found = np.concatenate([found, mean - found.sum(axis=1, keepdims=True)], axis=1)
+            return np.asarray(found[:, label, np.arange(g.shape[1])])
+
+        return (k, a, squares, noise, g, cross), estimate
+
+
+def _jackknife(parts: _Parts, estimate: _Estimate) -> tuple[Floats, Floats]:
+    """An estimate (q,) from the totals of parts (m, …), and (m, q) what it moves without each, times m − 1."""
+    totals = [part.sum(axis=0, keepdims=True) for part in parts]
+    value = estimate(*totals)[0]
+    without = estimate(*(total - part for total, part in zip(totals, parts, strict=True)))
+    return value, (len(without) - 1) * (value - without)
+
+
+def _solved(about: Floats, moved: Floats, n: Floats) -> Floats:
+    """Slopes (…, r, q); NaN where proportions do not differ, or not by more than noise."""
+    if about.shape[-1] == 1:
+        differ = about > _LEAST * n[:, :, None]
+        return np.asarray(np.where(differ, moved / np.where(differ, about, 1.0), np.nan))
+    try:
+        return np.linalg.solve(about, moved)
+    except np.linalg.LinAlgError:
+        return np.full_like(moved, np.nan)
