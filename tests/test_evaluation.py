@@ -761,6 +761,9 @@ def test_strata_are_measured_by_themselves(truths, seed):
     assert binomtest(held, trials, 0.94, alternative="less").pvalue > 1e-4
     with pytest.warns(BagsNotRandomWarning):
         assert evaluate(MODELS["good"](x), frame, bw.aggregate(y, ids), bags=ids).withheld
+    frame["half"] = ids % 2  # strata inside of which bags still differ
+    with pytest.warns(BagsNotRandomWarning, match="inside strata, too, bags differ in"):
+        assert evaluate(MODELS["good"](x), frame, bw.aggregate(y, ids), bags=ids, strata="half").withheld
 
 
 def test_labels_are_right_in_every_formation_and_no_wider_than_alone(seed):

@@ -26,6 +26,7 @@ from bagwise.bags.reading import name as shown
 from bagwise.dispersion import NOT_RANDOM
 from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, FORMATIONS, Told, formation_of
+from bagwise.formation.strata import formation_inside
 from bagwise.losses import posterior
 from bagwise.metrics import (
     FEWEST_OF_A_KIND,
@@ -66,6 +67,7 @@ ENOUGH_BAGS = 30
 """From which on intervals are not rough."""
 
 _TELLING = one_of(*(name for name, one in FORMATIONS.items() if one.evaluation))
+_CONSTRAINTS = {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1), "formation": FORMATION}
 _FEWEST_LABELS = 5
 _INSIDE = 1e-12  # how close to 0 and 1 probabilities may come whose log odds are taken
 
@@ -344,12 +346,8 @@ def measure(
 
     h: (n,) or (n, classes), as `predicted` gives them.  formation: a name, "auto", or what was told already.
     """
-    check_parameters(
-        {"level": level, "n_bins": n_bins, "threshold": threshold, "formation": formation},
-        {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1), "formation": FORMATION}
-        if isinstance(formation, str)
-        else {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1)},
-    )
+    name = formation.name if isinstance(formation, Told) else formation
+    check_parameters({"level": level, "n_bins": n_bins, "threshold": threshold, "formation": name}, _CONSTRAINTS)
     bags = fitting_bags(h, bags)
     check_enough(bags)
     inside = None if strata is None else _strata(strata, bags)
@@ -381,7 +379,7 @@ def _told(formation: str, h: Floats, X: Any, bags: Bags, strata: Integers | None
         return formation_of(formation, X, bags, h=h)
     if formation != "auto":
         return Told(formation, "as asked for, inside strata")
-    return Told("random", "random inside strata is assumed")
+    return formation_inside(strata, X, bags, h=h)
 
 
 def _tells_rows(told: Told, h: Floats, X: Any, bags: Bags) -> bool:

@@ -1,12 +1,14 @@
 """Bags that are random inside strata, or apart from a drift along their order."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csgraph, csr_array
 
 from bagwise.bags import Bags
-from bagwise.dispersion import Columns
+from bagwise.dispersion import NOT_RANDOM, Columns, compared, scores_of
+from bagwise.formation.formations import Told
 from bagwise.formation.scatter import given_known
 from bagwise.utils.typing import Floats, Integers
 
@@ -98,6 +100,45 @@ def random_strata(candidates: Mapping[str, Integers], columns: Columns, bags: Ba
         if len(fewer) > 1 and random(fewer):
             kept = fewer
     return tuple(kept)
+
+
+def formation_inside(stratum: Integers, X: Any, bags: Bags, *, h: Floats) -> Told:
+    """The formation of bags inside strata: random, unless proportions, predictions or features tell otherwise.
+
+    Parameters
+    ----------
+    stratum : array of shape (m,)
+        The stratum of each bag.
+    X : array or table of shape (n, …), or None
+        Rows, in table order.
+    bags : Bags
+        Their bags.
+    h : array of shape (n,) or (n, classes)
+        Predictions of a model that was not fitted to these bags, in table order.
+
+    Returns
+    -------
+    Told
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> day = np.repeat(np.arange(50) % 2, 64)
+    >>> h = 0.2 + 0.4 * day + 0.2 * rng.random(3200)
+    >>> y = rng.random(3200) < h
+    >>> bags = Bags.from_rows(np.repeat(y.reshape(50, 64).mean(axis=1), 64), np.arange(3200) // 64)
+    >>> formation_inside(np.arange(50) % 2, None, bags, h=h).name
+    'random'
+    """
+    some, columns = (bags, []) if X is None else compared(X, bags)
+    scores = [score for one in h[some.order].reshape(some.n_bagged, -1).T for score in scores_of(one, "h")]
+    inside = stratum if some is bags else stratum[np.isin(bags.keys, some.keys)]
+    found = given_known([("predictions", scores), *columns], some, indicators(inside))
+    left = sorted((one for one in found if one.p_value < NOT_RANDOM), key=lambda one: one.p_value)
+    if not left:
+        return Told("random", "nothing speaks against random bags inside strata")
+    unseen = all(one.subject == "proportions" for one in left)
+    return Told("effects" if unseen else "features", f"inside strata, too, bags differ in {left[0].subject}")
 
 
 def indicators(stratum: Integers) -> Floats:
