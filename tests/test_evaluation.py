@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 from scipy.stats import binomtest, rankdata
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
@@ -858,3 +858,29 @@ def test_log_loss_has_an_interval_that_stays_positive():
 def test_wrong_options_get_one_clear_sentence(options, message):
     with pytest.raises(ValueError, match=message):
         evaluate(H, None, Y, bags=IDS, **({"formation": "random"} | options))
+
+
+@pytest.mark.parametrize("calls", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")
+def test_no_estimate_leaves_its_range(calls, seed):
+    """Whatever the formation, the sizes, the model, the noise and the number of bags are."""
+    rng = np.random.default_rng([seed, 50])
+    for _ in range(calls):
+        m, size = int(rng.integers(3, 60)), int(rng.integers(1, 40))
+        formation = str(rng.choice(["random", "rates", "features", "effects", "unread"]))
+        X, y, ids = bags_by(formation, rng, size, m)
+        h = expit(float(rng.choice([-1, 0.1, 1, 4])) * X[:, 0] + rng.normal())
+        noise = float(rng.choice([0.0, 4.0]))
+        bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids, noise_variance=noise if noise else None)
+        bags = replace(bags, proportion=bags.proportion + np.sqrt(noise) * rng.normal(size=m) / size)
+        asked = str(rng.choice(["auto", "random", "rates", "effects"]))
+        found = evaluate(h, X if rng.random() < 0.5 else None, bags=bags, formation=asked)
+        for name in METRICS:
+            one = getattr(found, name)
+            assert one is None or 0 <= one.low <= one.value <= one.high <= (np.inf if name == "log_loss" else 1)
+        for curve in (found.calibration, found.roc):
+            if curve is not None:
+                assert (curve.y_low >= 0).all()
+                assert (curve.y_high <= 1).all()
+        assert 0 <= found.bags.least_accuracy.value <= found.bags.most_accuracy.value <= 1
+        assert "nan" not in str(found)
