@@ -417,7 +417,11 @@ def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
     assert not any(section.name == "roc" for section in found.sections)
     assert "Calibration. " not in found.html
     assert any("explain" in remark for remark in found.remarks)
-    assert diagnosis_page(grouped).headline.startswith("The bags are not random: grouped by")
+    told = diagnosis_page(grouped)
+    assert told.headline.startswith("The bags are not random: ")
+    assert "all together features: bags differ in" in told.headline
+    assert "A quick model on bags that it was not fitted to" in told.html
+    assert "candidates are compared by" in told.html
     assert "<td>–</td>" in re.sub(r" class=\"\w+\"", "", found.html)
     assert "Numbers that the bags cannot tell are withheld" in found.html
     asked = model_page(ridge, grouped, even_if_not_random=True)
