@@ -6,6 +6,7 @@ features, what a quick model says of bags that it was not fitted to, whether bag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +43,7 @@ _POWER = 0.8
 _CLEAR_P, _CLEAR_GAIN = 1e-4, 5.0  # p-value, and log-likelihood, that leave little doubt
 _TELLING = 1.5  # variation, times that of random bags, that is seen in enough bags
 _WIDEST, _MODEL_ROWS, _LEVELS = 120, 20_000, 5  # columns and rows of a quick model; categories of a column
+_STEPS = 10  # of a column in which bags differ
 _ALPHAS, _FOLDS = np.array([3.0, 30.0, 300.0]), 3
 
 _COUNTS = "fit with the count likelihood, as classifiers do with formation='auto'"
@@ -368,7 +370,8 @@ def diagnose(
     drift = tuple(among(_QUESTIONS, one) for one in dispersion.drifts(columns, given, rng))
     found = evidence_of(columns, given, given).among(_QUESTIONS)
     formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
-    model = _quick_model(columns, more[len(columns) :], given, rng) if quick_model else None
+    differing = [one.p_value < level and one.ratio > 1 for one in found.each[: len(columns)]]
+    model = _quick_model(columns, differing, more[len(columns) :], given, rng) if quick_model else None
     if model is not None:
         if formation.others:
             said = support(model.parts)
@@ -431,15 +434,21 @@ class _Quick:
         return np.concatenate(h), held
 
 
-def _quick_model(columns: Columns, more: Columns, bags: Bags, rng: np.random.Generator) -> _Quick | None:
-    """Logistic regression on ranks, categories, squares and products, where labels are 0 and 1 and bags are enough."""
+def _quick_model(
+    columns: Columns, differing: Sequence[bool], more: Columns, bags: Bags, rng: np.random.Generator
+) -> _Quick | None:
+    """Logistic regression on ranks, categories, squares and products, where labels are 0 and 1 and bags are enough.
+
+    Where bags differ in a column, what a straight line misses of it would look like effects of bags: it has steps, too.
+    """
     if bags.proportion.ndim == 2 or len(bags) < ENOUGH_BAGS or dispersion.have_real_labels(bags):
         return None
     try:
         check_counts(bags)
     except ValueError:  # rounded proportions: a likelihood of counts would be that of others
         return None
-    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more]
+    steps = [x for (_, scores), one in zip(columns, differing, strict=True) if one for x in _steps(scores)]
+    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more] + steps[:_WIDEST]
     X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
     if not X or not (bags.size > 1).any():
         return None
@@ -457,3 +466,10 @@ def _numbers(scores: dispersion.Scores) -> list[Floats]:
     if len(scores) > 1:
         return [x for x, _ in scores[1 : 1 + _LEVELS]]
     return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x, _ in scores]
+
+
+def _steps(scores: dispersion.Scores) -> list[Floats]:
+    """Whether an ordered column is above each of some quantiles."""
+    if len(scores) > 1:
+        return []
+    return [(x > cut).astype(float) for x, _ in scores for cut in np.quantile(x, np.arange(1, _STEPS) / _STEPS)]

@@ -240,7 +240,34 @@ def test_diagnose(tables):
     assert "375 bags of 16 rows each" in result.stdout
     assert "verdict: random" in result.stdout
     assert "reports without noise are no differential privacy" in result.stdout
-    assert json.loads(call("diagnose", *tables, "--json").stdout)["verdict"] == "random"
+    found = json.loads(call("diagnose", *tables, "--json").stdout)
+    assert found["verdict"] == "random"
+    assert found["formation"]["name"] == "random"
+    assert {"proportions", "drift of proportions"} <= {
+        f"{'drift of ' if one['drift'] else ''}{one['subject']}" for one in found["tests"]
+    }
+    assert all(0 <= one["p_value"] <= 1 for one in found["tests"])
+    assert found["allowed"]["choice"] == "risk"
+    assert found["slopes"]["forward"]["expected"] == 1
+
+
+def test_diagnose_goes_on_after_a_mismatch_and_names_every_kind(tables, tmp_path):
+    reports = pd.read_parquet(tables[1])
+    reports.loc[0, "size"] += 1
+    reports = pd.concat([reports.iloc[:-1], reports.iloc[[5]]])  # one is missing, one is there twice
+    reports.to_parquet(tmp_path / "reports.parquet")
+    result = call("diagnose", tables[0], tmp_path / "reports.parquet")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "with another size reported",
+        "with more than one report",
+        "no report",
+        "--on-mismatch=drop",
+        "verdict: random",
+    ):
+        assert words in result.stdout
+    strict = call("diagnose", tables[0], tmp_path / "reports.parquet", "--on-mismatch", "error")
+    assert strict.exit_code == 1
 
 
 def test_the_interval_contains_the_truth(model, labelled, folder):

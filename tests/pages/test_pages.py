@@ -421,6 +421,11 @@ def test_grouped_bags_are_not_taken_for_proof(undrawn, ridge):
     assert "Known of bags only" in found.html
     assert "accuracy on single rows if the model is right" in found.html
     assert "Calibration by bags" in found.html
+    told = diagnosis_page(grouped)
+    assert told.headline.startswith("The bags are not random: ")
+    assert "all together features: bags differ in" in told.headline
+    assert "A quick model on bags that it was not fitted to" in told.html
+    assert "candidates are compared by" in told.html
 
 
 def test_models_are_not_ranked_by_grouped_bags(undrawn, ridge, other):

@@ -23,6 +23,9 @@ _PLACES = {"folder": 0, "events": 1, "reports": 1, "force": 4, "as_json": 4}  # 
 Joined = Callable[[Progress], AbstractContextManager[Any]]
 """Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
 
+JoinedAsFarAsPossible = Annotated[Joined, {"on_mismatch": "drop"}]
+"""The same, where bags that do not fit are left out by default; defaults of options by name."""
+
 Reported = dict[str, Any]
 """Where reports of rows are, and what their columns mean, as `tables.write_scores` takes it."""
 
@@ -120,7 +123,10 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
         return _with_reports(command, own, shared)
     if "joined" not in own:
         return command
-    if NoneType in get_args(own.pop("joined").annotation):
+    annotation = own.pop("joined").annotation
+    for defaults in getattr(annotation, "__metadata__", ()):
+        shared |= {name: shared[name].replace(default=Mismatch(value)) for name, value in defaults.items()}
+    if NoneType in get_args(annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
     del shared["progress"]
 

@@ -81,13 +81,32 @@ def bag(
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
-def diagnose(joined: options.Joined, as_json: options.Json = False) -> None:
-    """Check that events and reports fit, and tell whether the bags are random, drift, or leak labels."""
+def diagnose(joined: options.JoinedAsFarAsPossible, as_json: options.Json = False) -> None:
+    """Check that events and reports fit, and tell how bags came about, whether they drift, or leak labels.
+
+    Bags that do not fit are named, kind by kind, and left out, unless --on-mismatch error is given.
+    """
     with show_progress() as progress, joined(progress) as data:
         progress(1, 2, "looking at the bags")
         found = bagwise.tables.diagnose(data)
-    facts = {"tables": data.summary, "verdict": found.verdict, "advice": found.advice, "leaks": found.leaks}
-    show_result(as_json, facts, str(data.summary), "", str(found))
+    facts = {
+        "tables": data.summary,
+        "verdict": found.verdict,
+        "formation": found.formation,
+        "sureness": found.sureness,
+        "strata": found.strata,
+        "random_apart_from_drift": found.random_apart,
+        "allowed": found.allowed,
+        "advice": found.advice,
+        "tests": found.tests,
+        "slopes": {"forward": found.evidence.forward, "reverse": found.evidence.reverse},
+        "support": found.support,
+        "level": found.level,
+        "leaks": found.leaks,
+    }
+    wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
+    repair = ["Repair the tables, or pass --on-mismatch=drop to fit and evaluate."] if wrong else []
+    show_result(as_json, facts, str(data.summary), *repair, "", str(found))
 
 
 def fit(

@@ -1,4 +1,4 @@
-"""The page on two tables: do they fit, are the bags random, what do the reports give away?
+"""The page on two tables: do they fit, how did the bags come about, what do the reports give away?
 
 `Funnel` says where the proportions of random bags should lie, given their sizes, the noise on them and what is
 predicted.
@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from bagwise.bags import Bags
+from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import NOT_RANDOM
 from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Page, Part, Picture, Pictures, Section, Table
@@ -34,7 +35,7 @@ _NEARLY_ALL = 0.95
 
 
 def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
-    """A page on events and reports: do they fit, are the bags random, what do they give away?
+    """A page on events and reports: do they fit, how did the bags come about, what do they give away?
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     leaks = Bullets(f"{parts.capital(text)}." for text in found.leaks.statements)
     sections = [
         Section("tables", "Do the tables fit?", parts.summary_parts(data.summary)),
-        Section("random", "Are the bags random?", [advice, *parts.finding_parts(found)]),
+        Section("formation", "How did the bags come about?", [*formation_parts(found), *parts.finding_parts(found)]),
         Section("bags", "What the bags reported", bags),
         Section("leaks", "What the reports give away", [leaks]),
         parts.again(command, [], []),
@@ -63,6 +64,10 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
     if found.random:
         standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
+    elif found.too_few:
+        headline = f"How the bags came about is not told: {found.formation.reason}."
+    elif found.formation.name == "random":
+        headline = f"The bags are random but for a drift: {found.verdict}."
     left_out = data.summary.rows - data.summary.used_rows
     wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
     kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
@@ -74,6 +79,32 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
         remarks.append(f"The reports reveal the labels of {found.leaks.revealed_rows:,} single rows.")
     subject = f"{data.summary.bags:,} bags, {data.summary.used_rows:,} rows, {len(data.features)} columns."
     return Page("Diagnosis of bags", subject, standing, headline, remarks, sections)
+
+
+def formation_parts(found: Diagnosis) -> list[Part]:
+    """The formation in words: what it assumes, how sure it is, what is allowed then and what to do; and its lines."""
+    allowed = found.allowed
+    known = {"risk": "the risk of single rows from residuals of bags", "slope": "any mean of single rows by slopes"}
+    rows = [
+        ["what is said", parts.capital(found.verdict)],
+        ["how sure", parts.capital(found.sure)],
+        ["what is assumed then", parts.capital(allowed.assumption)],
+        ["losses that are right", ", ".join(allowed.losses)],
+        ["known without labels", ", ".join(known[one] for one in allowed.evaluation) or "what bags report"],
+        ["candidates are compared by", f"{allowed.choice} of held-out bags"],
+    ]
+    lines = {"proportions on mean predictions": found.evidence.forward}
+    lines |= {"mean predictions on proportions": found.evidence.reverse}
+    slopes = [
+        [name, f"{one.value:.3g} ± {one.error:.2g}", f"{one.expected:.3g}"]
+        for name, one in lines.items()
+        if one is not None and np.isfinite(one.value)
+    ]
+    said: list[Part] = [parts.capital(found.advice), Table("The formation of the bags", ["", ""], rows, "ll")]
+    if slopes:
+        head = ["line through the bags", "slope", "of random bags"]
+        said.append(Table("A quick model on bags that it was not fitted to", head, slopes))
+    return said
 
 
 # -- random bags -------------------------------------------------------------------------------------------------------
