@@ -279,6 +279,16 @@ def test_random_bags_inside_strata_are_found_and_named(seed):
     assert diagnose(frame.drop(columns="campaign"), bw.aggregate(y, ids), bags=ids, quick_model=False).strata == ()
 
 
+def test_keys_of_bags_may_be_strata():
+    frame, y, ids = campaigns(np.random.default_rng(0))
+    key = {"campaign": frame.pop("campaign"), "bag": ids}
+    found = diagnose(frame, bw.aggregate(y, ids), bags=ids, keys=key, quick_model=False)
+    assert found.strata == ("campaign",)
+    assert "feature 'campaign'" not in {one.subject for one in found.tests}
+    with pytest.raises(ValueError, match="keys must have a value for each of the 6400 rows"):
+        diagnose(frame, bw.aggregate(y, ids), bags=ids, keys={"campaign": ["a"]})
+
+
 def test_days_are_strata_of_a_time_and_two_columns_may_be_needed():
     rng = np.random.default_rng(0)
     frame, y, ids = campaigns(rng)

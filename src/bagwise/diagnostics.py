@@ -6,7 +6,7 @@ features, what a quick model says of bags that it was not fitted to, whether bag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,9 +28,9 @@ from bagwise.linear.likelihood import Design
 from bagwise.linear.penalties import choose
 from bagwise.log_odds import stretched
 from bagwise.losses.likelihood import check_counts
-from bagwise.utils.parameters import check_level
+from bagwise.utils.parameters import ParameterError, check_level
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import ArrayLike, Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,12 +151,12 @@ class Diagnosis:
         if self.too_few:
             return f"not told: {self.formation.reason}"
         together = "" if self.formation.name == "random" else f"; all together {self.formation}"
+        if self.strata:
+            return f"random inside strata of {_listed(self.strata)}{together}"
         if self.drifting:
             others = f" and {len(self.drifting) - 1} more" if len(self.drifting) > 1 else ""
             apart = ", random otherwise" if self.random_apart else ""
             return f"drifting along the bag order in {self.drifting[0].subject}{others}{apart}{together}"
-        if self.strata:
-            return f"random inside strata of {_listed(self.strata)}{together}"
         return "random" if self.random else str(self.formation)
 
     @property
@@ -202,7 +202,7 @@ class Diagnosis:
     def advice(self) -> str:
         """What follows for the choice of methods."""
         told = f"{self._advice()}."
-        if self.drifting:
+        if self.drifting and not self.strata:
             told += " Since they drift, hold out the last bags rather than any, to see how a model does on later ones."
         return told
 
@@ -321,6 +321,7 @@ def diagnose(
     *,
     bags: ArrayLike | Bags | None = None,
     noise_variance: ArrayLike | None = None,
+    keys: Mapping[str, ArrayLike] | None = None,
     level: float = 0.01,
     quick_model: bool = True,
     random_state: RandomState = 0,
@@ -334,6 +335,9 @@ def diagnose(
         rank of the category in alphabetical order.
     y, bags, noise_variance : array, Bags or None
         As in `fit` and `Bags.from_rows`. The order of the bags is that of their ids.
+    keys : dict of arrays of shape (n,), optional
+        Columns that are no features but may be strata of the bags, by name, such as the campaign that is part of the
+        key of each bag.
     level : float
         Random bags are called anything else at most this often.
     quick_model : bool
@@ -381,8 +385,10 @@ def diagnose(
     if np.isnan(found.proportions.p_value):
         untestable.insert(0, "proportions of real labels" if dispersion.have_real_labels(given) else "proportions")
     drifting = any(one.p_value < level for one in drift)
-    labels = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
-    candidates = {name: one for name, scores in columns if (one := strata_of(scores, given)) is not None}
+    labels: dict[str, str | int] = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
+    of_keys = [(name, dispersion.scores_of(_words(one, n)[given.order], name)) for name, one in (keys or {}).items()]
+    labels |= {name: name for name, _ in of_keys}
+    candidates = {name: one for name, scores in [*columns, *of_keys] if (one := strata_of(scores, given)) is not None}
     strata = random_strata(candidates, more, given, level=level) if formation.name != "random" else ()
     return Diagnosis(
         formation=formation,
@@ -401,6 +407,14 @@ def diagnose(
         leaks=leaks(given.size, given.proportion, given.noise_variance),
         level=level,
     )
+
+
+def _words(key: ArrayLike, n: int) -> NDArray[Any]:
+    """A key as words, so that it has no order."""
+    words = np.asarray(key).astype(str).astype(object)
+    if words.shape != (n,):
+        raise ParameterError("keys", f"must have a value for each of the {n} rows, got shape {words.shape}.")
+    return words
 
 
 def _labels(X: Any, width: int) -> list[str | int]:

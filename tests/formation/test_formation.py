@@ -272,6 +272,15 @@ def test_noise_is_no_effect():
     assert formation.settled(told, [HeldOut(float(y.mean()), s, s, silent)]).name == "effects"
 
 
+def test_noise_on_proportions_makes_no_features_of_rates(seed):
+    """It flattens the line through proportions, about which features would then scatter."""
+    rng = np.random.default_rng(seed)
+    X, y, ids = by_rates(rng)
+    noised = aggregate(y, ids) + rng.normal(scale=12, size=N // K)[ids] / K
+    assert formation.told(formation.evidence(X, Bags.from_rows(noised, ids, noise_variance=144.0))).name == "rates"
+    assert formation.told(formation.evidence(X, Bags.from_rows(noised, ids))).name == "features"  # not declared
+
+
 MODELS = {"right": 1.0, "far too sure": 3.0, "shrunken": 0.3, "the wrong way round": -1.0}
 
 

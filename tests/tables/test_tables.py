@@ -185,3 +185,14 @@ def test_the_index_of_a_pandas_table_is_neither_learned_from_nor_published(tmp_p
     assert [made.name for made in model.features.made] == ["x"]
     (ignored,) = (column for column in model.features.columns if column.name == "__index_level_0__")
     assert ignored.note == "the index of a pandas table"
+
+
+def test_bags_cut_inside_campaigns_are_random_in_these(tmp_path):
+    rng = np.random.default_rng(0)
+    campaign = rng.integers(6, size=9_600)
+    frame = pd.DataFrame({"age": rng.normal(40 + 4 * campaign, 10), "campaign": np.array(list("abcdef"))[campaign]})
+    frame["y"] = (rng.random(9_600) < 1 / (1 + np.exp(-0.1 * (frame["age"] - 50)))).astype(int)
+    held = bw.tables.put_in_bags(frame, tmp_path, label="y", size=64, by=["campaign"], random_state=0)
+    found = bw.tables.diagnose(join(str(held.events), str(held.reports)))
+    assert found.strata == ("campaign",)
+    assert found.verdict.startswith("random inside strata of 'campaign'; all together features")

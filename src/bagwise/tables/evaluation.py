@@ -208,7 +208,7 @@ def evaluate(model: TableModel, data: BagTable | Shards, *, formation: str = "au
 
 
 def diagnose(data: BagTable, features: Features | None = None, *, level: float = 0.01) -> diagnostics.Diagnosis:
-    """Are the bags random, do they drift along their keys, what do they leak?
+    """How did the bags come about, do they drift along their keys, what do they leak?
 
     Parameters
     ----------
@@ -227,11 +227,15 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     features = features or features_of(data)
     most, reports = data.bags_with(_SAMPLE), data.reported
     places = data.bags.filter(data.bags[NUMBER] < most)
-    places = places.select(NUMBER, place=row_number(*(places[key] for key in data.keys))).order_by(NUMBER)
-    rank = fetch(places, data.connection).column("place").to_numpy()
+    places = places.select(NUMBER, *data.keys, place=row_number(*(places[key] for key in data.keys)))
+    lines = fetch(places.order_by(NUMBER), data.connection)
+    rank = lines.column("place").to_numpy()
     table = fetch(features.select(data.rows(most), NUMBER), data.connection)
     frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
-    found = diagnostics.diagnose(frame, bags=_bags(reports, number, rank[number]), level=level)
+    # Of several keys, one may be what the others are random in.
+    several = data.keys if len(data.keys) > 1 else ()
+    keys = {key: np.asarray(lines.column(key).to_pylist(), dtype=str)[number] for key in several}
+    found = diagnostics.diagnose(frame, bags=_bags(reports, number, rank[number]), keys=keys, level=level)
     return replace(found, leaks=leaks(*reports))
 
 
