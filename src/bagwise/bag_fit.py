@@ -19,7 +19,7 @@ from bagwise.bags import Bags
 from bagwise.dispersion import Finding, among
 from bagwise.gains import log_likelihoods
 from bagwise.log_odds import prior_of, prior_of_classes
-from bagwise.metrics import Curve, Estimate, estimated, intervals
+from bagwise.metrics import Curve, Estimate, estimated, intervals, within_unit
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers
 
@@ -164,7 +164,7 @@ def _calibration(mean: Floats, bags: Bags, level: float) -> Curve:
 
     x, y = (intervals(*points(values), level) for values in (mean, bags.outputs[:, 0]))
     last = np.array([mean[part == b].max() for b in range(bins)])
-    return Curve(last, *x, *y)
+    return within_unit(Curve(last, *x, *y))
 
 
 def _implied(h: Floats, threshold: float) -> dict[str, float]:

@@ -185,7 +185,7 @@ class Evaluation:
     @property
     def known(self) -> str:
         """What is known of the model, and what is not, in a sentence."""
-        inside = f"between {self.bags.least_accuracy.value:.3f} and {self.bags.most_accuracy.value:.3f}"
+        inside = f"between {self.bags.least_accuracy.low:.3f} and {self.bags.most_accuracy.high:.3f}"
         if self.n_labels:
             return f"Known of single rows from {self.n_labels:,} labels, in every formation."
         if not self.withheld:

@@ -304,7 +304,6 @@ def bag_calibration_picture(curve: Curve, level: float) -> Picture:
         error = [curve.y - curve.y_low, curve.y_high - curve.y]
         panel.errorbar(curve.x, curve.y, yerr=error, fmt="o", color=BLUE, capsize=3, label="bags")
         panel.set(xlabel="mean prediction of bags", ylabel="mean proportion reported")
-        panel.legend(frameon=False)
     return picture(figure, "bag-calibration", title, told, caption)
 
 
