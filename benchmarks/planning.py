@@ -73,7 +73,7 @@ def main() -> None:
             measured(learned(train, size=k, epsilon=EPSILON, seed=seed), data.X_test, data.y_test)
             for seed in range(RELEASES)
         ])  # fmt: skip
-        setting = Setting(size=k, epsilon=EPSILON, risk=prior * (1 - prior), parameters=columns)
+        setting = Setting(size=k, epsilon=EPSILON, prior=prior, parameters=columns)
         lines.append({
             "k": k, "epsilon": EPSILON, "releases": RELEASES,
             "pilot": [line[name] for name in ("accuracy", "accuracy_low", "accuracy_high")],

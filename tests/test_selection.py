@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -6,6 +8,7 @@ from bagwise import Bags, aggregate, clipped_erm, tournament, two_function_test
 from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.losses import clip_threshold, debiased_square
 from bagwise.selection import counts_decide
+from bagwise.theory import Setting, likely_bags
 
 
 def draw(rng, size, m, eta=lambda x: x**2):
@@ -80,36 +83,76 @@ def test_the_tournament_finds_the_true_model_among_many():
         assert tournament(np.stack([x**a for a in exponents], axis=1), bags) == truth
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_clipped_erm_equals_the_loss_of_each_hypothesis(known):
+@pytest.mark.parametrize("how", ["known", "own", "split"])
+def test_clipped_erm_equals_the_loss_of_each_hypothesis(how):
     """Risks are the means of the clipped loss over the bags used, whether hypotheses are functions or columns."""
     rng = np.random.default_rng(1)
     x, bags = draw(rng, 8, 50)
     exponents = (0.5, 1, 2, 4)
     columns = np.stack([x**a for a in exponents], axis=1)
-    given = {"prior": 1 / 3, "means": [1 / (a + 1) for a in exponents]} if known else {}
+    given = {"prior": 1 / 3, "means": [1 / (a + 1) for a in exponents]} if how == "known" else {"split": how == "split"}
     result = clipped_erm(powers(*exponents), bags, X=x, random_state=0, **given)
     other = clipped_erm(columns, bags, random_state=0, **given)
     np.testing.assert_allclose(result.risks, other.risks)
-    assert result.n_bags == (50 if known else 25)
-    if not known:  # the half set aside is the first of the permutation
+    assert result.n_bags == (25 if how == "split" else 50)
+    used, apart = bags, bags
+    if how == "split":  # the half set aside is the first of the permutation
         split = np.random.default_rng(0).permutation(50)
-        aside, used = bags.take(split[:25]), bags.take(np.sort(split[25:]))
-        given = {"prior": aside.proportion.mean(), "means": columns[aside.order].mean(axis=0)}
-    else:
-        used = bags
-    clip = clip_threshold(used.size, regret=0.01, estimated=not known)
+        apart, used = bags.take(split[:25]), bags.take(np.sort(split[25:]))
+    if how != "known":
+        given = {"prior": apart.proportion.mean(), "means": columns[apart.order].mean(axis=0)}
+    assert result.prior == pytest.approx(given["prior"])
+    np.testing.assert_allclose(result.means, given["means"])
+    clip = clip_threshold(used.size, regret=0.01, estimated=how != "known")
     for h in range(4):
         loss = debiased_square(columns[used.order, h], used, prior=given["prior"], mean=given["means"][h], clip=clip)
-        assert result.risks[h] == pytest.approx(loss.mean())
+        off = (given["means"][h] - given["prior"]) ** 2
+        if how == "own":  # m − 1 for the means that were estimated on the same bags, 1 − 1/n for the square of theirs
+            assert result.risks[h] == pytest.approx((1 - 1 / 400) * (loss - off).sum() / 49 + off)
+        else:
+            assert result.risks[h] == pytest.approx(loss.mean())
         plain = loss.std(ddof=1) / np.sqrt(len(used))
-        if known:
+        if how == "known":
             assert result.standard_errors[h] == pytest.approx(plain)
-        else:  # the error of the means comes on top
+        elif how == "split":  # the error of the means comes on top
             assert result.standard_errors[h] > plain
     assert result.choice == int(np.argmin(result.risks))
     assert (result.low < result.risks).all()
     assert (result.risks < result.high).all()
+
+
+def wrong_choices(count, size, regret, trials, rng):
+    """How often all bags, and half of them, choose wrongly where the plan calls the regret of all others likely."""
+    m = int(likely_bags(Setting(size=size, hypotheses=count, risk=0.24), regret))
+    truth = 0.5 + 0.1 * rng.choice([-1.0, 1.0], size=64)
+    levels = np.stack([truth, *(truth + np.sqrt(regret) * rng.choice([-1.0, 1.0], size=(count - 1, 64)))])
+    wrong = {False: 0, True: 0}
+    ids = np.arange(m * size) // size
+    for _ in range(trials):
+        x = rng.integers(64, size=m * size)
+        y = rng.random(m * size) < levels[0, x]
+        bags = Bags.from_rows(aggregate(y, ids), ids)
+        for split in wrong:
+            with warnings.catch_warnings():  # of one table in 1,000
+                warnings.simplefilter("ignore", BagsNotRandomWarning)
+                wrong[split] += clipped_erm(levels[:, x].T, bags, split=split, random_state=rng).choice != 0
+    return wrong
+
+
+def test_choice_from_all_bags_errs_as_rarely_as_promised_and_from_half_of_them_does_not(seed):
+    wrong = wrong_choices(30, 8, 0.1, 150, np.random.default_rng(seed))
+    assert binomtest(wrong[False], 150, 0.05, alternative="greater").pvalue > 1e-6
+    assert binomtest(wrong[True], 150, 0.15, alternative="greater").pvalue < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [8, 64])
+def test_choice_among_a_hundred_errs_as_often_as_promised(size, seed):
+    """Directions drawn at random are not quite apart, so that errors may be somewhat fewer than promised."""
+    wrong = wrong_choices(100, size, 0.1, 1000, np.random.default_rng([seed, size]))
+    assert binomtest(wrong[False], 1000, 0.07, alternative="greater").pvalue > 1e-6
+    assert binomtest(wrong[False], 1000, 0.02, alternative="less").pvalue > 1e-6
+    assert binomtest(wrong[True], 1000, 0.5, alternative="less").pvalue > 1e-6
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")
@@ -124,10 +167,10 @@ def test_clipping_counts_only_residuals_within_the_threshold():
     assert result.risks[0] == 0
 
 
-def test_clipped_erm_uses_rows_without_a_bag_for_the_means():
+def test_a_split_uses_rows_without_a_bag_for_the_means():
     x = np.r_[np.linspace(0, 1, 8), 0.7, 0.7]
     bags = Bags.from_rows(np.r_[np.tile(0.5, 8), np.nan, np.nan], [0, 0, 1, 1, 2, 2, 3, 3, -1, -1])
-    result = clipped_erm([lambda x: x], bags, X=x, random_state=0)
+    result = clipped_erm([lambda x: x], bags, X=x, split=True, random_state=0)
     aside = bags.take(np.random.default_rng(0).permutation(4)[:2])
     assert result.means[0] == pytest.approx(np.r_[x[aside.order], 0.7, 0.7].mean())
 
@@ -187,19 +230,19 @@ def test_ids_are_no_bags():
 
 
 @pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning")  # of one table in 1,000
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("how", ["known", "own", "split"])
 @pytest.mark.parametrize("size", [1, 4, 16])
 @pytest.mark.parametrize(
     ("model", "mean", "truth"),  # E[(y − h)²] with y ~ Bernoulli(x²), x uniform
     [(lambda x: x, 1 / 2, 1 / 6), (lambda x: np.full_like(x, 0.9), 0.9, 0.81 - 0.8 / 3), (lambda x: 1 - x, 0.5, 0.5)],
     ids=["x", "0.9", "1-x"],
 )
-def test_intervals_cover_the_true_risk(known, size, model, mean, truth, seed):
+def test_intervals_cover_the_true_risk(how, size, model, mean, truth, seed):
     rng = np.random.default_rng([seed, size])
     covered, trials = 0, 120
     for _ in range(trials):
         x, bags = draw(rng, size, 400)
-        given = {"prior": 1 / 3, "means": [mean]} if known else {}
+        given = {"prior": 1 / 3, "means": [mean]} if how == "known" else {"split": how == "split"}
         result = clipped_erm([model], bags, X=x, random_state=rng, **given)
         covered += result.low[0] <= truth <= result.high[0]
     assert binomtest(covered, trials, 0.95, alternative="less").pvalue > 1e-4
@@ -232,7 +275,12 @@ COUNTS = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
         (lambda: two_function_test(H, H, BAGS, delta=-3.0), "^delta must be a number"),
         (lambda: tournament([], BAGS), "^hypotheses must hold at least one"),
         (lambda: clipped_erm([], BAGS), "^hypotheses must hold at least one"),
-        (lambda: clipped_erm([lambda x: x], BAGS, X=H), "2 bags only"),
+        (lambda: clipped_erm([lambda x: x], BAGS, X=H), "2 bags only: 3 are needed"),
+        (lambda: clipped_erm([lambda x: x], BAGS, X=H, split=True), "2 bags only: 4 are needed"),
+        (lambda: clipped_erm([H], BAGS, prior=0.5), "^means is missing, which belongs to prior"),
+        (lambda: clipped_erm([H], BAGS, means=[0.5]), "^prior is missing, which belongs to means"),
+        (lambda: clipped_erm([H], BAGS, prior=0.5, means=[0.5], split=True), "^split leaves nothing to estimate"),
+        (lambda: clipped_erm([H], BAGS, split="half"), "^split must be one of"),
         (lambda: clipped_erm(np.ones((3, 2)), BAGS, prior=0.5, means=[1, 1]), "shape \\(4, number of hypotheses\\)"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1]), "one finite number per hypothesis"),
         (lambda: clipped_erm(np.ones((4, 2)), BAGS, prior=0.5, means=[1, np.nan]), "one finite number per hypothesis"),

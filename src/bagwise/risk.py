@@ -12,6 +12,7 @@ Arrays have a bag per line, and a column per class where there are classes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -59,18 +60,25 @@ def bag_losses(
     return loss
 
 
-def own_risk(gap: Floats, size: Integers, noise_variance: Floats | None) -> tuple[float, Floats]:
-    """The risk with p and E[h] taken from the same bags (see `evaluation.risk`), and the influence of each bag on it.
+def own_risk(
+    gap: Floats, size: Integers, noise_variance: Floats | None, *, clip: Floats | None = None
+) -> tuple[Any, Floats]:
+    r"""The risk with p and E[h] taken from the same bags (see `evaluation.risk`), and the influence of each bag on it.
 
-    gap: (m,) Σ(y − h) of each bag.  noise_variance: (m,) s_j².
+    gap: (m,) Σ(y − h) of each bag, or (m, …) of several models.  noise_variance: (m,) s_j².
+    clip: (m,) threshold on \|R_j\| beyond which a square does not count; None does not clip.
     """
     n, m = int(size.sum()), len(size)
-    bias = gap.sum() / n
-    square = (gap - size * bias) ** 2 / size
+    k = per_bag(size, gap)
+    bias = gap.sum(axis=0) / n
+    r = gap - k * bias
+    square = r**2 / k
+    if clip is not None:
+        square = square * (abs(r) <= per_bag(clip, gap))
     noise = np.zeros(m) if noise_variance is None else noise_variance
-    variance = square.sum() / (m - 1) - ((noise / size).sum() - noise.sum() / n) / (m - 1)
+    variance = square.sum(axis=0) / (m - 1) - ((noise / size).sum() - noise.sum() / n) / (m - 1)
     value = (1 - 1 / n) * variance + bias**2 - noise.sum() / n**2
-    return value, square - square.mean() + 2 * bias * (gap - size * bias) * m / n
+    return value, square - square.mean(axis=0) + 2 * bias * r * m / n
 
 
 # -- held-out bags ------------------------------------------------------------------------------------------------

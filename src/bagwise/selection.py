@@ -1,7 +1,8 @@
 """Choosing among given hypotheses: the two-function test, its tournament, and clipped empirical risk.
 
-The paper's Algorithm 1 tells which of two models is the true one, from bags; clipped empirical risk minimisation over a
-finite set of hypotheses is its main theorem.
+The paper's Algorithm 1 tells which of two models is the true one, from bags, of which it needs as many as any test must
+but for a constant factor: it is rate-optimal. Clipped empirical risk minimisation over a finite set of hypotheses is
+its main theorem.
 """
 
 import warnings
@@ -19,8 +20,8 @@ from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.losses import clip_threshold, residual
 from bagwise.means import prior as overall
 from bagwise.predictions import Hypothesis, as_hypotheses, hypothesis_values
-from bagwise.risk import bag_losses
-from bagwise.utils.parameters import LEVEL, NONE, ParameterError, check_parameters, number
+from bagwise.risk import bag_losses, own_risk
+from bagwise.utils.parameters import LEVEL, NONE, Parameter, ParameterError, check_parameters, number, one_of
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
@@ -29,7 +30,12 @@ __all__ = ["ClippedERM", "TwoFunctionTest", "clipped_erm", "tournament", "two_fu
 _Read = tuple[Floats, Floats]  # the predictions of a hypothesis, and their sums over bags
 _BLOCK_BYTES = 2**26  # predictions, or their sums, held at a time
 _OF_TEST = {"delta": number(least=-1, most=1), "beta": number(least=0, most=1)}
-_OF_RISK = {"regret": number(above=0, most=1), "prior": number(least=0, most=1) | NONE, "level": LEVEL}
+_OF_RISK = {
+    "regret": number(above=0, most=1),
+    "prior": number(least=0, most=1) | NONE,
+    "split": one_of(True, False),
+    "level": LEVEL,
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,10 @@ def two_function_test(
     h0: Hypothesis, h1: Hypothesis, bags: Bags, *, X: Any = None, delta: float | None = None, beta: float | None = None
 ) -> TwoFunctionTest:
     """Choose between two models, one of which is the true conditional probability (Algorithm 1).
+
+    It is rate-optimal, not optimal: the bags it needs grow with size, separation and error as those of the best test
+    do, by a constant factor more. It asks each bag only which way it points; `clipped_erm` weighs a bag by how far the
+    models differ on it, and where their means agree and bags are large, needs π/2 times fewer.
 
     Bags of unequal size are allowed; the rule that picks the statistic then uses their mean size.
 
@@ -180,7 +190,7 @@ class ClippedERM:
     means : array of shape (H,)
         E[h], as given or estimated.
     n_bags : int
-        Bags the risks were measured on (half of them if p or E[h] had to be estimated).
+        Bags the risks were measured on: all, or half of them where they were split.
     """
 
     choice: int
@@ -202,10 +212,15 @@ def clipped_erm(
     regret: float = 0.01,
     prior: float | None = None,
     means: ArrayLike | None = None,
+    split: bool = False,
     level: float = 0.95,
     random_state: RandomState = None,
 ) -> ClippedERM:
     r"""Choose the hypothesis with the least clipped debiased square loss.
+
+    p and E[h] are taken from the same bags, all of which measure the risk, with the divisor m − 1 that makes up for it
+    (see `evaluation.risk`). It needs as few bags as if p and E[h] were known; with `split`, as in the paper's appendix,
+    twice as many.
 
     Parameters
     ----------
@@ -213,14 +228,16 @@ def clipped_erm(
         Applied to `X`, or predictions in table order (a memory map will do). They are read piece by piece: thousands of
         hypotheses over millions of rows need little memory.
     bags : Bags
-        At least 2 of them, at least 4 where p or E[h] is estimated.
+        At least 3 of them; 2 where p and E[h] are given, 4 where bags are split.
     X : array or table, optional
         The rows that functions or models predict.
     regret : float
         Target β; the clipping threshold follows from :math:`\theta = \beta/16k^2` (see `losses.clip_threshold`).
     prior, means : float and array of shape (H,), optional
-        p, and E[h] of each hypothesis. What is not given is estimated on a random half of the bags (rows in no bag help
-        with E[h]) and the risk is measured on the other half, as in the paper's appendix.
+        p, and E[h] of each hypothesis, where they are known: both or neither.
+    split : bool
+        Whether p and E[h] are estimated on a random half of the bags (rows in no bag help with E[h]) and the risk is
+        measured on the other half, as in the paper's appendix.
     level : float
         Of the intervals.
     random_state : int, Generator or None
@@ -238,58 +255,99 @@ def clipped_erm(
     >>> ids = random_bags(6400, size=32, random_state=0)
     >>> bags = Bags.from_rows(aggregate(rng.random(6400) < x**2, ids), ids)
     >>> powers = [lambda x, a=a: x**a for a in (0.5, 1, 2, 4)]
-    >>> clipped_erm(powers, bags, X=x, random_state=0).choice
+    >>> clipped_erm(powers, bags, X=x).choice
     2
     """
     given = as_hypotheses(hypotheses, bags)
     count = given.shape[1] if isinstance(given, np.ndarray) else len(given)
-    check_parameters({"regret": regret, "prior": prior, "level": level}, _OF_RISK)
-    known = prior is not None and means is not None
-    if len(bags) < (2 if known else 4):
-        raise ValueError(f"there are {len(bags)} bags only: 2 are needed at least, or 4 if p or E[h] is estimated.")
-    if means is not None:
-        means = np.asarray(means, dtype=float)
-        if means.shape != (count,) or not np.isfinite(means).all():
-            raise ParameterError("means", f"must hold one finite number per hypothesis ({count}), got {means}.")
+    check_parameters({"regret": regret, "prior": prior, "level": level, "split": split}, _OF_RISK)
+    known = _known(prior, means, count, split=split)
+    if len(bags) < (least := 2 if known is not None else 4 if split else 3):
+        raise ValueError(f"there are {len(bags)} bags only: {least} are needed at least.")
 
     _warn_of_formation(bags)
-    split = generator(random_state).permutation(len(bags))
-    half = 0 if known else len(bags) // 2
-    aside, used = split[:half], np.sort(split[half:])
-    size, proportion, noise = bags.size[used], bags.proportion[used], bags.noise_per_row[used]
-    p = overall(bags.take(aside)) if prior is None else prior
-    clip = clip_threshold(size, regret=regret, estimated=not known, noise_variance=noise * size)
+    order = generator(random_state).permutation(len(bags)) if split else np.arange(len(bags))
+    aside, used = np.split(order, [len(bags) // 2 if split else 0])
+    used = np.sort(used)
+    apart, measured = bags.take(aside), bags.take(used)
+    noise = measured.noise_per_row * measured.size
+    clip = clip_threshold(measured.size, regret=regret, estimated=known is None, noise_variance=noise)
 
     parts: list[tuple[Floats, ...]] = []
     for start, sums in _bag_sums(given, count, bags, X):
-        if means is None:  # rows in no bag, whose sum comes last, help with E[h]
-            rows = bags.size[aside].sum() + bags.n_rows - bags.n_bagged
-            mean = (sums[aside].sum(axis=0) + sums[-1]) / rows
+        if known is not None:
+            mean = known[1][start : start + sums.shape[1]]
+            found = _risks(known[0], mean, sums[:-1], measured, clip)
+        elif split:
+            mean, found = _split_risks(sums, apart, aside, measured, used, clip)
         else:
-            mean = means[start : start + sums.shape[1]]
-        r = residual(sums[used], size[:, None], proportion[:, None], prior=p, mean=mean)
-        loss = bag_losses(sums[used], size, proportion, prior=p, mean=mean, clip=clip)
-        variance = loss.var(axis=0, ddof=1) / len(used)
-        if not known:  # the error of E[h] − p, measured on the bags set aside, moves all losses together
-            gap = sums[aside] - (bags.size * bags.proportion)[aside, None]
-            deviation = gap - bags.size[aside, None] * (mean - p)
-            error = (deviation**2).sum(axis=0) / bags.size[aside].sum() ** 2 * half / max(half - 1, 1)
-            variance = variance + (2 * r.mean(axis=0) + 2 * (mean - p)) ** 2 * error
-        parts.append((loss.mean(axis=0) - noise.mean(), np.sqrt(variance), (abs(r) > clip[:, None]).sum(axis=0), mean))
+            mean, found = _own_risks(sums[:-1], measured, clip)
+        risk, error, r = found
+        parts.append((risk, error, (abs(r) > clip[:, None]).sum(axis=0), mean))
 
-    risks, error, n_clipped, mean = (np.concatenate(column) for column in zip(*parts, strict=True))
-    half_width = error * stats.t.ppf((1 + level) / 2, len(used) - 1)
+    risks, errors, n_clipped, mean = (np.concatenate(column) for column in zip(*parts, strict=True))
+    half_width = errors * stats.t.ppf((1 + level) / 2, len(used) - 1)
     return ClippedERM(
         choice=int(np.argmin(risks)),
         risks=risks,
-        standard_errors=error,
+        standard_errors=errors,
         low=risks - half_width,
         high=risks + half_width,
         n_clipped=n_clipped.astype(int),
-        prior=float(p),
+        prior=float(overall(apart if split else bags) if known is None else known[0]),
         means=mean,
         n_bags=len(used),
     )
+
+
+def _known(prior: float | None, means: ArrayLike | None, count: int, *, split: bool) -> tuple[float, Floats] | None:
+    """p and E[h] of each hypothesis, where they are given."""
+    if prior is None and means is None:
+        return None
+    if prior is None or means is None:
+        missing, other = ("prior", "means") if prior is None else ("means", "prior")
+        raise ParameterError(missing, "is missing, which belongs to ", Parameter(other), ": pass both, or neither.")
+    if split:
+        raise ParameterError("split", "leaves nothing to estimate where ", Parameter("means"), " are given.")
+    found = np.asarray(means, dtype=float)
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise ParameterError("means", f"must hold one finite number per hypothesis ({count}), got {means}.")
+    return prior, found
+
+
+_Risks = tuple[Floats, Floats, Floats]  # (H,) risks, (H,) their standard errors, (m, H) residuals of bags
+
+
+def _risks(prior: Any, mean: Floats, sums: Floats, bags: Bags, clip: Floats) -> _Risks:
+    """Of hypotheses with these sums over bags (m, H), with p and E[h] from elsewhere."""
+    given = {"prior": prior, "mean": mean}
+    loss = bag_losses(sums, bags.size, bags.proportion, clip=clip, noise=bags.noise_per_row, **given)
+    r = residual(sums, bags.size[:, None], bags.proportion[:, None], **given)
+    return loss.mean(axis=0), loss.std(axis=0, ddof=1) / np.sqrt(len(bags)), r
+
+
+def _own_risks(sums: Floats, bags: Bags, clip: Floats) -> tuple[Floats, _Risks]:
+    """The means of h in these bags, and the risks with these means."""
+    gap = (bags.size * bags.proportion)[:, None] - sums
+    risk, influence = own_risk(gap, bags.size, bags.noise_variance, clip=clip)
+    r = gap - bags.size[:, None] * gap.sum(axis=0) / bags.n_bagged
+    return sums.sum(axis=0) / bags.n_bagged, (risk, influence.std(axis=0, ddof=1) / np.sqrt(len(bags)), r)
+
+
+def _split_risks(
+    sums: Floats, apart: Bags, aside: Integers, bags: Bags, used: Integers, clip: Floats
+) -> tuple[Floats, _Risks]:
+    """The means of h in bags set apart, and the risks in the others with these means.
+
+    sums: (all bags + 1, H); rows in no bag, whose sum comes last, help with E[h].
+    """
+    mean = (sums[aside].sum(axis=0) + sums[-1]) / (bags.n_rows - bags.n_bagged)
+    p = overall(apart)
+    risk, error, r = _risks(p, mean, sums[used], bags, clip)
+    # The error of E[h] − p, measured on the bags set apart, moves all losses together.
+    gap = sums[aside] - apart.size[:, None] * (apart.proportion[:, None] + mean - p)
+    moved = (gap**2).sum(axis=0) / apart.n_bagged**2 * len(apart) / max(len(apart) - 1, 1)
+    return mean, (risk, np.sqrt(error**2 + (2 * r.mean(axis=0) + 2 * (mean - p)) ** 2 * moved), r)
 
 
 def _warn_of_formation(bags: Bags) -> None:

@@ -41,7 +41,7 @@ def test_curves_are_theory_s_answers():
 def test_noise_and_large_bags_cost_regret():
     found = curves(Question(rows=100_000, epsilons=(0.1,), hypotheses=2)).set_index("k")
     noised, clear = (found[found["epsilon"].isna() == clear] for clear in (False, True))
-    for kind in ("guaranteed", "expected", "impossible"):
+    for kind in ("guaranteed", "likely", "expected", "impossible"):
         assert (noised[f"regret_{kind}"] >= clear[f"regret_{kind}"]).all()
         assert clear[f"regret_{kind}"].is_monotonic_increasing
 
@@ -51,12 +51,35 @@ def test_sentences_hold_the_numbers():
     found = curves(question)
     text = "\n".join(sentences(question, found))
     line = found[(found["epsilon"] == 1.0) & (found["k"] == 64)].iloc[0]
-    for name in ("guaranteed", "expected", "impossible"):
-        assert f"{line[f'regret_{name}']:.2g}" in text
+    for name in ("guaranteed", "likely", "expected", "impossible"):
+        assert f"{line[f'regret_{name}']:.2g}" in text or name == "guaranteed"  # of 0.45, nothing that helps
         assert f"{line[f'bags_{name}']:,.0f} bags" in text
-    assert "expected for bags of 512" in text
+    assert "likely for bags of 512" in text
+    assert "likely is the 95% quantile and expected the mean of the regret" in text
     few = Question(rows=100, sizes=(10,))
-    assert "no regret up to 1" in "\n".join(sentences(few, curves(few)))
+    assert "nothing below a constant guess follows" in "\n".join(sentences(few, curves(few)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"formation": "rates", "rates_sd": 0.1},
+            ("rates differ (standard deviation 0.1)", "more positives then tell"),
+        ),
+        ({"formation": "effects", "effects_sd": 0.3}, ("effects (standard deviation 0.3", "Something unseen")),
+        ({"formation": "features", "between": 0.1}, ("grouped by features", "same chances")),
+    ],
+)
+def test_formations_are_told_in_words_and_count(given, words):
+    asked = {"rows": 100_000, "sizes": (64,), "regret": 0.01, "prior": 0.3}
+    question = Question(**asked, **given)
+    found = curves(question)
+    text = "\n".join(sentences(question, found))
+    assert all(word in text for word in (*words, "the theorems are for random bags"))
+    line, plain = (one.set_index("k").loc[64] for one in (found, curves(Question(**asked))))
+    assert line["bags_likely"] == bags_needed(question.setting(64, None), 0.01).likely
+    assert (line["bags_likely"] > plain["bags_likely"]) == (question.formation == "effects")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +91,9 @@ def test_sentences_hold_the_numbers():
         ({"rows": 100, "regret": 0.0}, "regret"),
         ({"rows": 100, "epsilons": (-1.0,)}, "epsilon"),
         ({"rows": 100, "sizes": (8,), "error": 0.7}, "error"),
+        ({"rows": 100, "formation": "rates"}, "rates_sd is needed where formation is rates"),
+        ({"rows": 100, "formation": "rates", "rates_sd": 0.5, "prior": 0.1}, "rates_sd must be at most"),
+        ({"rows": 100, "effects_sd": 0.5}, "effects_sd belongs to formation effects, not to random"),
     ],
 )
 def test_refuses_questions_without_sense(asked, message):
@@ -128,10 +154,10 @@ def test_figure_shows_every_epsilon_and_the_pilot(measured):
     found = curves(Question(rows=4000, epsilons=(0.02,), regret=0.05, hypotheses=2))
     figure = plan_figure(found, regret=0.05, measured=measured)
     left, right = figure.axes
-    assert len(left.lines) == 2 * 3 + 1
+    assert len(left.lines) == 2 * 4 + 1
     assert len(right.containers) == 2
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["ε = 0.02", "no noise", "guaranteed", "expected", "impossible below"]
+    assert names == ["ε = 0.02", "no noise", "guaranteed", "likely", "expected (mean)", "impossible below"]
 
 
 # -- the command ----------------------------------------------------------------------------------------------------
@@ -152,6 +178,16 @@ def test_command_answers_with_a_figure(tmp_path):
     line = next(one for one in facts["curves"] if one["k"] == 64 and one["epsilon"] == 1)
     assert line["bags"] == 1562
     assert line["regret_guaranteed"] is None  # infinite
+
+
+def test_command_knows_formations(tmp_path):
+    asked = ("--rows", 100_000, "--bag-size", 1_000_000_000, "--regret", 0.01, "--figure", tmp_path / "plan.png")
+    result = run(*asked[2:], "--formation", "rates", "--rates-sd", 0.1, "--prior", 0.2, "--epsilon", 1)
+    assert result.exit_code == 0, result.output
+    assert "A regret of 0.01 from bags of 1,000,000,000 whose rates differ (standard deviation 0.1)" in result.output
+    result = run("--rows", 100_000, "--bag-size", 64, "--formation", "effects", "--effects-sd", 0.5, *asked[-2:])
+    assert result.exit_code == 0, result.output
+    assert "bags of 64 with effects" in result.output
 
 
 def test_command_with_a_pilot(tmp_path):
@@ -175,13 +211,16 @@ def test_command_with_a_pilot(tmp_path):
         (("--rows", 100, "--epsilon", "0"), "--epsilon"),
         (("--rows", 100, "--epsilon", "1,much"), "--epsilon must be numbers or none"),
         (("--rows", 100, "--prior", 1), "prior"),
+        (("--rows", 100, "--formation", "rates"), "--rates-sd is needed where --formation is rates"),
+        (("--rows", 100, "--formation", "wards"), "--formation must be one of"),
+        (("--rows", 100, "--rates-sd", 0.1), "--rates-sd belongs to --formation rates, not to random"),
         (("--rows", 100, "--pilot", "labels.csv"), "a pilot needs both"),
         (("--rows", 100, "--pilot", "labels.csv", "--label", "y"), "labels.csv"),
     ],
 )
 def test_command_refuses_in_one_sentence(arguments, message, tmp_path):
     result = run(*arguments, "--figure", tmp_path / "plan.png")
-    assert result.exit_code == (1 if "labels.csv" in message or "epsilon" in message else 2)
+    assert result.exit_code == (1 if any(word in message for word in ("labels.csv", "epsilon", "formation")) else 2)
     assert message in result.output
     assert result.output.count("\n") == 1
     assert not list(tmp_path.iterdir())

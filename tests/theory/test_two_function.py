@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from bagwise.theory import SymmetricPair, information_bound, limiting_information
 from bagwise.theory.two_function import binary_entropy
@@ -68,6 +68,38 @@ def test_monotone_in_regret_and_error():
     assert np.all(np.diff(information) > 0)
     bags = [information_bound(SymmetricPair(size=64, regret=0.01, error=e)).value for e in (0, 0.01, 0.1, 0.4)]
     assert np.all(np.diff(bags) < 0)
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.2, 0.9])
+def test_information_around_any_share_of_positives(prior):
+    """Written out: the counts of a bag with s ones under both functions, and what they tell apart."""
+    size, regret = 7, 0.03
+    high, low = prior + np.sqrt(regret) / 2, prior - np.sqrt(regret) / 2
+
+    def counts(ones, first, second):
+        one = stats.binom.pmf(np.arange(ones + 1), ones, first)
+        return np.convolve(one, stats.binom.pmf(np.arange(size - ones + 1), size - ones, second))
+
+    total = 0.0
+    for ones in range(size + 1):
+        one, other = counts(ones, high, low), counts(ones, low, high)
+        middle = (one + other) / 2
+        told = (one * np.log2(one / middle) + other * np.log2(other / middle)).sum() / 2
+        total += stats.binom.pmf(ones, size, 0.5) * told
+    found = information_bound(SymmetricPair(size=size, regret=regret, prior=prior))
+    assert found.constants["bits"] == pytest.approx(total, rel=1e-9)
+    assert (found.by_proof is None) == (prior != 0.5)
+
+
+@pytest.mark.parametrize(("epsilon", "prior"), [(None, 0.5), (0.2, 0.5), (None, 0.1), (0.05, 0.3)])
+def test_large_bags_go_on_where_exact_information_ends(epsilon, prior, monkeypatch):
+    """The normal limit tells more than the truth, as noise counts by half of its variance: the bound still holds."""
+    pair = SymmetricPair(size=1000, regret=0.01, epsilon=epsilon, prior=prior)
+    exact = information_bound(pair).value
+    monkeypatch.setattr("bagwise.theory.two_function._EXACT", 0)
+    assert (0.95 if epsilon is None else 0.5) * exact < information_bound(pair).value < exact
+    for size in (10**6, 10**9):
+        assert information_bound(SymmetricPair(size=size, regret=0.01, prior=prior)).value < exact
 
 
 def test_large_bags_take_less_than_a_second():

@@ -26,9 +26,16 @@ def plan(
     regret: Annotated[float | None, Option(help="Wanted: square error above that of the best model.")] = None,
     hypotheses: Annotated[int, Option(min=2, help="Candidates to choose from.")] = 100,
     parameters: Annotated[
-        int | None, Option(min=1, help="Parameters of a linear model to fit, for what is expected.")
+        int | None, Option(min=1, help="Parameters of a linear model to fit, for what is likely and expected.")
     ] = None,
-    prior: Annotated[float, Option(help="Share of positives p; the square error is p(1 − p) at most.")] = 0.5,
+    prior: Annotated[float, Option(help="Share of positives p.")] = 0.5,
+    risk: Annotated[float | None, Option(help="Square error of the best model, at most; else p(1 − p).")] = None,
+    formation: Annotated[str, Option(help="How bags come about: random, rates, features or effects.")] = "random",
+    rates_sd: Annotated[float | None, Option(help="Of rates: standard deviation of the rates of bags.")] = None,
+    effects_sd: Annotated[float | None, Option(help="Of effects: their standard deviation on log odds.")] = None,
+    between: Annotated[
+        float | None, Option(help="Of features, effects: share of what is to be learned that differs between bags.")
+    ] = None,
     error: Annotated[float, Option(help="Allowed probability of missing the regret.")] = 0.05,
     pilot: Annotated[str | None, Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
     label: Annotated[str | None, Option(help="Column of labels of the pilot.")] = None,
@@ -41,8 +48,9 @@ def plan(
 ) -> None:
     """Tell what a bag size and noise would cost, before any label is published.
 
-    Three answers: the regret that a theorem guarantees, the regret to be expected, and the one below which nobody can
-    be sure to come. With --pilot, a table with labels, also the accuracy that a model reaches, by putting it in bags.
+    Four answers: the regret that a theorem guarantees, the one that is likely kept, the one to be expected on average,
+    and the one below which nobody can be sure to come. With --pilot, a table with labels, also the accuracy that a
+    model reaches, by putting it in bags.
     """
     if (pilot is None) != (label is None):
         raise Misuse("a pilot needs both: --pilot, a table with labels, and --label, their column.")
@@ -62,8 +70,14 @@ def plan(
 
         sizes, epsilons = tuple(sorted(set(parse_whole(bag_size, "--bag-size")))), _parse_epsilons(epsilon)
         asked: dict[str, Any] = {"rows": rows, "sizes": sizes, "epsilons": epsilons, "regret": regret, "error": error}
-        learned: dict[str, Any] = {"hypotheses": hypotheses, "parameters": parameters}
-        question = bagwise.planning.Question(**asked, **learned, risk=prior * (1 - prior))
+        learned: dict[str, Any] = {"hypotheses": hypotheses, "parameters": parameters, "prior": prior, "risk": risk}
+        formed: dict[str, Any] = {
+            "formation": formation,
+            "rates_sd": rates_sd,
+            "effects_sd": effects_sd,
+            "between": between,
+        }
+        question = bagwise.planning.Question(**asked, **learned, **formed)
         found = bagwise.planning.curves(question, progress=progress)
         measured = None
         if pilot is not None:

@@ -24,8 +24,24 @@ __all__ = ["Question", "curves", "pilot"]
 SIZES = tuple(2**i for i in range(11))
 """Bag sizes compared where none is asked for, as far as there are rows."""
 
-KINDS = {"guaranteed": "guaranteed", "expected": "expected", "impossible": "impossible below"}
+KINDS = {
+    "guaranteed": "guaranteed",
+    "likely": "likely",
+    "expected": "expected (mean)",
+    "impossible": "impossible below",
+}
 """The answers of theory, as they are called in words."""
+_OF_SETTING = (
+    "hypotheses",
+    "error",
+    "prior",
+    "risk",
+    "parameters",
+    "formation",
+    "rates_sd",
+    "effects_sd",
+    "between",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +58,7 @@ class Question:
         Of the noise on counts, None for none.
     regret : float or None
         Target β.
-    hypotheses, error, risk, parameters
+    hypotheses, error, prior, risk, parameters, formation, rates_sd, effects_sd, between
         As in `bagwise.theory.Setting`.
     """
 
@@ -52,8 +68,13 @@ class Question:
     regret: float | None = None
     hypotheses: int = 100
     error: float = 0.05
-    risk: float = 0.25
+    prior: float = 0.5
+    risk: float | None = None
     parameters: int | None = None
+    formation: str = "random"
+    rates_sd: float | None = None
+    effects_sd: float | None = None
+    between: float | None = None
 
     def __post_init__(self) -> None:
         if self.rows is None and self.regret is None:
@@ -67,8 +88,7 @@ class Question:
 
     def setting(self, size: int, epsilon: float | None) -> Setting:
         """The question at one bag size and one ε of the noise on counts."""
-        given = {name: getattr(self, name) for name in ("hypotheses", "error", "risk", "parameters")}
-        return Setting(size=size, epsilon=epsilon, **given)
+        return Setting(size=size, epsilon=epsilon, **{name: getattr(self, name) for name in _OF_SETTING})
 
     @property
     def axis(self) -> tuple[int, ...]:
@@ -90,8 +110,8 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     -------
     DataFrame
         One line per ε, those in question and none, and bag size, with the columns epsilon (missing: no noise), k, bags;
-        regret_guaranteed, regret_expected, regret_impossible: what the rows allow;
-        bags_guaranteed, bags_expected, bags_impossible: what the target regret needs.
+        regret_guaranteed, regret_likely, regret_expected, regret_impossible: what the rows allow;
+        bags_guaranteed, bags_likely, bags_expected, bags_impossible: what the target regret needs.
         Numbers are missing where nothing was asked, infinite where nothing is promised.
     """
     lines = []
@@ -124,21 +144,37 @@ def sentences(question: Question, found: pd.DataFrame) -> list[str]:
 
 
 def _at(question: Question, line: pd.Series, k: int, epsilon: float | None) -> list[str]:
-    lines, noise = [], f", {_noise(epsilon)}"
+    lines, noise, formed = [], f", {_noise(epsilon)}", _formed(question)
     if question.rows is not None:
-        lines.append(f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}{noise}:")
+        lines.append(f"{question.rows:,} rows in {line['bags']:,.0f} bags of {k:,}{formed}{noise}:")
         for kind, words in KINDS.items():
             regret = line[f"regret_{kind}"]
-            found = f"{regret:.2g}" if isfinite(regret) else "– (no regret up to 1 follows from so few bags)"
+            found = f"{regret:.2g}" if isfinite(regret) else f"– ({_nothing(question)})"
             lines.append(f"  {words:<17} regret {found}")
         noise = ""  # is said once
     if question.regret is not None:
-        lines.append(f"A regret of {question.regret:g} from bags of {k:,}{noise}:")
+        lines.append(f"A regret of {question.regret:g} from bags of {k:,}{formed}{noise}:")
         for kind, words in KINDS.items():
             bags, with_ = line[f"bags_{kind}"], "" if kind == "impossible" else "with "
-            found = f"{bags:,.0f} bags ({bags * k:,.0f} rows)" if isfinite(bags) else "– (no number of bags)"
-            lines.append(f"  {words:<17} {with_}{found}")
+            found = f"{with_}{bags:,.0f} bags ({bags * k:,.0f} rows)" if isfinite(bags) else f"– ({_nothing(question)})"
+            lines.append(f"  {words:<17} {found}")
     return lines
+
+
+def _nothing(question: Question) -> str:
+    """Why there is no guarantee."""
+    if question.formation != "random":
+        return "the theorems are for random bags"
+    return "no number of bags" if question.rows is None else "nothing below a constant guess follows from so few bags"
+
+
+def _formed(question: Question) -> str:
+    """How bags came about, after their size."""
+    if question.formation == "rates":
+        return f" whose rates differ (standard deviation {question.rates_sd:g})"
+    if question.formation == "effects":
+        return f" with effects (standard deviation {question.effects_sd:g} on log odds)"
+    return " grouped by features" if question.formation == "features" else ""
 
 
 def _noise(epsilon: float | None) -> str:
@@ -150,7 +186,7 @@ def _noise(epsilon: float | None) -> str:
 def _which_size(question: Question, epsilon: float | None, rows: int, regret: float) -> str:
     found = largest_size(question.setting(1, epsilon), rows, regret, question.axis)
     parts = []
-    for name, words in (("guaranteed", "guaranteed"), ("expected", "expected"), ("impossible", "possible at best")):
+    for name, words in (KINDS | {"impossible": "possible at best"}).items():
         k = found[name]
         size = "no bag size" if k is None else f"bags of {k:,}{' or more' if k == max(question.axis) else ''}"
         parts.append(f"{words} for {size}")
@@ -163,14 +199,27 @@ def _meaning(question: Question) -> list[str]:
     if question.parameters is None:
         what += ", the true one included"
     else:
-        model = f"a linear model of {question.parameters} parameters fitted by least squares (expected)"
+        model = f"a linear model of {question.parameters} parameters fitted by least squares (likely, expected)"
         what = f"{model} and of {what} (guaranteed, impossible)"
-    return [
-        f"Regret is by how much the mean square error (Brier score) exceeds that of the best model, here for {what}, "
-        f"reached with probability {1 - question.error:.0%}.",
-        "Guaranteed holds for every distribution; expected is what usually happens, if bags are random and the best "
-        f"model's own square error is at most {question.risk:.3g}; below impossible no method can be sure to come.",
+    setting, kept = question.setting(1, None), f"{1 - question.error:.0%}"
+    worst = "" if question.parameters is not None else ", for the candidates that make it largest"
+    lines = [
+        f"Regret is by how much the mean square error (Brier score) exceeds that of the best model, here for {what}.",
+        f"Guaranteed is kept with probability {kept} for every distribution; likely is the {kept} quantile and "
+        f"expected the mean of the regret{worst}, if bags are as said and the best model's own square error is at most "
+        f"{setting.best_risk:.3g}; below impossible no method can be sure to come with probability {kept}.",
     ]
+    return lines if question.formation == "random" else [*lines, _MEANING[question.formation]]
+
+
+_MEANING = {
+    "rates": "Rows of one label are taken to be alike in all bags: rows of a bag with more positives then tell what "
+    "positives look like.",
+    "features": "Rows with the same features are taken to have the same chances in all bags; without a share between "
+    "bags, the numbers are for what bags do not differ in.",
+    "effects": "Something unseen is taken to move the log odds of all rows of a bag, which limits what its count "
+    "tells, however large it is; without a share between bags, the numbers are for what bags do not differ in.",
+}
 
 
 _KEY, _TRUTH = "bag of the pilot", "label of the pilot"

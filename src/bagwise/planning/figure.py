@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter
 from bagwise.planning import KINDS
 from bagwise.plotting import COLOURS, GREY, MARKERS, dodge, legend_below, reference_line, size_axis
 
-_LINES: dict[str, Any] = {"guaranteed": "--", "expected": "-", "impossible": ":"}
+_LINES: dict[str, Any] = {"guaranteed": "--", "likely": "-.", "expected": "-", "impossible": ":"}
 
 
 def plan_figure(

@@ -2,7 +2,18 @@
 
 from bagwise.theory.bounds import Bound, laplace_variance
 from bagwise.theory.erm import HypothesisClass, erm_bound, erm_regret, sample_complexity
-from bagwise.theory.plan import Answer, Setting, bags_needed, expected_bags, expected_regret, largest_size, regrets
+from bagwise.theory.formations import PlannedBags, bag_information
+from bagwise.theory.plan import (
+    Answer,
+    Setting,
+    bags_needed,
+    expected_bags,
+    expected_regret,
+    largest_size,
+    likely_bags,
+    likely_regret,
+    regrets,
+)
 from bagwise.theory.sgd import LinearProblem, sgd_bound, sgd_constants, sgd_excess_risk
 from bagwise.theory.two_function import (
     SymmetricPair,
@@ -19,9 +30,11 @@ __all__ = [
     "Bound",
     "HypothesisClass",
     "LinearProblem",
+    "PlannedBags",
     "Setting",
     "SymmetricPair",
     "TwoFunctions",
+    "bag_information",
     "bags_needed",
     "erm_bound",
     "erm_regret",
@@ -31,6 +44,8 @@ __all__ = [
     "information_regret",
     "laplace_variance",
     "largest_size",
+    "likely_bags",
+    "likely_regret",
     "limiting_information",
     "regrets",
     "sample_complexity",

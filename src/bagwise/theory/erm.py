@@ -6,6 +6,7 @@ clipping, and it is chosen wrongly only if the mean of such differences over the
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, log, sqrt
 
 from scipy import optimize
@@ -201,6 +202,7 @@ def _estimated(problem: HypothesisClass, bags: float) -> bool:
     return (bags - aside) * rate >= log(2 * count / error)
 
 
+@lru_cache(maxsize=4096)  # a search over regrets asks the same again and again
 def _noise_of_sum(epsilon: float | None, bags: float, error: float) -> float:
     """What the sum of so many noises exceeds with probability `error` at most, to either side (Chernoff)."""
     if epsilon is None:

@@ -1,70 +1,58 @@
-r"""Before any data: the regret that rows in bags of k with noise ε allow, in three answers.
+r"""Before any data: the regret that rows in bags of k with noise ε allow, in four answers.
 
-*Guaranteed*: a theorem's bound (`two_function_bound` for two candidates, `erm_bound` for more). *Expected*: from the
-variance of the debiased loss. *Impossible below*: the information bound (`information_bound`).
+*Guaranteed*: a theorem's bound for random bags (`two_function_bound` for two candidates, `erm_bound` for more).
+*Likely*: kept with the same probability, as far as sums over bags are normal. *Expected*: the mean, so far as they are.
+*Impossible below*: the information bound (`information_bound`). The second and the third follow from what a bag is
+worth (`bag_information`) and are for every formation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from functools import lru_cache
+from math import inf, log, sqrt
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, special, stats
 
-from bagwise.theory.bounds import EPSILON, HYPOTHESES, REGRET, SIZE, laplace_variance, least_regret
+from bagwise.theory.bounds import HYPOTHESES, REGRET, least_bags, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
+from bagwise.theory.formations import RANDOM, RATES, PlannedBags, bag_information, information_limit
 from bagwise.theory.two_function import (
     SymmetricPair,
     TwoFunctions,
+    binary_entropy,
     information_bound,
     information_regret,
     two_function_bound,
 )
 from bagwise.utils.parameters import NONE, check_parameters, number, whole
 
-_CONSTRAINTS = {
-    "size": SIZE,
-    "epsilon": EPSILON,
-    "hypotheses": HYPOTHESES,
-    "error": number(above=0, below=0.5),
-    "risk": number(above=0, most=0.25),  # the range of p(1 − p)
-    "parameters": whole(1) | NONE,
-}
+_CONSTRAINTS = {"hypotheses": HYPOTHESES, "error": number(above=0, below=0.5), "parameters": whole(1) | NONE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class Setting(PlannedBags):
     """What would be published, and what would be learned from it.
 
     Parameters
     ----------
-    size : int
-        Rows per bag k.
-    epsilon : float or None
-        Of discrete Laplace noise on the counts, None without noise.
+    size, epsilon, prior, risk, formation, rates_sd, effects_sd, between
+        As in `PlannedBags`.
     hypotheses, error : int, float
         Candidates to choose from, the truth among them, and δ, the allowed probability of a worse choice.
-    risk : float
-        E[(y − h)²] of the best candidate, at most; p(1 − p) always holds where the truth is among them.
     parameters : int or None
-        Numbers fitted by least squares, of a linear model; the expected regret is then that of the fit.
+        Numbers fitted by least squares, of a linear model; the likely and the expected regret are then those of the
+        fit.
     """
 
-    size: int
-    epsilon: float | None = None
     hypotheses: int = 100
     error: float = 0.05
-    risk: float = 0.25
     parameters: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_parameters(self, _CONSTRAINTS)
-
-    @property
-    def bag_risk(self) -> float:
-        """r + s²/k: what a bag's loss scatters around, the noise included."""
-        return self.risk + laplace_variance(self.epsilon) / self.size
 
     def problem(self, regret: float) -> dict[str, Any]:
         """What the descriptions of problems share, for a target β."""
@@ -73,85 +61,210 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Three numbers of one kind, regrets or bags. Infinite: nothing is promised, or nothing suffices.
+    """Four numbers of one kind, regrets or bags. Infinite: nothing is promised, or nothing suffices.
 
     Attributes
     ----------
-    guaranteed, expected, impossible : float
-        By a theorem, for every distribution; what usually happens; below it no method can be sure to come.
+    guaranteed : float
+        By a theorem with probability 1 − δ, for every distribution and random bags; with more than two candidates for
+        the split of `clipped_erm`. Infinite where the theorem promises no more than a constant guess does.
+    likely : float
+        The quantile 1 − δ of the regret, among candidates that make it largest.
+    expected : float
+        The mean of the regret, among candidates that make it largest.
+    impossible : float
+        Below it no method can be sure to come, with probability 1 − δ.
     """
 
     guaranteed: float
+    likely: float
     expected: float
     impossible: float
 
 
-def expected_bags(setting: Setting, regret: float) -> float:
-    r"""Bags with which a `regret` β is to be expected.
+# -- what is likely and what is expected ---------------------------------------------------------------------------
 
-    Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which has
-    mean β and, as D and S are nearly normal and independent, variance :math:`4\beta(r + s^2/k)`. All of \|H\| − 1
-    others lose with probability 1 − δ if :math:`m = 4 (r + s^2/k) z^2/\beta`, z the normal quantile of δ/(\|H\| − 1).
 
-    With `parameters` d: least squares on m centroids, whose residuals have variance r + s²/k, has excess risk
-    :math:`(r + s^2/k)\, d/(m - d - 1)` for normal features.
+def likely_bags(setting: Setting, regret: float) -> float:
+    r"""Bags with which a `regret` β is kept with probability 1 − δ, as far as sums over bags are normal.
+
+    Between the truth and a function at distance β, the losses of a bag differ by DS/k (see `theory.erm`), which in
+    random bags has mean β and, as D and S are nearly normal and independent, variance 4βr; in general 4β/J, J the
+    `bag_information`. All of \|H\| − 1 others at distance β lose with probability 1 − δ if
+    :math:`m = 4 z^2/(J\beta)`, z the normal quantile of δ/(\|H\| − 1). Others are farther, which helps, or nearer,
+    which does not matter: no class needs more.
+
+    With `parameters` d: see `likely_regret`.
+
+    Parameters
+    ----------
+    setting : Setting
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    float
 
     Examples
     --------
-    >>> round(expected_bags(Setting(size=64, hypotheses=2), 0.01))
-    271
+    >>> likely_bags(Setting(size=64, hypotheses=2), 0.01)
+    271.0
+    >>> likely_bags(Setting(size=64, hypotheses=2, formation="rates", rates_sd=0.2), 0.01)
+    25.0
     """
-    check_parameters({"regret": regret}, {"regret": REGRET})
-    if setting.parameters is not None:
-        return float(np.ceil(setting.bag_risk * setting.parameters / regret + setting.parameters + 1))
-    return float(np.ceil(_scatter(setting) / regret))
+    return _bags_for(setting, regret, likely_regret)
+
+
+def likely_regret(setting: Setting, bags: float) -> float:
+    r"""The quantile 1 − δ of the regret with so many `bags`, see `likely_bags`; p(1 − p) at most.
+
+    With `parameters` d, least squares on m centroids of normal features leaves a regret distributed like
+    :math:`\tfrac{1}{J} \tfrac{d}{m-d+1} F_{d,\,m-d+1}`. Under rates it is the slopes on proportions that are estimated,
+    and m bags are enough for any number of them: :math:`\tfrac{1}{J} \tfrac{d}{m-1} F_{d,\,m-1}`.
+    """
+    _check_bags(bags)
+    if setting.parameters is None:
+        z = float(stats.norm.isf(setting.error / (setting.hypotheses - 1)))
+        return _at_most(setting, 4 * z**2 / (_information(setting) * bags))
+    d, left = setting.parameters, _left(setting, bags)
+    if left <= 0:
+        return setting.label_variance
+    return _at_most(setting, d / left * float(stats.f.isf(setting.error, d, left)) / _information(setting))
+
+
+def expected_bags(setting: Setting, regret: float) -> float:
+    """Bags with which the mean of the regret is β, the `regret`, among candidates that make it largest.
+
+    See `expected_regret`.
+
+    Parameters
+    ----------
+    setting : Setting
+    regret : float
+        Target β.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> expected_bags(Setting(size=64), 0.01)
+    368.0
+    """
+    return _bags_for(setting, regret, expected_regret)
 
 
 def expected_regret(setting: Setting, bags: float) -> float:
-    """The regret to be expected with so many `bags`, see `expected_bags`; infinite where none is."""
-    if setting.parameters is not None:
-        left = bags - setting.parameters - 1
-        return setting.bag_risk * setting.parameters / left if left > 0 else inf
-    regret = _scatter(setting) / bags
-    return regret if regret <= 1 else inf
+    r"""The mean of the regret with so many `bags`, among candidates that make it largest; p(1 − p) at most.
 
+    If all others are at distance β in directions of their own, one of them is chosen with probability
+    :math:`1 - \Phi(\sqrt{m \beta J}/2)^{|H|-1}` and the regret is β. Candidates that are nearer cost less, those that
+    are farther are chosen less often: the mean is largest for one β between, and it is :math:`4C/(Jm)` there,
+    :math:`C = \max_u u\,(1 - \Phi(\sqrt{u})^{|H|-1})`, 0.17 for 2 candidates, 1.05 for 10, 3.7 for 100. Where distances
+    are spread at random, the mean is 0.4 to 0.9 of it at the scale of distances at which it is largest, and much less
+    where few candidates are in question or all are near (`benchmarks/choice.py`).
 
-def _scatter(setting: Setting) -> float:
-    """4 (r + s²/k) z²: bags times regret."""
-    z = float(stats.norm.isf(setting.error / (setting.hypotheses - 1)))
-    return 4 * setting.bag_risk * z**2
+    With `parameters` d the mean of least squares, see `likely_regret`: :math:`\tfrac{1}{J} \tfrac{d}{m-d-1}`, under
+    rates :math:`\tfrac{1}{J} \tfrac{d}{m-3}`.
 
+    Parameters
+    ----------
+    setting : Setting
+    bags : float
 
-def regrets(setting: Setting, bags: float) -> Answer:
-    """The regret that so many `bags` guarantee, let expect, and make impossible to go below.
+    Returns
+    -------
+    float
 
     Examples
     --------
-    >>> answer = regrets(Setting(size=64, epsilon=1.0), 15_625)
-    >>> [f"{value:.2g}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
-    ['0.45', '0.00077', '7.1e-05']
+    >>> round(expected_regret(Setting(size=64), 368), 4)
+    0.01
     """
+    _check_bags(bags)
+    if setting.parameters is None:
+        return _at_most(setting, 4 * _largest_mean(setting.hypotheses) / (_information(setting) * bags))
+    left = _left(setting, bags) - 2
+    return _at_most(setting, setting.parameters / (_information(setting) * left) if left > 0 else inf)
+
+
+def _information(setting: Setting) -> float:
+    """J; slopes do not know what a model explains."""
+    slopes = setting.parameters is not None and setting.formation == RATES
+    return bag_information(replace(setting, risk=None) if slopes else setting)
+
+
+def _left(setting: Setting, bags: float) -> float:
+    """Degrees of freedom that least squares leaves to its residuals, plus one; under rates, those of proportions."""
+    assert setting.parameters is not None
+    return bags - (1 if setting.formation == RATES else setting.parameters - 1)
+
+
+def _check_bags(bags: float) -> None:
+    check_parameters({"bags": bags}, {"bags": number(above=0)})
+
+
+def _at_most(setting: Setting, regret: float) -> float:
+    return min(regret, setting.label_variance)
+
+
+def _bags_for(setting: Setting, regret: float, regret_of: Callable[[Setting, float], float]) -> float:
+    """Least whole number of bags whose regret is β at most."""
+    check_parameters({"regret": regret}, {"regret": REGRET})
+    if regret >= setting.label_variance:  # a constant guess will do
+        return 1.0
+    return least_bags(lambda bags: regret_of(setting, bags) <= regret * (1 + 1e-12))
+
+
+@lru_cache
+def _largest_mean(hypotheses: int) -> float:
+    """C of `expected_regret`."""
+
+    def less(root: float) -> float:
+        return float(root**2 * np.expm1((hypotheses - 1) * special.log_ndtr(root)))
+
+    return -float(optimize.minimize_scalar(less, bounds=(0.1, 2 + sqrt(2 * log(hypotheses))), method="bounded").fun)
+
+
+# -- all answers ---------------------------------------------------------------------------------------------------
+
+
+def regrets(setting: Setting, bags: float) -> Answer:
+    """The regret that so many `bags` guarantee, make likely, let expect, and make impossible to go below.
+
+    Examples
+    --------
+    >>> answer = regrets(Setting(size=64, epsilon=1.0, hypotheses=2), 15_625)
+    >>> [f"{value:.2g}" for value in (answer.guaranteed, answer.likely, answer.expected, answer.impossible)]
+    ['0.0045', '0.00019', '1.2e-05', '7.1e-05']
+
+    The mean may be below what is impossible with probability 1 − δ: most choices between two cost nothing.
+    """
+    _check_bags(bags)
     return Answer(
-        guaranteed=least_regret(lambda regret: _guaranteed_bags(setting, regret), bags),
+        guaranteed=least_regret(lambda regret: _guaranteed_bags(setting, regret), bags, most=setting.label_variance),
+        likely=likely_regret(setting, bags),
         expected=expected_regret(setting, bags),
-        impossible=information_regret(bags, size=setting.size, error=setting.error, epsilon=setting.epsilon),
+        impossible=_impossible_regret(setting, bags),
     )
 
 
 def bags_needed(setting: Setting, regret: float) -> Answer:
-    """The bags that guarantee a `regret` β, let it expect, and below which it is impossible.
+    """The bags that guarantee a `regret` β, make it likely, let it expect, and below which it is impossible.
 
     Examples
     --------
     >>> answer = bags_needed(Setting(size=64, epsilon=1.0), 0.01)
-    >>> [f"{value:,.0f}" for value in (answer.guaranteed, answer.expected, answer.impossible)]
-    ['910,545', '1,206', '111']
+    >>> [f"{value:,.0f}" for value in (answer.guaranteed, answer.likely, answer.expected, answer.impossible)]
+    ['910,545', '1,206', '410', '111']
     """
     return Answer(**{name: bags_for(setting, regret) for name, bags_for in _BAGS.items()})
 
 
 def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int]) -> dict[str, int | None]:
-    """The largest of some sizes at which rows in bags reach a regret: guaranteed, expected, and not impossible.
+    """The largest of some sizes at which rows in bags reach a regret: guaranteed, likely, expected, not impossible.
 
     Parameters
     ----------
@@ -167,8 +280,8 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
 
     Examples
     --------
-    >>> largest_size(Setting(size=1, epsilon=1.0), 300_000, 0.01, [2**i for i in range(10)])
-    {'guaranteed': None, 'expected': 256, 'impossible': 512}
+    >>> largest_size(Setting(size=1, epsilon=1.0), 300_000, 0.01, [2**i for i in range(11)])
+    {'guaranteed': None, 'likely': 256, 'expected': 512, 'impossible': 1024}
     """
     found: dict[str, int | None] = {}
     for name, bags_for in _BAGS.items():
@@ -178,17 +291,46 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
 
 
 def _guaranteed_bags(setting: Setting, regret: float) -> float:
-    """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means."""
+    """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means. For random bags."""
+    if setting.formation != RANDOM:
+        return inf
     given = setting.problem(regret)
     if setting.hypotheses == 2:
         return two_function_bound(TwoFunctions(**given)).value
-    several = HypothesisClass(hypotheses=setting.hypotheses, known=False, risk=setting.risk, **given)
+    several = HypothesisClass(hypotheses=setting.hypotheses, known=False, risk=setting.best_risk, **given)
     return erm_bound(several).value
 
 
+def _pair_prior(setting: Setting) -> float:
+    """The share of positives whose p(1 − p) is r: a symmetric pair around it is as noisy as the best model."""
+    return (1 - sqrt(max(0.0, 1 - 4 * setting.best_risk))) / 2
+
+
 def _possible_bags(setting: Setting, regret: float) -> float:
-    return information_bound(SymmetricPair(**setting.problem(regret))).value
+    """Of a symmetric pair of functions; where formations differ, or p leaves no room for a pair, from J at the most.
+
+    A binary choice seen through normal noise tells at most ½ log₂(1 + βJ/4) bits.
+    """
+    prior = _pair_prior(setting)
+    if setting.formation == RANDOM and regret <= 4 * prior**2:
+        return information_bound(SymmetricPair(prior=prior, **setting.problem(regret))).value
+    bits = np.log1p(regret * information_limit(setting) / 4) / (2 * log(2))
+    return float((1 - binary_entropy(setting.error)) / bits)
 
 
-_BAGS = {"guaranteed": _guaranteed_bags, "expected": expected_bags, "impossible": _possible_bags}
+def _impossible_regret(setting: Setting, bags: float) -> float:
+    bits = (1 - binary_entropy(setting.error)) / bags
+    limit = 4 * np.expm1(2 * log(2) * bits) / information_limit(setting)
+    prior = _pair_prior(setting)
+    if setting.formation == RANDOM and limit <= 4 * prior**2:
+        limit = information_regret(bags, size=setting.size, error=setting.error, epsilon=setting.epsilon, prior=prior)
+    return _at_most(setting, float(limit))
+
+
+_BAGS = {
+    "guaranteed": _guaranteed_bags,
+    "likely": likely_bags,
+    "expected": expected_bags,
+    "impossible": _possible_bags,
+}
 """Bags for a regret, by the kind of answer."""

@@ -18,6 +18,7 @@ with probability 1 − δ has learned :math:`1 - H_2(\delta)` bits (Fano), and a
 
 from dataclasses import dataclass
 from math import exp, log, sqrt
+from typing import Any
 
 import numpy as np
 from scipy import optimize, signal, special, stats
@@ -32,7 +33,7 @@ from bagwise.theory.bounds import (
     laplace_variance,
 )
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Floats, Integers, NDArray
 
 _TAIL = float(stats.norm.cdf(-1))  # Φ(−1)
 _BRANCHES = {None: "", True: " on total counts", False: " on single bags"}
@@ -192,6 +193,7 @@ def _by_proof(problem: TwoFunctions) -> float | None:
 
 # Bags with so unlikely a number of ones change the information by less than a rounding error.
 _NEGLIGIBLE = 1e-17
+_EXACT = 10**6  # probabilities of counts beyond which the normal limit is taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,25 +205,36 @@ class SymmetricPair:
     size : int
         Rows per bag k, the same for all bags.
     regret, error : float
-        β in (0, 1], regret of the wrong function, and δ in [0, 1/2), allowed probability of choosing it.
+        β in (0, 4 min(p, 1 − p)²], regret of the wrong function, and δ in [0, 1/2), allowed probability of choosing it.
     epsilon : float or None
         Of discrete Laplace noise on the counts, None without noise.
+    prior : float
+        Share of positives p, around which the two functions lie; 1/2 in the proof.
     """
 
     size: int
     regret: float
     error: float = 0.05
     epsilon: float | None = None
+    prior: float = 0.5
 
     def __post_init__(self) -> None:
-        check_parameters(self, {**PROBLEM, "error": number(least=0, below=0.5)})  # a coin is right half of the time
+        own = {"error": number(least=0, below=0.5), "prior": LEVEL}  # a coin is right half of the time
+        check_parameters(self, {**PROBLEM, **own})
+        most = 4 * min(self.prior, 1 - self.prior) ** 2
+        if self.regret > most * (1 + 1e-9):
+            raise ParameterError("regret", f"must be at most 4 min(p, 1 − p)² = {most:.4g}, got {self.regret:g}.")
 
 
 def information_bound(problem: SymmetricPair) -> Bound:
     r"""Bags below which no learner reaches the allowed error, :math:`(1 - H_2(\delta)) / I`.
 
-    It comes with two constants: `bits`, the information I of one bag about the true function, exact, and `bits_bound`,
-    the proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows.
+    It comes with two constants: `bits`, the information I of one bag about the true function, and `bits_bound`, the
+    proof's upper bound on it, which knows of no noise and tends to `limiting_information` as k grows. I is exact for
+    bags of up to some 2,000 rows; for larger ones it is that of a normal count at the most,
+    :math:`\tfrac{1}{2} \log_2\bigl(1 + \tfrac{\beta}{4} / (p(1-p) - \tfrac{\beta}{4} + \tfrac{s^2}{2k})\bigr)`,
+    where noise takes no less away than normal noise of half its variance does (Stam's inequality), so that any size and
+    any ε is answered at once.
 
     Examples
     --------
@@ -234,33 +247,21 @@ def information_bound(problem: SymmetricPair) -> Bound:
     >>> round(information_bound(SymmetricPair(size=64, regret=0.01, error=0.05, epsilon=1.0)).value, 1)
     110.7
     """
-    # Numbers s ≥ k/2 of rows with x = 1, and their probabilities. A bag with k − s ones tells as much as one with s:
-    # the two functions change places, so s stands for both. About √k of them are worth counting.
-    ones = np.arange((problem.size + 1) // 2, problem.size + 1)
-    weight = stats.binom.pmf(ones, problem.size, 0.5) * np.where(2 * ones == problem.size, 1, 2)
-    likely = weight > _NEGLIGIBLE
-    ones, weight = ones[likely], weight[likely]
-    exact = _count_distribution(problem.size, ones, problem.regret)
-    count = exact
-    if problem.epsilon is not None:  # noise from −K to K makes counts from −K to k + K
-        count = np.clip(signal.fftconvolve(exact, laplace_law(problem.epsilon)[None], axes=1), 0, None)
-    # y → 1 − y exchanges the two functions, so under the other one the count has the reversed distribution. Given the
-    # bag, the count follows the mixture of both. The proof takes Binomial(k, 1/2) for it, but the labels of a bag share
-    # their h*: only over random bags is the count Binomial(k, 1/2), whose entropy bounds the mixture's from above.
-    mixture = (count + count[:, ::-1]) / 2
-    nats = weight @ special.rel_entr(count, mixture).sum(axis=1)
-    binomial = special.entr(stats.binom.pmf(np.arange(problem.size + 1), problem.size, 0.5)).sum()
-    nats_bound = binomial - weight @ special.entr(exact).sum(axis=1)
-    bits, bits_bound = float(nats / np.log(2)), float(nats_bound / np.log(2))
+    ones, weight = _likely_ones(problem.size)
+    law = None if problem.epsilon is None else laplace_law(problem.epsilon)
+    if len(ones) * (problem.size + 1 + (0 if law is None else len(law))) > _EXACT:
+        bits, bits_bound = _bits_in_the_limit(problem), limiting_information(min(problem.regret, 1 - 1e-12))
+    else:
+        bits, bits_bound = _bits(problem, ones, weight, law)
     learned = 1 - binary_entropy(problem.error)
     return Bound(
         value=learned / bits,
-        by_proof=learned / bits_bound,
+        by_proof=learned / bits_bound if problem.prior == 0.5 else None,
         theorem="Theorem 'warmup', lower bound: Fano's inequality on the symmetric two-function problem",
         assumptions=(
             "x is 0 or 1 with probability 1/2 each",
             "the true function is one of the two, each with probability 1/2",
-            "both functions have mean 1/2",
+            f"both functions have mean {problem.prior:g}",
             "independent bags of equal size, rows drawn at random",
         ),
         constants={"bits": bits, "bits_bound": bits_bound},
@@ -299,41 +300,86 @@ def binary_entropy(probability: float) -> float:
     return float((special.entr(probability) + special.entr(1 - probability)) / np.log(2))
 
 
-def information_regret(bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None) -> float:
-    """The regret below which no learner can be sure to come with so many `bags`, to a thousandth; 1 if there is none.
+def information_regret(
+    bags: float, *, size: int, error: float = 0.05, epsilon: float | None = None, prior: float = 0.5
+) -> float:
+    """The regret below which no learner can be sure to come with so many `bags`, to a thousandth.
 
-    `size`, `error` and `epsilon` are those of a `SymmetricPair`.
+    The largest that a `SymmetricPair` may have, 1 where p is 1/2, if all up to it are impossible. `size`, `error`,
+    `epsilon` and `prior` are those of such a pair.
 
     Examples
     --------
     >>> round(information_regret(99.4, size=64), 4)
     0.01
     """
-    check_parameters({"bags": bags}, {"bags": number(above=0)})
+    check_parameters({"bags": bags, "prior": prior}, {"bags": number(above=0), "prior": LEVEL})
     # A bag's information is nearly proportional to β: the ratio of bags needed to bags given is nearly the factor.
-    loss = 1 + 4 * laplace_variance(epsilon) / size
-    regret = min(1.0, float((1 - binary_entropy(error)) * 2 * np.log(2) * loss / bags))
+    most = 4 * min(prior, 1 - prior) ** 2
+    scatter = 4 * (prior * (1 - prior) + laplace_variance(epsilon) / size)
+    regret = min(most, float((1 - binary_entropy(error)) * 2 * np.log(2) * scatter / bags))
     for _ in range(50):
-        pair = SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon)
+        pair = SymmetricPair(size=size, regret=regret, error=error, epsilon=epsilon, prior=prior)
         ratio = information_bound(pair).value / bags
-        if abs(ratio - 1) < 1e-3 or (regret == 1.0 and ratio > 1):
+        if abs(ratio - 1) < 1e-3 or (regret == most and ratio > 1):
             break
-        regret = min(1.0, regret * ratio)
+        regret = min(most, regret * ratio)
     return regret
 
 
-def _count_distribution(size: int, ones: Integers, regret: float) -> Floats:
-    """(s, k + 1) distribution of a bag's count under h₁: Binomial(s, 1/2 + √β/2) + Binomial(k − s, 1/2 − √β/2).
+def _likely_ones(size: int) -> tuple[Integers, Floats]:
+    """Numbers s ≥ k/2 of rows with x = 1, and their probabilities; about √k of them are worth counting.
+
+    A bag with k − s ones tells as much as one with s: the two functions change places, so s stands for both.
+    """
+    reach = min(size, (size + 1) // 2 + 5 * int(np.sqrt(size)) + 5)  # ten standard deviations
+    ones = np.arange((size + 1) // 2, reach + 1)
+    weight = stats.binom.pmf(ones, size, 0.5) * np.where(2 * ones == size, 1, 2)
+    likely = weight > _NEGLIGIBLE
+    return ones[likely], weight[likely]
+
+
+def _bits(problem: SymmetricPair, ones: Integers, weight: Floats, law: Floats | None) -> tuple[float, float]:
+    """Information of a bag, and the proof's bound on it.
+
+    Under the other function, a bag with s ones has the counts that one with k − s has under this one.
+    """
+    count, other = exact = _count_distributions(problem, ones)
+    if law is not None:  # noise from −K to K makes counts from −K to k + K
+        count, other = (np.clip(signal.fftconvolve(one, law[None], axes=1), 0, None) for one in (count, other))
+    # Given the bag, the count follows the mixture of both. The proof takes Binomial(k, 1/2) for it, but the labels of a
+    # bag share their h*: only over random bags is the count binomial, whose entropy bounds the mixture's from above.
+    mixture = (count + other) / 2
+    nats = weight @ (special.rel_entr(count, mixture) + special.rel_entr(other, mixture)).sum(axis=1) / 2
+    binomial = special.entr(stats.binom.pmf(np.arange(problem.size + 1), problem.size, problem.prior)).sum()
+    nats_bound = binomial - weight @ special.entr(exact).sum(axis=(0, 2)) / 2
+    return float(nats / np.log(2)), float(nats_bound / np.log(2))
+
+
+def _bits_in_the_limit(problem: SymmetricPair) -> float:
+    signal_ = problem.regret / 4
+    scatter = problem.prior * (1 - problem.prior) - signal_ + laplace_variance(problem.epsilon) / (2 * problem.size)
+    return min(1.0, float(np.log1p(signal_ / max(scatter, 1e-12)) / (2 * np.log(2))))
+
+
+def _count_distributions(problem: SymmetricPair, ones: Integers) -> tuple[Floats, Floats]:
+    """(s, k + 1) distributions of a bag's count: Binomial(s, p ± √β/2) + Binomial(k − s, p ∓ √β/2) under h₁ and h₂.
 
     The proof writes 1/2 ± β in the binomials where 1/2 ± √β/2 is meant. The sum's characteristic function is the
-    product :math:`(1 - q + qz)^s (q + (1 - q)z)^{k-s}`, turned back by one FFT of length k + 1 for each s. Both factors
-    have the same modulus, so from s to s + 1 the product turns by a phase.
+    product :math:`(1 - q + qz)^s (1 - q' + q'z)^{k-s}`, turned back by one FFT of length k + 1 for each s. Numbers s
+    follow each other, so that each power is the one before times its base.
     """
-    q = 0.5 + np.sqrt(regret) / 2
+    size, half = problem.size, np.sqrt(problem.regret) / 2
     z = np.exp(-2j * np.pi * np.arange((size + 1) // 2 + 1) / (size + 1))  # half of it, as counts are real
-    up, down = 1 - q + q * z, q + (1 - q) * z
-    turns = np.empty((len(ones), len(z)), dtype=complex)
-    turns[0] = up ** ones[0] * down ** (size - ones[0])
-    turns[1:] = up / down
-    transform = np.cumprod(turns, axis=0)
-    return np.clip(np.fft.irfft(transform, n=size + 1, axis=1), 0, None)  # rounding may leave −1e-17
+
+    def powers(q: float) -> tuple[NDArray[Any], NDArray[Any]]:
+        base = 1 - q + q * z
+        steps = np.tile(base, (len(ones), 1))
+        steps[0] = base ** (size - ones[-1])
+        fewer = np.cumprod(steps, axis=0)[::-1]  # k − s
+        steps[0] = base ** ones[0]
+        return np.cumprod(steps, axis=0), fewer
+
+    (high, high_fewer), (low, low_fewer) = (powers(min(1.0, max(0.0, problem.prior + sign))) for sign in (half, -half))
+    first, second = (np.fft.irfft(one, n=size + 1, axis=1) for one in (high * low_fewer, low * high_fewer))
+    return np.clip(first, 0, None), np.clip(second, 0, None)  # rounding may leave −1e-17
