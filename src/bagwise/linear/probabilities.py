@@ -63,13 +63,21 @@ class Trust:
 
     def gains(self, models: Sequence[Floats]) -> Floats:
         """The gains of held-out bags by models with weights (d, 1) or (d, classes), one for each fold, as they are."""
-        several = self.bags.proportion.ndim == 2
-        by_fold = self._class_gains(models) if several else [one.gains(np.ones(1))[0] for one in self.parts(models)]
+        if self.bags.proportion.ndim == 2:
+            by_fold = [log_likelihoods(s, bags) - _constant(prior, bags) for s, prior, bags in self._classes(models)]
+        else:
+            by_fold = [one.gains(np.ones(1))[0] for one in self.parts(models)]
         return np.concatenate([np.zeros(0), *by_fold])
 
     def likeliest(self, models: Sequence[Floats]) -> int:
         """Which of several penalties held-out bags prefer.  models: weights (penalties, d, c), one for each fold."""
-        return int(np.argmax([self.gains([w[a] for w in models]).sum() for a in range(len(models[0]))]))
+        return int(np.argmax([self._log_likelihood([w[a] for w in models]) for a in range(len(models[0]))]))
+
+    def _log_likelihood(self, models: Sequence[Floats]) -> float:
+        """That of all held-out bags."""
+        if self.bags.proportion.ndim == 2:
+            return sum(float(log_likelihoods(s, bags).sum()) for s, _, bags in self._classes(models))
+        return sum(float(one.log_likelihoods(np.ones(1)).sum()) for one in self.parts(models))
 
     def sigmoid(self, models: Sequence[Floats], h: Floats, *, steeper: bool) -> tuple[Floats, Floats]:
         """Slope and offset by h of log odds whose probabilities have mean p, and the gains of held-out bags.
@@ -82,15 +90,12 @@ class Trust:
         slope = stretch / (self.prior * (1 - self.prior))
         return np.array([slope, shift_to(self.prior, slope * h)]), gains
 
-    def _class_gains(self, models: Sequence[Floats]) -> list[Floats]:
-        found: list[Floats] = []
+    def _classes(self, models: Sequence[Floats]) -> Iterator[tuple[Floats, Floats, Bags]]:
+        """What models of classes say of the bags held out: logarithms of probabilities, p without them, the bags."""
         for out, w in self._folds(models):
             h, rows = self.rows @ w, self.bags.repeat(out)
-            held_out, prior = self.bags.take(out), prior_of_classes(self.bags.take(~out))
-            s = np.log(clipped(h[rows] - h[~rows].mean(axis=0) + prior))
-            constant = np.tile(np.log(prior), (len(s), 1))
-            found.append(log_likelihoods(s, held_out) - log_likelihoods(constant, held_out))
-        return found
+            prior = prior_of_classes(self.bags.take(~out))
+            yield np.log(clipped(h[rows] - h[~rows].mean(axis=0) + prior)), prior, self.bags.take(out)
 
     def _folds(self, models: Sequence[Floats]) -> Iterator[tuple[Booleans, Floats]]:
         """Which bags each fold holds out, and the model without them; but for folds with no bag or all of them."""
@@ -98,6 +103,11 @@ class Trust:
             out = self.fold == f
             if out.any() and not out.all():
                 yield out, w
+
+
+def _constant(prior: Floats, bags: Bags) -> Floats:
+    """The log-likelihood of each bag by p alone."""
+    return log_likelihoods(np.tile(np.log(prior), (bags.n_bagged, 1)), bags)
 
 
 class SigmoidPredictor(LinearPredictor):
