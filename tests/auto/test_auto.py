@@ -678,7 +678,8 @@ def test_probabilities_are_probabilities_of_mean_p():
         def _predict_mean(self, X):
             return np.clip(2 * super()._predict_mean(X), 0, 1)
 
-    model = BagAutoClassifier(candidates={"certain": Certain(cv=2)}, cv=2, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates={"certain": Certain(cv=2)}, cv=2, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
     h = model.predict_proba(X)
     assert h.mean(axis=0)[1] == pytest.approx(y.mean(), abs=1e-3)
     assert 0 < h.min() < h.max() < 1
