@@ -11,11 +11,11 @@ demo: .venv/core
 ## make test: install the development tools too, then lint, types, imports, doctests and tests
 test: .venv/dev
 	@$(MAKE) --no-print-directory -j 2 lint .venv/compiled  # side by side: each has pauses
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m "not slow"  # one process per core
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow"  # one process per core, each a stretch of files
 
 ## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java, the documentation
 test-all: lint .venv/engines .venv/compiled docs
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --seeds 5
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --seeds 5
 
 lint: .venv/dev
 	$(BIN)/ruff check .

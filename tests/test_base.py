@@ -13,8 +13,8 @@ from bagwise.checks.estimators import Case
 from tests import sklearn_checks
 
 SMALL = {
-    "n_estimators": 12,
-    "learning_rate": 0.2,
+    "n_estimators": 6,
+    "learning_rate": 0.4,
     "n_fits": 1,
     "reg_lambda": 10.0,
     "cv": 2,
@@ -30,14 +30,14 @@ CLASSIFIERS = [  # with few folds and few settings to choose from: what is check
     bw.BagAutoClassifier(
         candidates={
             "ridge": bw.BagRidgeClassifier(cv=2),
-            "boosting": bw.BagBoostingClassifier(**(SMALL | {"kinds": ("greedy",), "n_estimators": 6})),
+            "boosting": bw.BagBoostingClassifier(**(SMALL | {"kinds": ("greedy",)})),
         },
         cv=2,
         random_state=0,
     ),
     GroupPriorClassifier(n_jobs=1, random_state=0),
     # Double precision, since sums in another order must not be told apart; scikit-learn's checks of it: test_neural.py.
-    bw.BagNeuralClassifier(learning_rate=0.1, max_epochs=30, cv=2, dtype="float64", random_state=0),
+    bw.BagNeuralClassifier(hidden=(8,), learning_rate=0.1, max_epochs=10, cv=2, dtype="float64", random_state=0),
 ]
 REGRESSORS = [
     bw.BagRidgeRegressor(random_state=0),

@@ -6,12 +6,37 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from bagwise.bags import Bags
-from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, clear, tell_gain
+from bagwise import gains
+from bagwise.bags import Bags, aggregate
+from bagwise.gains import (
+    HeldOut,
+    NoBetterThanConstantWarning,
+    best_stretch,
+    clear,
+    log_likelihoods,
+    log_likelihoods_by_each,
+    tell_gain,
+)
 
 
 def in_bags(y: np.ndarray, k: int) -> Bags:
     return Bags.from_rows(np.repeat(y.reshape(-1, k).mean(axis=1), k), np.arange(len(y)) // k)
+
+
+@pytest.mark.parametrize("kind", ["counts", "noised", "effects", "classes"])
+@pytest.mark.parametrize("at_once", [1, 200, 10_000])  # rows: one model, two, all
+def test_models_together_say_what_each_says_alone(kind, at_once, monkeypatch):
+    monkeypatch.setattr(gains, "_AT_ONCE", at_once)
+    large = kind == "effects"  # small bags with effects are computed as finely as the largest among them needs
+    rng, size = np.random.default_rng(0), np.array([30, 40, 50, 60, 35] if large else [1, 4, 30, 2, 60])
+    ids, y = np.repeat(np.arange(5), size), rng.integers(0, 3, size=size.sum())
+    labels = (y[:, None] == np.arange(3)).astype(float) if kind == "classes" else (y > 1).astype(float)
+    bags = Bags.from_rows(aggregate(labels, ids), ids, noise_variance=2.0 if kind == "noised" else None)
+    scores = [scale * rng.normal(size=labels.shape) for scale in (0.1, 1.0, 1.5 if large else 10.0, 0.5, 0.0)]
+    variance = 0.3 if large else 0.0
+    together = log_likelihoods_by_each(scores, bags, effect_variance=variance)
+    alone = [log_likelihoods(s, bags, effect_variance=variance) for s in scores]
+    np.testing.assert_allclose(together, alone, rtol=1e-9)
 
 
 @pytest.mark.parametrize("truth", [0.5, 1.0, 2.0])
@@ -19,18 +44,18 @@ def test_held_out_bags_find_the_stretch(truth):
     rng = np.random.default_rng(1)
     s = rng.normal(size=40_000)
     y = rng.random(len(s)) < expit(truth * s - 1)
-    stretch, gains = best_stretch([HeldOut(y.mean(), s, s, in_bags(y, 10))])
+    stretch, found = best_stretch([HeldOut(y.mean(), s, s, in_bags(y, 10))])
     assert stretch == pytest.approx(truth, abs=0.25)
-    assert gains.mean() > 3 * gains.std() / np.sqrt(len(gains))
+    assert found.mean() > 3 * found.std() / np.sqrt(len(found))
 
 
 def test_a_model_of_noise_is_stretched_to_the_mean_label():
     rng = np.random.default_rng(2)
     s = rng.normal(size=20_000)
     y = rng.random(len(s)) < 0.3
-    stretch, gains = best_stretch([HeldOut(0.3, s, s, in_bags(y, 10))])
+    stretch, found = best_stretch([HeldOut(0.3, s, s, in_bags(y, 10))])
     assert stretch < 0.15
-    assert gains.mean() < 3 * gains.std() / np.sqrt(len(gains))
+    assert found.mean() < 3 * found.std() / np.sqrt(len(found))
 
 
 def test_the_gain_is_told_and_warned_of():
@@ -47,6 +72,6 @@ def test_gains_by_chance_are_seldom_called_clear(seed):
     rng, clearly, tries = np.random.default_rng(seed), 0, 50
     for _ in range(tries):
         s, y = rng.normal(size=2000), rng.random(2000) < 0.3
-        _, gains = best_stretch([HeldOut(float(y.mean()), s, s, in_bags(y, 20))])
-        clearly += clear(gains.mean(), gains.std(ddof=1) / np.sqrt(len(gains)))
+        _, found = best_stretch([HeldOut(float(y.mean()), s, s, in_bags(y, 20))])
+        clearly += clear(found.mean(), found.std(ddof=1) / np.sqrt(len(found)))
     assert clearly <= 6  # one in forty by chance; that the same bags choose the stretch adds to it

@@ -26,6 +26,7 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 
 _CLEARLY = 2.0  # standard errors
 _ROWS = 60_000  # that effects are told by
+_AT_ONCE = 20_000  # rows: beyond, several models take as long together as one by one
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
 
@@ -102,6 +103,37 @@ def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> F
     return (tilted if s.ndim == 1 else tilted_classes)(s, bags, extra=extra).log_likelihood
 
 
+def log_likelihoods_by_each(scores: Sequence[Floats], bags: Bags, *, effect_variance: float = 0.0) -> Floats:
+    """The log-likelihood of each bag's count by each of several models: where rows are few, of many at once.
+
+    Parameters
+    ----------
+    scores : sequence of array
+        What each model says, as in `log_likelihoods`.
+    bags, effect_variance
+        As in `log_likelihoods`.
+
+    Returns
+    -------
+    array of shape (models, m)
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
+    >>> np.exp(log_likelihoods_by_each([np.zeros(3), np.array([0.0, 0.0, 1.0])], bags)).round(3)
+    array([[0.5  , 0.5  ],
+           [0.5  , 0.731]])
+    """
+    step = max(_AT_ONCE // max(bags.n_bagged, 1), 1)
+    found: list[Floats] = [np.zeros((0, len(bags)))]
+    for place in range(0, len(scores), step):
+        some = scores[place : place + step]
+        each = bags if len(some) == 1 else bags.take(np.tile(np.arange(len(bags)), len(some)))
+        value = log_likelihoods(np.concatenate(some), each, effect_variance=effect_variance)
+        found.append(value.reshape(len(some), len(bags)))
+    return np.concatenate(found)
+
+
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """What a model that was fitted to some bags says of them, and of others.
@@ -137,12 +169,26 @@ class HeldOut:
         -------
         array of shape (stretches, m)
         """
+        return log_likelihoods_by_each(self.stretched(stretches), self.bags, effect_variance=effect_variance)
+
+    def stretched(self, stretches: Floats) -> list[Floats]:
+        """The scores held out, stretched, and shifted so that E[h] = p.
+
+        Parameters
+        ----------
+        stretches : array of shape (stretches,)
+            Factors of the log odds.
+
+        Returns
+        -------
+        list of array
+            One for each stretch.
+        """
         found, shift = [], None
         for stretch in stretches:
             shift = self.shift(float(stretch), shift)
-            s = stretched(self.scores, stretch=float(stretch), shift=shift)
-            found.append(log_likelihoods(s, self.bags, effect_variance=effect_variance))
-        return np.array(found)
+            found.append(stretched(self.scores, stretch=float(stretch), shift=shift))
+        return found
 
     def shift(self, stretch: float = 1.0, start: Floats | float | None = None) -> Floats | float:
         """What is added to stretched scores so that E[h] = p.
@@ -315,6 +361,7 @@ __all__ = [
     "best_stretch",
     "clear",
     "log_likelihoods",
+    "log_likelihoods_by_each",
     "most_likely",
     "tell_gain",
 ]

@@ -26,7 +26,7 @@ from bagwise.utils.parameters import ParameterError
 # Many candidates here are constants, which is told each time.
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 
-TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 40}
+TREES = {"n_fits": 1, "reg_lambda": 10.0, "cv": 2, "n_jobs": 1, "n_estimators": 24, "learning_rate": 0.2}
 
 
 def candidates():
@@ -364,9 +364,6 @@ def test_fits_of_all_families_can_be_stopped(name, torch):
     X, y = linear_rows(400, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
     candidate = default_candidates()[name]
-    if name == "boosting":
-        candidate.set_params(n_estimators=5)
-    candidate.fit(X, bw.aggregate(y, ids), bags=ids)
     with pytest.raises(deadline.OutOfTimeError), deadline.time_limit(0):
         candidate.fit(X, bw.aggregate(y, ids), bags=ids)
 
@@ -422,7 +419,7 @@ def test_a_refit_that_fails_leaves_the_others(stack):
     X, y = linear_rows(800, np.random.default_rng(0))
     ids = bw.random_bags(len(X), 8, random_state=0)
     own = {"fragile": FailsOnAll(), "ridge": bw.BagRidgeClassifier()}
-    model = BagAutoClassifier(candidates=own, stack=stack, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates=own, stack=stack, cv=2, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.best_name_ == "ridge"
     assert [line["note"] for line in model.trials_] == ["failed: too many bags.", ""]
     assert [line["weight"] for line in model.trials_] == [0.0, 1.0]
@@ -506,14 +503,14 @@ def test_default_candidates_are_of_all_families(torch):
 
 def test_a_constant_does_not_win_by_being_clipped():
     """Bags grouped by the feature that decides: the residuals of a constant are beyond the threshold."""
-    x = np.repeat([0.0, 1.0], 20 * 256)
-    ids = np.repeat(np.arange(40), 256)
-    pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier()}
-    model = BagAutoClassifier(candidates=pair, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
+    x = np.repeat([0.0, 1.0], 20 * 64)
+    ids = np.repeat(np.arange(40), 64)
+    pair = {"constant": Constant(0.5), "ridge": bw.BagRidgeClassifier(alphas=0.01)}
+    model = BagAutoClassifier(candidates=pair, cv=2, random_state=0).fit(x[:, None], bw.aggregate(x, ids), bags=ids)
     assert model.best_name_ == "ridge"
     assert model.formation_.name != "random"
     assert model.trials_[0]["risk"] is None
-    as_if_random = BagAutoClassifier(candidates=pair, formation="random", random_state=0)
+    as_if_random = BagAutoClassifier(candidates=pair, formation="random", cv=2, random_state=0)
     as_if_random.fit(x[:, None], bw.aggregate(x, ids), bags=ids)
     assert as_if_random.best_name_ == "ridge"
     assert as_if_random.trials_[0]["risk"] > 10
@@ -549,7 +546,7 @@ def linear_candidates():
 
 def test_where_rates_differ_the_likelihood_chooses():
     """Candidates that are given the formation are compared by fits for what was found, not for what was feared."""
-    X, y, ids = by_rates(np.random.default_rng(0))
+    X, y, ids = by_rates(np.random.default_rng(0), k=48)
     three = {"wrong": bw.BagRidgeClassifier(formation="effects", alphas=100.0), **linear_candidates()}
     told = []
     model = BagAutoClassifier(candidates=three, cv=3, random_state=0, callback=told.append)
@@ -620,9 +617,9 @@ def test_a_costly_second_trial_does_not_keep_cheap_ones_from_theirs(monkeypatch)
 def test_a_candidate_tells_effects_from_rates():
     """Bags of random rows, whose proportions differ for reasons unseen."""
     rng = np.random.default_rng(0)
-    X, ids = rng.normal(size=(12_800, 2)), np.arange(12_800) // 64
-    y = (rng.random(12_800) < expit(2 * X[:, 0] + 0.7 * rng.normal(size=200)[ids])).astype(int)
-    own = {"logistic": bw.BagLogisticClassifier()}
+    X, ids = rng.normal(size=(6400, 2)), np.arange(6400) // 32
+    y = (rng.random(6400) < expit(2 * X[:, 0] + 0.7 * rng.normal(size=200)[ids])).astype(int)
+    own = {"logistic": bw.BagLogisticClassifier(alphas=10.0, cv=2)}
     model = BagAutoClassifier(candidates=own, cv=2, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "effects"
     assert "as a model shows" in model.formation_.reason
@@ -675,13 +672,14 @@ def test_what_is_no_better_than_the_mean_label_is_told_and_shrunk():
 
 def test_probabilities_are_probabilities_of_mean_p():
     """A candidate that is off p, and certain of some rows."""
-    X, y, ids = by_rates(np.random.default_rng(1))
+    X, y, ids = by_rates(np.random.default_rng(1), k=32)
 
     class Certain(bw.BagRidgeClassifier):
         def _predict_mean(self, X):
             return np.clip(2 * super()._predict_mean(X), 0, 1)
 
-    model = BagAutoClassifier(candidates={"certain": Certain()}, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    model = BagAutoClassifier(candidates={"certain": Certain(cv=2)}, cv=2, random_state=0)
+    model.fit(X, bw.aggregate(y, ids), bags=ids)
     h = model.predict_proba(X)
     assert h.mean(axis=0)[1] == pytest.approx(y.mean(), abs=1e-3)
     assert 0 < h.min() < h.max() < 1
@@ -689,21 +687,21 @@ def test_probabilities_are_probabilities_of_mean_p():
 
 def test_the_mean_of_several_classes_is_theirs():
     rng = np.random.default_rng(0)
-    ids = np.repeat(np.arange(40), 50)
+    ids = np.repeat(np.arange(40), 30)
     rate = rng.dirichlet([2, 1, 1], size=40)[ids]
-    y = (rng.random(2000)[:, None] > np.cumsum(rate, axis=1)).sum(axis=1)
-    X = rng.normal(size=(2000, 2)) + np.array([[0, 0], [2, 0], [0, 2]])[y]
-    own = {"ridge": bw.BagRidgeClassifier(), "logistic": bw.BagLogisticClassifier(alphas=(1.0, 10.0), cv=2)}
+    y = (rng.random(1200)[:, None] > np.cumsum(rate, axis=1)).sum(axis=1)
+    X = rng.normal(size=(1200, 2)) + np.array([[0, 0], [2, 0], [0, 2]])[y]
+    own = {"ridge": bw.BagRidgeClassifier(alphas=0.1), "logistic": bw.BagLogisticClassifier(alphas=10.0)}
     model = BagAutoClassifier(candidates=own, cv=2, random_state=0)
     model.fit(X, bw.aggregate(np.eye(3)[y], ids), bags=ids)
     assert model.formation_.name == "rates"
     assert model.gain_ > model.gain_error_ > 0
-    np.testing.assert_allclose(model.predict_proba(X).mean(axis=0), np.bincount(y) / 2000, atol=0.01)
+    np.testing.assert_allclose(model.predict_proba(X).mean(axis=0), np.bincount(y) / 1200, atol=0.01)
     assert model.score(X, y) > 0.75
 
 
 def test_a_model_that_was_settled_can_be_saved(tmp_path):
-    X, y, ids = with_effects(np.random.default_rng(2), m=20, k=64)
+    X, y, ids = with_effects(np.random.default_rng(2), m=20, k=32)
     model = BagAutoClassifier(candidates=linear_candidates(), cv=2, random_state=0)
     model.fit(X, bw.aggregate(y, ids), bags=ids)
     bw.save(model, tmp_path / "model")

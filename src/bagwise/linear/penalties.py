@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods
+from bagwise.gains import HeldOut, best_stretch, log_likelihoods, log_likelihoods_by_each
 from bagwise.linear.likelihood import Design, Point, System, maximise, maximise_classes, system
 from bagwise.log_odds import prior_of, prior_of_classes
 from bagwise.risk import least_of
@@ -73,13 +73,10 @@ class _Held:
     def value(self, w: Floats, effect_variance: float, stretches: Floats = _AS_IT_IS) -> Floats:
         """(stretches, weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
         scores, trained = self.held_out.scores(w).T, self.train.scores(w).T
-        found = [
-            HeldOut(self.prior, known, s, self.held_out.bags).log_likelihoods(
-                stretches, effect_variance=effect_variance
-            )
-            for s, known in zip(scores, trained, strict=True)
-        ]
-        return np.stack(found, axis=1)
+        bags, pairs = self.held_out.bags, zip(scores, trained, strict=True)
+        said = [one for s, known in pairs for one in HeldOut(self.prior, known, s, bags).stretched(stretches)]
+        found = log_likelihoods_by_each(said, bags, effect_variance=effect_variance)
+        return found.reshape(len(scores), len(stretches), -1).swapaxes(0, 1)
 
 
 def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:

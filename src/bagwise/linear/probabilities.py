@@ -6,13 +6,14 @@ not say how far to stretch, only how far to shrink.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.base import LinearPredictor, check_finite_features
-from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods
+from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods, log_likelihoods_by_each
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -43,6 +44,14 @@ def clipped(h: Floats) -> Floats:
     return kept if h.ndim == 1 else kept / kept.sum(axis=1, keepdims=True)
 
 
+class _Fold(NamedTuple):
+    """Which rows are held out, and the bags that are not and are."""
+
+    rows: Booleans
+    train: Bags
+    held_out: Bags
+
+
 class Trust:
     """How far held-out bags trust linear models, each fitted without one of the folds.
 
@@ -55,21 +64,26 @@ class Trust:
 
     def parts(self, models: Sequence[Floats]) -> list[HeldOut]:
         """What models of two classes with weights (d, 1), one for each fold, say of the bags held out."""
-        found = []
-        for out, w in self._folds(models):
-            s, rows = self.rows @ w[:, 0] / (self.prior * (1 - self.prior)), self.bags.repeat(out)
-            found.append(HeldOut(prior_of(self.bags.take(~out)), s[~rows], s[rows], self.bags.take(out)))
-        return found
+        return [self._part(fold, w) for fold, w in self._folds(models)]
 
     def gains(self, models: Sequence[Floats]) -> Floats:
         """The gains of held-out bags by models with weights (d, 1) or (d, classes), one for each fold, as they are."""
-        several = self.bags.proportion.ndim == 2
-        by_fold = self._class_gains(models) if several else [one.gains(np.ones(1))[0] for one in self.parts(models)]
-        return np.concatenate([np.zeros(0), *by_fold])
+        found: list[Floats] = [np.zeros(0)]
+        for fold, w in self._folds(models):
+            if self.bags.proportion.ndim == 1:
+                found.append(self._part(fold, w).gains(np.ones(1))[0])
+            else:
+                s, constant = self._said(fold, w), np.log(prior_of_classes(fold.train))
+                found.append(log_likelihoods(s, fold.held_out))
+                found[-1] -= log_likelihoods(np.tile(constant, (len(s), 1)), fold.held_out)
+        return np.concatenate(found)
 
     def likeliest(self, models: Sequence[Floats]) -> int:
         """Which of several penalties held-out bags prefer.  models: weights (penalties, d, c), one for each fold."""
-        return int(np.argmax([self.gains([w[a] for w in models]).sum() for a in range(len(models[0]))]))
+        total = np.zeros(len(models[0]))
+        for fold, each in self._folds(models):
+            total += log_likelihoods_by_each([self._said(fold, w) for w in each], fold.held_out).sum(axis=1)
+        return int(np.argmax(total))
 
     def sigmoid(self, models: Sequence[Floats], h: Floats, *, steeper: bool) -> tuple[Floats, Floats]:
         """Slope and offset by h of log odds whose probabilities have mean p, and the gains of held-out bags.
@@ -82,22 +96,24 @@ class Trust:
         slope = stretch / (self.prior * (1 - self.prior))
         return np.array([slope, shift_to(self.prior, slope * h)]), gains
 
-    def _class_gains(self, models: Sequence[Floats]) -> list[Floats]:
-        found: list[Floats] = []
-        for out, w in self._folds(models):
-            h, rows = self.rows @ w, self.bags.repeat(out)
-            held_out, prior = self.bags.take(out), prior_of_classes(self.bags.take(~out))
-            s = np.log(clipped(h[rows] - h[~rows].mean(axis=0) + prior))
-            constant = np.tile(np.log(prior), (len(s), 1))
-            found.append(log_likelihoods(s, held_out) - log_likelihoods(constant, held_out))
-        return found
+    def _part(self, fold: _Fold, w: Floats) -> HeldOut:
+        """What one model of two classes says."""
+        s = self.rows @ w[:, 0] / (self.prior * (1 - self.prior))
+        return HeldOut(prior_of(fold.train), s[~fold.rows], s[fold.rows], fold.held_out)
 
-    def _folds(self, models: Sequence[Floats]) -> Iterator[tuple[Booleans, Floats]]:
-        """Which bags each fold holds out, and the model without them; but for folds with no bag or all of them."""
+    def _said(self, fold: _Fold, w: Floats) -> Floats:
+        """Log odds, or logarithms of class probabilities, of the rows held out, with E[h] = p in the others."""
+        if self.bags.proportion.ndim == 1:
+            return self._part(fold, w).stretched(np.ones(1))[0]
+        h = self.rows @ w
+        return np.log(clipped(h[fold.rows] - h[~fold.rows].mean(axis=0) + prior_of_classes(fold.train)))
+
+    def _folds(self, models: Sequence[Floats]) -> Iterator[tuple[_Fold, Floats]]:
+        """The folds, and the model without each; but for those with no bag or all of them."""
         for f, w in enumerate(models):
             out = self.fold == f
             if out.any() and not out.all():
-                yield out, w
+                yield _Fold(self.bags.repeat(out), self.bags.take(~out), self.bags.take(out)), w
 
 
 class SigmoidPredictor(LinearPredictor):

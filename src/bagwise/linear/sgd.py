@@ -8,11 +8,12 @@ iterates.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy import linalg
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from bagwise import means
 from bagwise.bags import Bags
@@ -50,7 +51,7 @@ def average_iterate(
     """
     w, total = start, np.zeros_like(start)
     system = _BlockSystem(mean, step)
-    with threadpool_limits(1, user_api="blas"):  # the systems are too small to share between threads
+    with _libraries().limit(limits=1, user_api="blas"):  # the systems are too small to share between threads
         for place in range(0, len(centroids), _BLOCK):
             part = slice(place, place + _BLOCK)
             z, t, weight = centroids[part], targets[part], weights[part]
@@ -66,6 +67,12 @@ def average_iterate(
                 total += counts.sum() * w + (after * beta) @ z + (after @ gamma) * mean
                 w = scale * (w + beta @ z + gamma.sum() * mean)
     return total, w
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Those of linear algebra; to look for them takes as long as many passes over a few bags."""
+    return ThreadpoolController()
 
 
 class _BlockSystem:
