@@ -498,3 +498,35 @@ def test_dates_are_no_counts():
         Bags.from_reports([0, 1], reports, count="count")
     with pytest.raises(ValueError, match="name one column per class"):
         Bags.from_reports([0, 1], {"bag": [0, 1]}, count=[])
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_labelled_rows_leave_their_bags_and_nothing_is_lost(classes):
+    rng = np.random.default_rng(0)
+    ids = np.r_[np.arange(40) // 8, -1, -1]
+    y = rng.integers(0, 3 if classes else 2, 42)
+    outputs = np.eye(3)[y] if classes else y.astype(float)
+    bags = Bags.from_rows(aggregate(outputs, ids), ids)
+    labels = np.where(rng.random(42) < 0.3, y.astype(float), np.nan)
+    labels[:8] = y[:8]  # all of a bag
+    labels[41] = y[41]  # of a row in none
+    found = bags.with_labels(labels)
+    assert len(found) == 4 + (~np.isnan(labels)).sum()
+    rows = np.flatnonzero(found.code >= 0)
+    np.testing.assert_array_equal(np.isnan(labels[found.code < 0]), True)
+    for j in range(len(found)):
+        inside = rows[found.code[rows] == j]
+        np.testing.assert_allclose(found.proportion[j], outputs[inside].mean(axis=0), atol=1e-12)
+        assert len(inside) == 1 or np.isnan(labels[inside]).all()
+
+
+def test_labels_that_reports_contradict_are_refused():
+    bags = Bags.from_rows([0.5, 0.5, 0.0, 0.0], ["a", "a", "b", "b"])
+    with pytest.raises(ValueError, match="labels of rows of bag 'b' do not fit its report"):
+        bags.with_labels([np.nan, np.nan, 1.0, np.nan])
+    with pytest.raises(ValueError, match="labels must be 0 to 1, or NaN"):
+        bags.with_labels([2.0, np.nan, np.nan, np.nan])
+    with pytest.raises(ValueError, match=r"labels must hold one label or NaN per row, shape \(4,\), got \(2,\)"):
+        bags.with_labels([1.0, 0.0])
+    noised = Bags.from_rows([0.5, 0.5, 0.0, 0.0], [0, 0, 1, 1], noise_variance=4.0)
+    assert noised.with_labels([np.nan, np.nan, 1.0, np.nan]).noise_variance.tolist() == [4.0, 4.0, 0.0]

@@ -169,6 +169,56 @@ class Bags:
         check_finite(y, rows, "label")
         return cls.build(rows, rows, np.arange(n + 1), y, None, n, rows)
 
+    def with_labels(self, labels: ArrayLike) -> Bags:
+        """The same with individual labels of some rows: these leave their bag, whose report is less by them.
+
+        A labelled row is then a bag of its own. Nothing that was reported is lost, and nothing counts twice.
+
+        Parameters
+        ----------
+        labels : array-like of shape (n,)
+            0 or 1, or the number of the class, of rows whose label is known; NaN for others.
+
+        Returns
+        -------
+        Bags
+            Numbered anew: what is left of these bags first, then the labelled rows in the order of the table.
+
+        Examples
+        --------
+        >>> bags = Bags.from_rows([0.5, 0.5, 0.5, 0.5], [0, 0, 0, 0]).with_labels([np.nan, 1, np.nan, np.nan])
+        >>> bags.size, (bags.size * bags.proportion).round(6)
+        (array([3, 1]), array([1., 1.]))
+        """
+        y = np.asarray(labels, dtype=float)
+        if y.shape != (self.n_rows,):
+            raise ParameterError(
+                "labels", f"must hold one label or NaN per row, shape ({self.n_rows},), got {y.shape}."
+            )
+        known = ~np.isnan(y)
+        classes = max(self.outputs.shape[1], 2)
+        if not np.isin(y[known], np.arange(classes)).all():
+            raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
+        told: Floats = np.where(known, y, 0.0)[:, None]
+        if self.proportion.ndim == 2:
+            told = (y[:, None] == np.arange(classes)).astype(float)
+        inside = known & (self.code >= 0)
+        taken = np.bincount(self.code[inside], minlength=len(self))
+        left, kept = np.empty_like(self.outputs), self.size - taken
+        for c in range(left.shape[1]):
+            count = np.bincount(self.code[inside], told[inside, c], minlength=len(self))
+            left[:, c] = (self.size * self.outputs[:, c] - count) / np.maximum(kept, 1)
+        wrong = (kept > 0) & ((left < -_ROUNDING) | (left > 1 + _ROUNDING)).any(axis=1)
+        if self.noise_variance is None and wrong.any():
+            key = name(self.keys[int(np.argmax(wrong))])
+            raise ValueError(f"labels of rows of bag {key} do not fit its report: what is left would be no proportion.")
+        ids = np.where(known, len(self) + np.cumsum(known) - 1, self.code)
+        rows = np.where(known[:, None], told, left[np.maximum(self.code, 0)])
+        noise = None
+        if self.noise_variance is not None:
+            noise = np.where(known, 0.0, self.noise_variance[np.maximum(self.code, 0)])
+        return Bags.from_rows(rows if self.proportion.ndim == 2 else rows[:, 0], ids, noise_variance=noise)
+
     @classmethod
     def build(
         cls,
