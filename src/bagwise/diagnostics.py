@@ -6,13 +6,12 @@ features, what a quick model says of bags that it was not fitted to, whether bag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy import stats
-from scipy.special import expit, ndtri
 
 from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
@@ -22,15 +21,11 @@ from bagwise.formation import FORMATIONS, Evidence, Formation, Slope, Support, T
 from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.formation.scatter import terms
 from bagwise.formation.strata import random_but_for_order, random_strata, strata_of
-from bagwise.formation.support import likeliest_factors, support
-from bagwise.gains import HeldOut
-from bagwise.linear.likelihood import Design
-from bagwise.linear.penalties import choose
-from bagwise.log_odds import stretched
-from bagwise.losses.likelihood import check_counts
+from bagwise.formation.support import support
+from bagwise.linear import quick
 from bagwise.utils.parameters import ParameterError, check_level
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
+from bagwise.utils.typing import ArrayLike, Integers, NDArray
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,9 +37,6 @@ _QUESTIONS = 4  # proportions, features, features given proportions, drift: they
 _POWER = 0.8
 _CLEAR_P, _CLEAR_GAIN = 1e-4, 5.0  # p-value, and log-likelihood, that leave little doubt
 _TELLING = 1.5  # variation, times that of random bags, that is seen in enough bags
-_WIDEST, _MODEL_ROWS, _LEVELS = 120, 20_000, 5  # columns and rows of a quick model; categories of a column
-_STEPS = 10  # of a column in which bags differ
-_ALPHAS, _FOLDS = np.array([3.0, 30.0, 300.0]), 3
 
 _COUNTS = "fit with the count likelihood, as classifiers do with formation='auto'"
 _SINGLE = "how good a model is for single rows is not known from such bags alone"
@@ -258,7 +250,7 @@ class Diagnosis:
             value = np.array([[one.value, 2 * one.error] for one in lines.values()]).T
             value /= np.array([one.expected for one in lines.values()])
             grid[1].errorbar(value[0], np.arange(len(lines)), xerr=value[1], fmt="o", color=BLUE, capsize=3)
-            name_axis(grid[1], list(lines), "slope, times that of random bags, ± 2 standard errors")
+            name_axis(grid[1], list(lines), "slope ÷ that of random bags, ± 2 errors")
             grid[1].set_title("Lines of a quick model")
         return figure
 
@@ -375,7 +367,7 @@ def diagnose(
     found = evidence_of(columns, given, given).among(_QUESTIONS)
     formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
     differing = [one.p_value < level and one.ratio > 1 for one in found.each[: len(columns)]]
-    model = _quick_model(columns, differing, more[len(columns) :], given, rng) if quick_model else None
+    model = quick.quick_model(columns, differing, more[len(columns) :], given, rng) if quick_model else None
     if model is not None:
         if formation.others:
             said = support(model.parts)
@@ -421,69 +413,3 @@ def _labels(X: Any, width: int) -> list[str | int]:
     """What columns are called: their names, or their numbers where they have none."""
     names = getattr(X, "columns", None) if not hasattr(X, "to_pandas") else X.to_pandas().columns
     return list(range(width)) if names is None else [str(one) for one in names]
-
-
-# -- a quick model ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Quick:
-    """What models that were fitted to other bags each time say of those held out."""
-
-    parts: tuple[HeldOut, ...]
-
-    def predictions(self, *, effects: bool) -> tuple[Floats, Bags]:
-        """Predictions for the rows of all bags held out, in the order of these, and the bags.
-
-        effects: whether bags have effects, beside which log odds are stretched to what is likeliest.
-        """
-        factor = likeliest_factors(self.parts)[int(effects)]
-        h = [expit(stretched(one.scores, stretch=factor, shift=one.shift(factor))) for one in self.parts]
-        bags = [one.bags for one in self.parts]
-        noise = None if bags[0].noise_variance is None else np.concatenate([one.noise_variance for one in bags])
-        rows, sizes = sum(one.n_bagged for one in bags), np.concatenate([one.size for one in bags])
-        offsets = np.append(0, np.cumsum(sizes))
-        proportion = np.concatenate([one.proportion for one in bags])
-        held = Bags.build(np.arange(len(sizes)), np.arange(rows), offsets, proportion, noise, rows)
-        return np.concatenate(h), held
-
-
-def _quick_model(
-    columns: Columns, differing: Sequence[bool], more: Columns, bags: Bags, rng: np.random.Generator
-) -> _Quick | None:
-    """Logistic regression on ranks, categories, squares and products, where labels are 0 and 1 and bags are enough.
-
-    Where bags differ in a column, what a straight line misses of it would look like effects of bags: it has steps, too.
-    """
-    if bags.proportion.ndim == 2 or len(bags) < ENOUGH_BAGS or dispersion.have_real_labels(bags):
-        return None
-    try:
-        check_counts(bags)
-    except ValueError:  # rounded proportions: a likelihood of counts would be that of others
-        return None
-    steps = [x for (_, scores), one in zip(columns, differing, strict=True) if one for x in _steps(scores)]
-    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more] + steps[:_WIDEST]
-    X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
-    if not X or not (bags.size > 1).any():
-        return None
-    rows = np.arange(bags.n_bagged)
-    ready = Bags.build(bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
-    most = np.searchsorted(np.cumsum(bags.size), _MODEL_ROWS, side="right")
-    order = np.sort(rng.permutation(len(bags))[: max(int(most), ENOUGH_BAGS)])
-    design = Design.of(np.stack(X, axis=1), ready).take(order)
-    chosen = choose(design, _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
-    return _Quick(tuple(chosen.parts)) if chosen.parts else None
-
-
-def _numbers(scores: dispersion.Scores) -> list[Floats]:
-    """A column for a linear model: normal quantiles in the order of its values, or its most frequent categories."""
-    if len(scores) > 1:
-        return [x for x, _ in scores[1 : 1 + _LEVELS]]
-    return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x, _ in scores]
-
-
-def _steps(scores: dispersion.Scores) -> list[Floats]:
-    """Whether an ordered column is above each of some quantiles."""
-    if len(scores) > 1:
-        return []
-    return [(x > cut).astype(float) for x, _ in scores for cut in np.quantile(x, np.arange(1, _STEPS) / _STEPS)]

@@ -1,0 +1,85 @@
+"""A quick model, to be asked how bags came about: logistic regression on columns that are compared between bags."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+from bagwise.bags import Bags
+from bagwise.dispersion import Columns, Scores, have_real_labels
+from bagwise.formation.evidence import ENOUGH_BAGS
+from bagwise.formation.support import likeliest_factors
+from bagwise.gains import HeldOut
+from bagwise.linear.likelihood import Design
+from bagwise.linear.penalties import choose
+from bagwise.log_odds import stretched
+from bagwise.losses.likelihood import check_counts
+from bagwise.utils.typing import Floats
+
+_WIDEST, _ROWS, _LEVELS = 120, 20_000, 5  # columns and rows of a model; categories of a column
+_STEPS = 10  # of a column in which bags differ
+_ALPHAS, _FOLDS = np.array([3.0, 30.0, 300.0]), 3
+
+
+@dataclass(frozen=True, eq=False)
+class QuickModel:
+    """What models that were fitted to other bags each time say of those held out."""
+
+    parts: tuple[HeldOut, ...]
+
+    def predictions(self, *, effects: bool) -> tuple[Floats, Bags]:
+        """Predictions for the rows of all bags held out, in the order of these, and the bags.
+
+        effects: whether bags have effects, beside which log odds are stretched to what is likeliest.
+        """
+        factor = likeliest_factors(self.parts)[int(effects)]
+        h = [expit(stretched(one.scores, stretch=factor, shift=one.shift(factor))) for one in self.parts]
+        bags = [one.bags for one in self.parts]
+        noise = None if bags[0].noise_variance is None else np.concatenate([one.noise_variance for one in bags])
+        rows, sizes = sum(one.n_bagged for one in bags), np.concatenate([one.size for one in bags])
+        offsets = np.append(0, np.cumsum(sizes))
+        proportion = np.concatenate([one.proportion for one in bags])
+        held = Bags.build(np.arange(len(sizes)), np.arange(rows), offsets, proportion, noise, rows)
+        return np.concatenate(h), held
+
+
+def quick_model(
+    columns: Columns, differing: Sequence[bool], more: Columns, bags: Bags, rng: np.random.Generator
+) -> QuickModel | None:
+    """Logistic regression on ranks, categories, squares and products, where labels are 0 and 1 and bags are enough.
+
+    Where bags differ in a column, what a straight line misses of it would look like effects of bags: it has steps, too.
+    """
+    if bags.proportion.ndim == 2 or len(bags) < ENOUGH_BAGS or have_real_labels(bags):
+        return None
+    try:
+        check_counts(bags)
+    except ValueError:  # rounded proportions: a likelihood of counts would be that of others
+        return None
+    steps = [x for (_, scores), one in zip(columns, differing, strict=True) if one for x in _steps(scores)]
+    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more] + steps[:_WIDEST]
+    X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
+    if not X or not (bags.size > 1).any():
+        return None
+    rows = np.arange(bags.n_bagged)
+    ready = Bags.build(bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
+    most = np.searchsorted(np.cumsum(bags.size), _ROWS, side="right")
+    order = np.sort(rng.permutation(len(bags))[: max(int(most), ENOUGH_BAGS)])
+    design = Design.of(np.stack(X, axis=1), ready).take(order)
+    chosen = choose(design, _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
+    return QuickModel(tuple(chosen.parts)) if chosen.parts else None
+
+
+def _numbers(scores: Scores) -> list[Floats]:
+    """A column for a linear model: normal quantiles in the order of its values, or its most frequent categories."""
+    if len(scores) > 1:
+        return [x for x, _ in scores[1 : 1 + _LEVELS]]
+    return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x, _ in scores]
+
+
+def _steps(scores: Scores) -> list[Floats]:
+    """Whether an ordered column is above each of some quantiles."""
+    if len(scores) > 1:
+        return []
+    return [(x > cut).astype(float) for x, _ in scores for cut in np.quantile(x, np.arange(1, _STEPS) / _STEPS)]
