@@ -28,8 +28,10 @@ from sklearn.utils.metadata_routing import UNUSED
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import encode_rows
 from bagwise.evaluation import measure, risk, warn_of_doubt
+from bagwise.expectations import Expectations
 from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
+from bagwise.metrics import metrics
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import Parameter, ParameterError, check_parameters, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -215,13 +217,14 @@ class LabelFreeScorer(BaseEstimator):
 
     def _metric(self, name: str, h: Floats, bags: Bags) -> float:
         found = measure(h, bags)  # whether features differ need not be asked of every fold
-        warn_of_doubt(found)
-        if found.withheld:
+        if found.withheld and not found.impossible:
+            warn_of_doubt(found)
             return float("nan")
-        estimate = getattr(found, name)
-        if estimate is None:
+        # As it comes: what lies beyond its range by chance still ranks, and means of folds stay unbiased.
+        scores = metrics(Expectations(h, fitting_bags(h, bags), by_slope=found.formation.name == "rates"))
+        if name not in scores:
             raise ValueError(f"{self.metric} needs bags that report ten labels or more of each class.")
-        return float(estimate.value)
+        return float(scores[name][0])
 
 
 _CONSTRAINTS = {"metric": one_of(*METRICS)}

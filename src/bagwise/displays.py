@@ -213,7 +213,7 @@ class BagFunnelDisplay:
     >>> rng = np.random.default_rng(0)
     >>> h, ids = rng.uniform(size=6400), np.arange(6400) // 64
     >>> shown = BagFunnelDisplay.from_predictions(h, bw.aggregate(rng.random(6400) < h, ids), bags=ids)
-    >>> 0.9 < np.mean(np.abs(shown.gap) < shown.limit) <= 1
+    >>> bool(0.9 < np.mean(np.abs(shown.gap) < shown.limit) <= 1)
     True
     """
 

@@ -289,7 +289,7 @@ def evaluate(
     >>> ids = bw.random_bags(64000, size=64, random_state=0)
     >>> result = evaluate(h, None, bw.aggregate(y, ids), bags=ids)
     >>> print(result.accuracy)
-    0.7716 [0.7452, 0.7980]
+    0.7721 [0.7448, 0.7994]
     """
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
@@ -547,8 +547,8 @@ def differences(
     --------
     >>> bags = Bags.singletons([0, 1, 1, 0])
     >>> found = differences([0.2, 0.7, 0.9, 0.4], [0.5, 0.5, 0.5, 0.5], bags)
-    >>> round(found["accuracy"].value, 6), round(found["auc"].value, 6)
-    (0.5, 0.5)
+    >>> round(found["accuracy"].value, 6), round(found["brier"].value, 6)
+    (0.5, -0.175)
     """
     check_level(level)
     check_parameters({"formation": formation}, {"formation": _TELLING})

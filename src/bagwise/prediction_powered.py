@@ -23,7 +23,7 @@ def prediction_powered(f: Floats, z: Floats, means: Floats, n: int) -> tuple[flo
     >>> expected = rng.random(10_000)
     >>> y = (rng.random(10_000) < expected).astype(float)
     >>> value, influence = prediction_powered(y[:200], expected[:200, None], expected.mean(keepdims=True), 10_000)
-    >>> abs(value - y.mean()) < 0.1, bool(influence.std() < y[:200].std())
+    >>> bool(abs(value - y.mean()) < 0.1), bool(influence.std() < y[:200].std())
     (True, True)
     """
     centred, about = f - f.mean(), z - z.mean(axis=0)
