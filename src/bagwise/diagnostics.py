@@ -162,11 +162,16 @@ class Diagnosis:
         return "clear" if clear else "likely"
 
     def _by_model_within(self, margin: float) -> bool:
-        """Whether a quick model has decided between rates and effects, by no more than so much."""
+        """Whether a quick model speaks for the one of rates and effects that is told, by no more than so much."""
         said = self.support
-        return (
-            said is not None and self.formation.name != "features" and abs(said.rates_of_rows - said.effects) < margin
-        )
+        if said is None or self.formation.name == "features" or self._features_differ:
+            return False
+        more = said.rates_of_rows - said.effects
+        return (more if self.formation.name == "rates" else -more) < margin
+
+    @property
+    def _features_differ(self) -> bool:
+        return self.evidence.features.p_value < self.level and self.evidence.features.ratio > 1
 
     @property
     def detectable(self) -> float:
@@ -211,9 +216,10 @@ class Diagnosis:
                 "since rows of one label are alike in all bags; square-form and label-linear losses are not right here"
             )
             return f"{_COUNTS}; evaluate by the slope of bag means on proportions, as evaluate does, {why}"
-        if self.formation.name == "effects" and not self.evidence.features.p_value < self.level:
+        if self.formation.name == "effects" and not self._features_differ:
             mean = "an evaluation by residuals of bags, as for random ones, is right on average and only wide"
-            return f"{_COUNTS}; what is unseen has nothing to do with the features, so that {mean}"
+            doubt = "" if self.sureness == "clear" else "; of rates that differ a little, which look alike, it is not"
+            return f"{_COUNTS}; where what is unseen has nothing to do with the features, {mean}{doubt}"
         ways = "a few individual labels settle it, and so do some random bags"
         return f"{_COUNTS}; compare models by the likelihood of held-out bags; {_SINGLE}: {ways}"
 

@@ -21,7 +21,8 @@ _VARIANCES = (0.01, 0.1, 0.5, 2.0)  # of effects, beside which a factor is looke
 _ROWS = 60_000  # of held-out bags that settle a formation
 _FARTHEST = 6.0  # log odds that a bag may be away from what a model says
 _COARSE, _FINE = 61, 1201  # points of effects at which sums over rows are computed, and between which they are drawn
-_CLEARLY = 6.0  # log-likelihood that bags which differ in more than their features have to gain
+_CLEARLY = 3.0  # log-likelihood that bags which differ in more than their features have to gain
+_UNSEEN = 6.0  # the same, where they differ in features that a model may not quite have understood
 _RATHER = 10.0  # that rates have to gain over effects, which assume less, where no feature differs between bags
 
 
@@ -209,7 +210,7 @@ def settled_by(found: Told, say: Support) -> Told:
     Told
     """
     if found.name == "features":
-        if say.effects < _CLEARLY:
+        if say.effects < _UNSEEN:
             return replace(found, others=())
         return Told(
             "effects",
