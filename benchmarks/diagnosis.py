@@ -205,7 +205,8 @@ def page(stored: dict) -> str:
     ]
     for line in stored["right"]:
         ratios = " / ".join("–" if one is None else f"{one:.1f}" for one in line["ratios"])
-        rows.append(f"| {line['case']} | {line['tables']} | {share(line['right'], line['tables'])} | {ratios} |")
+        case = line["case"].replace("|", r"\|")
+        rows.append(f"| {case} | {line['tables']} | {share(line['right'], line['tables'])} | {ratios} |")
     rows += ["", f"| random bags | tables | {' | '.join(f'alarms at {float(one):.0%}' for one in LEVELS)} |"]
     rows.append("| --- | --- | --- | --- |")
     for line in stored["alarms"]:
