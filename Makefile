@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 
-.PHONY: demo test test-all lint format bench docs pictures clean
+.PHONY: demo test test-all test-oldest lint format bench docs pictures clean
 
 ## make demo: install into .venv and run the main job on simulated data
 demo: .venv/core
@@ -16,6 +16,10 @@ test: .venv/dev
 ## make test-all: everything, statistics with several seeds, Dask, Spark if there is Java, the documentation
 test-all: lint .venv/engines .venv/compiled docs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --seeds 5
+
+## make test-oldest: the tests with the oldest versions that pyproject.toml allows, in a place of their own
+test-oldest: .venv-oldest/ready
+	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n auto --dist worksteal -m "not slow"
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -41,7 +45,7 @@ pictures: .venv/dev
 	$(BIN)/python docs/pictures.py
 
 clean:
-	rm -rf .venv build dist bagwise-demo bagwise-results docs/_build docs/gallery docs/sg_execution_times.rst
+	rm -rf .venv .venv-oldest build dist bagwise-demo bagwise-results docs/_build docs/gallery docs/sg_execution_times.rst
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bagwise needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
@@ -61,11 +65,17 @@ clean:
 	@touch $@
 
 .venv/engines: .venv/dev
-	$(INSTALL) --editable '.[spark,dask]'
+	$(INSTALL) --editable '.[spark,dask,ibis]'
 	@touch $@
 
 # For tests, which start many processes where nothing may be compiled on the way; without what only tests of others
 # import. Errors are in files for other versions of Python, which nobody imports.
 .venv/compiled: .venv/dev
 	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' .venv/lib || true
+	@touch $@
+
+.venv-oldest/ready: pyproject.toml tests/oldest.py
+	$(PYTHON) -m venv .venv-oldest
+	$(PYTHON) tests/oldest.py > .venv-oldest/constraints.txt
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --no-compile --constraint .venv-oldest/constraints.txt --editable '.[all,dev]'
 	@touch $@

@@ -20,7 +20,6 @@ from bagwise import evaluation, privacy, tables
 from bagwise.cli import app
 from bagwise.linear.probabilities import ENOUGH_BAGS
 from bagwise.losses import debiased_square
-from bagwise.tables.engine import fetch
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of
 
@@ -590,7 +589,7 @@ def test_classes_must_be_named_where_noise_is_asked_for(labelled, tmp_path):
     assert held.classes == ("0", "1", "2", "9")
     assert held.budget.sensitivity == 2
     data = tables.join(held.events, held.reports, count=["count_0", "count_1", "count_2", "count_9"])
-    variance = fetch(data.bags, data.connection).column("bag_noise_variance").to_numpy()
+    variance = data.bags.fetch().column("bag_noise_variance").to_numpy()
     np.testing.assert_allclose(variance, privacy.noise_variance(1.0, counts=4), rtol=1e-12)  # not 2/ε²
     assert pd.read_parquet(held.reports)["count_9"].ne(0).any()
     one = tables.put_in_bags(frame.assign(y=0), tmp_path / "one", label="y", size=8, epsilon=1.0)
@@ -642,7 +641,7 @@ def test_counts_outside_go_through_the_engine_and_shards(tmp_path):
     found = bw.release(y, ids, epsilon=0.3)
     assert (found.reports["count"] < 0).any()
     data = tables.join(frame, found.reports)
-    lines = fetch(data.bags, data.connection).to_pandas().sort_values("bag")
+    lines = data.bags.fetch().to_pandas().sort_values("bag")
     np.testing.assert_array_equal(lines["bag_proportion"], found.bags.proportion)
     np.testing.assert_array_equal(lines["bag_noise_variance"], found.bags.noise_variance)
     model = tables.fit(data, "ridge").estimator

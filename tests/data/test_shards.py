@@ -26,7 +26,6 @@ from bagwise.folds import Fold
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import fetch
 from bagwise.tables.gather import write_shards
 
 SIZES = {
@@ -76,12 +75,12 @@ def joined(events: Any, reports: Any, *, classes: int = 0, **options: Any) -> tu
     if classes:
         options["count"] = [f"count_{c}" for c in range(classes)]
     data = join(events, reports, on_mismatch="drop", connection=connect(threads=1), **options)
-    return data, Features.of(data.events, data.features, data.connection)
+    return data, Features.of(data.events, data.features)
 
 
 def one_query(data: Any, features: Features) -> tuple[Any, bw.Bags]:
     """The rows of usable bags by one query, and their bags."""
-    table = fetch(features.select(data.rows(), NUMBER, NOISE, *data.proportions), data.connection).combine_chunks()
+    table = features.select(data.rows(), NUMBER, NOISE, *data.proportions).fetch().combine_chunks()
     number = table.column(NUMBER).to_numpy()
     proportion = np.stack([table.column(name).to_numpy() for name in data.proportions], axis=1)
     noise = np.nan_to_num(table.column(NOISE).to_numpy()) if data.summary.noised else None
@@ -157,7 +156,7 @@ def test_the_same_tables_give_the_same_shards(tmp_path):
         data = join(
             events.sample(frac=1, random_state=number), reports, on_mismatch="drop", connection=connect(threads=threads)
         )
-        features = Features.of(data.events, data.features, data.connection)
+        features = Features.of(data.events, data.features)
         folder = tmp_path / str(number)
         write_shards(data, features, folder, group_rows=100, shard_rows=300)
         written.append({file.name: file.read_bytes() for file in folder.iterdir()})
@@ -653,7 +652,7 @@ for model in (trees, network):
     model.fit(X, bw.aggregate(X[:, 0] > 0.5, ids), bags=ids)
 start = peak()
 data = join(str(folder / "events"), str(folder / "reports.parquet"), connection=connect(memory=memory, threads=1))
-shards = write_shards(data, Features.of(data.events, data.features, data.connection), folder / "shards")
+shards = write_shards(data, Features.of(data.events, data.features), folder / "shards")
 del data
 peaks = {"gather": peak() - start}
 encoding = fit_codes(network, shards)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import re
 from decimal import Decimal
 from typing import Any
 
-import ibis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,9 +15,6 @@ import pytest
 import bagwise as bw
 from bagwise import BagAutoClassifier, BagBoostingClassifier, BagRidgeClassifier
 from bagwise.tables import Mismatch, connect, fit, join
-from bagwise.tables.engine import fetch, md5
-from bagwise.tables.join import aligned, figures_of, joined, numbered
-from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.utils.parameters import AdviceError
 
 EVENTS = {"bag": [1, 1, 2, 2, 2, 3], "x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
@@ -155,11 +150,11 @@ def test_other_names_are_free(duck: Any) -> None:
     reports = {"key_1": [1, 2, 3], "usable": ["u"] * 3, "used": [1, 2, 0], "differs": [2, 3, 1]}
     found = join(events, reports, keys=["key_1", "usable"], count="used", size="differs", connection=duck)
     assert found.features == tuple(name for name in names if name != "usable")
-    rows = fetch(found.rows(), duck).to_pydict()
+    rows = found.rows().fetch().to_pydict()
     assert {name: sorted(rows[name]) for name in found.features} == {name: list(range(6)) for name in found.features}
     assert sorted(rows["key_1"]) == EVENTS["bag"]
     ignored = join({**EVENTS, "bag_size": [9] * 6}, REPORTS, ignore="bag_size", connection=duck)
-    assert set(fetch(ignored.rows(), duck)["bag_size"].to_pylist()) == {1, 2, 3}
+    assert set(ignored.rows().fetch()["bag_size"].to_pylist()) == {1, 2, 3}
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -191,8 +186,8 @@ def test_keys_of_any_type(duck: Any, kind: str) -> None:
     events = pa.table({"bag": pa.array(mine).take(pa.array(place)), "x": place})
     found = join(events, pa.table({"bag": pa.array(theirs), "proportion": [0.0, 0.5, 1.0]}), connection=duck)
     if "float" in kind or "decimal" in kind:
-        assert found.events.bag.type() == found.bags.bag.type()
-    rows = fetch(found.rows(), duck).to_pydict()
+        assert found.events.schema["bag"] == found.bags.schema["bag"]
+    rows = found.rows().fetch().to_pydict()
     assert sorted(zip(rows["x"], rows["bag_size"], rows["bag_proportion"], strict=True)) == sorted(
         zip(place, place + 1, place / 2, strict=True)
     )
@@ -212,7 +207,7 @@ def test_times_with_and_without_a_zone_are_not_compared(duck: Any) -> None:
 def test_keys_with_equal_texts_are_different_bags(duck: Any) -> None:
     events = {"k": ["a / b", "a", "a"], "l": ["c", "b / c", "b / c"], "x": [1, 2, 3]}
     found = join(events, {"k": ["a / b", "a"], "l": ["c", "b / c"], "count": [1, 0]}, connection=duck)
-    bags = fetch(found.bags, duck).to_pylist()
+    bags = found.bags.fetch().to_pylist()
     assert {(line["k"], line["bag_size"], line["bag_proportion"]) for line in bags} == {
         ("a / b", 1, 1.0),
         ("a", 2, 0.0),
@@ -228,7 +223,7 @@ def test_numbers_of_bags_do_not_depend_on_the_order_of_rows(duck: Any) -> None:
     numbers = []
     for connection in (duck, connect(threads=2)):
         found = join(events, reports, connection=connection)
-        lines = fetch(found.bags, connection).to_pandas().sort_values("bag")
+        lines = found.bags.fetch().to_pandas().sort_values("bag")
         numbers.append(lines["bag_number"].to_numpy())
         events, reports = (table.sample(frac=1, random_state=int(rng.integers(9))) for table in (events, reports))
     assert (numbers[0] == numbers[1]).all()
@@ -256,7 +251,7 @@ def test_noise_as_number_or_column(duck: Any, given: dict[str, Any], variances: 
     if variances != [None] * 3:
         reports["count"] = [-4, 2, 99]  # noise takes counts anywhere
     found = join(EVENTS, reports, connection=duck, **given)
-    lines = sorted(fetch(found.bags, duck).to_pylist(), key=lambda line: line["bag"])
+    lines = sorted(found.bags.fetch().to_pylist(), key=lambda line: line["bag"])
     assert [line["bag_noise_variance"] for line in lines] == variances
     assert found.summary.noised == (variances != [None] * 3)
     assert ("with declared noise" in str(found.summary)) == found.summary.noised
@@ -266,9 +261,9 @@ def test_the_exact_variance_is_taken_before_what_it_was_made_from(duck: Any) -> 
     """Noise for classes has another scale than 1/ε, and discrete noise another variance than 2b²."""
     noised = wrong(count=[-4, 2, 99], noise_variance=[3.5] * 3, noise_scale=[9.0] * 3, epsilon=[1.0] * 3)
     found = join(EVENTS, noised, connection=duck)
-    assert fetch(found.bags, duck)["bag_noise_variance"].to_pylist() == [3.5] * 3
+    assert found.bags.fetch()["bag_noise_variance"].to_pylist() == [3.5] * 3
     told = join(EVENTS, noised, noise_scale="noise_scale", connection=duck)  # unless another one is asked for
-    assert fetch(told.bags, duck)["bag_noise_variance"].to_pylist() == [162.0] * 3
+    assert told.bags.fetch()["bag_noise_variance"].to_pylist() == [162.0] * 3
 
 
 def test_the_record_of_a_release_holds_no_keys(duck: Any) -> None:
@@ -294,7 +289,7 @@ def test_row_aligned_proportions(duck: Any) -> None:
     assert found.features == ("x", "size", "count")  # what bags would report under these names is not guessed
     assert (found.summary.rows, found.summary.reports, found.summary.bags, found.summary.used_rows) == (5, 3, 3, 4)
     assert str(found.summary).endswith("Left out: 1 row of the events without a key.")
-    proportions = {line["bag"]: line["bag_proportion"] for line in fetch(found.bags, duck).to_pylist()}
+    proportions = {line["bag"]: line["bag_proportion"] for line in found.bags.fetch().to_pylist()}
     assert proportions == pytest.approx({1: 0.5, 2: 0.25, 3: 1.0})
 
 
@@ -338,83 +333,6 @@ def test_one_class_only_is_refused_where_models_are_fitted(duck: Any) -> None:
     with pytest.raises(ValueError, match="every row has label yes"):
         join(EVENTS, classes, count=["no", "yes"], connection=duck).check_two_classes()
     join(EVENTS, REPORTS, connection=duck).check_two_classes()
-
-
-def names_in(connection: Any) -> set[str]:
-    query = "SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views()"
-    return {name for (name,) in connection.con.execute(query).fetchall()}
-
-
-def test_tables_of_the_user_stay_in_their_engine_and_nothing_is_left_there() -> None:
-    own = ibis.duckdb.connect(threads=1)
-    own.con.register("given", pa.table(EVENTS))
-    own.con.execute(
-        "CREATE TABLE events AS FROM given; CREATE TABLE reports AS SELECT bag, 1 AS count FROM given GROUP BY 1"
-    )
-    before = names_in(own)
-    found = join(own.table("events"), own.table("reports"))
-    assert found.connection is own
-    rows = found.rows()
-    del found
-    gc.collect()
-    assert fetch(rows, own).num_rows == 6  # what still needs it keeps it
-    del rows
-    beside = join(own.table("events"), pd.DataFrame(REPORTS))
-    assert beside.connection is own
-    with pytest.raises(ValueError, match="holds text"):
-        join(own.table("events"), {"bag": [1, 2, 3], "count": ["a", "b", "c"]})
-    del beside
-    gc.collect()
-    assert names_in(own) == before
-
-
-def test_tables_of_two_connections_are_not_joined() -> None:
-    one, other = ibis.duckdb.connect(threads=1), ibis.duckdb.connect(threads=1)
-    for connection in (one, other):
-        connection.con.execute("CREATE TABLE t AS SELECT 1 AS bag, 2 AS count, 3 AS x")
-    with pytest.raises(ValueError, match=r"different connections \(duckdb and duckdb\)"):
-        join(one.table("t"), other.table("t"), keys="bag")
-    memory = ibis.memtable(pa.table(REPORTS))
-    assert join(ibis.memtable(pa.table(EVENTS)), memory, connection=one).connection is one
-
-
-@pytest.mark.parametrize("engine", ["postgres", "bigquery"])
-def test_queries_can_be_said_to_other_engines(engine: str) -> None:
-    columns = {"text": "string", "day": "date", "number": "float64", "p": "float64"}
-    events = ibis.table(columns, name="events")
-    told = {"text": "string", "day": "timestamp", "number": "int64", "count": "int64", "size": "int64",
-            "epsilon": "float64", "suppressed": "string"}  # fmt: skip
-    reports = ibis.table(told, name="reports")
-    keys, said = Keys.of(["text", "day", "number"], events, reports), ReportColumns().guessed(reports.columns)
-    lines = joined(events, reports, keys, said)
-    bags = ibis.table(lines.schema(), name="lines")
-    queries = {
-        "reports": lines,
-        "events": aligned(events, keys, ReportColumns(proportion="p")),
-        "lines": bags.agg(**figures_of(bags, keys, said)),
-        "MD5": numbered(bags, keys, said),
-    }
-    for named, query in queries.items():
-        text = str(ibis.to_sql(query, dialect=engine))
-        assert text.startswith(("WITH", "SELECT"))
-        assert named in text
-
-
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [
-        ("duckdb", "MD5(text)"),
-        ("snowflake", "MD5(text)"),
-        ("databricks", "MD5(text)"),
-        ("bigquery", "TO_HEX(MD5(text))"),
-        ("trino", "LOWER(TO_HEX(MD5(TO_UTF8(text))))"),
-        ("clickhouse", "LOWER(HEX(MD5(text)))"),
-    ],
-)
-def test_checksums_are_digits_in_every_engine(engine: str, said: str) -> None:
-    events = ibis.table({"text": "string"}, name="events")
-    query = str(ibis.to_sql(events.select(digits=md5(events.text, engine)), dialect=engine))
-    assert said in query.replace("t0", "").replace('"', "").replace("`", "").replace(".", "")
 
 
 def test_second_trials_are_told_as_first_ones_are():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache, partialmethod
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.tables import engine, scoring
+from bagwise.tables import Table
 
 ROWS = 3_000
 
@@ -67,7 +67,7 @@ def scored(model: Any, events: Any, reports: Any, out: Any, **options: Any) -> t
 def test_scores_are_those_of_the_estimator_given_the_reports(
     classes: int, noise: float, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring.engine, "batches", partial(engine.batches, rows=64))  # bags go over several batches
+    monkeypatch.setattr(Table, "batches", partialmethod(Table.batches, rows=64))  # bags go over several batches
     model, events, reports, _ = fitted(classes, noise=noise)
     shuffled = events.sample(frac=1, random_state=1)
     plain, alone = scored(model, shuffled, None, tmp_path / "alone.parquet")

@@ -13,7 +13,6 @@ import pytest
 import bagwise as bw
 from bagwise.tables import connect, join
 from bagwise.tables.bag_table import MISMATCHES
-from bagwise.tables.engine import fetch
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +147,7 @@ def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: s
     assert len(used) > 5
     assert len(figures["mismatches"]) >= 5
     found = join(events, reports, on_mismatch="drop", **options)
-    bags = fetch(found.bags, duck).to_pylist()
+    bags = found.bags.fetch().to_pylist()
     assert {(line["number"], line["text"]) for line in bags} == set(used)
     for line in bags:
         size, proportion, noise = used[line["number"], line["text"]]
@@ -163,7 +162,7 @@ def test_join_is_the_plain_join(duck: Any, classes: int, counts: bool, marker: s
     said = {one.kind: (one.bags, one.rows) for one in summary.mismatches}
     keyless = {f"keyless_{name}": (0, rows) for name, rows in figures["keyless"].items() if rows}
     assert said == {**figures["mismatches"], **keyless}
-    assert fetch(found.rows(), duck).num_rows == figures["used_rows"]
+    assert found.rows().fetch().num_rows == figures["used_rows"]
     first = next(one for one in summary.mismatches if not one.expected)
     if marker == "none":  # the same tables with on_mismatch="error": the first kind, and an example
         with pytest.raises(ValueError, match=f"^{re.escape(str(first))} "):

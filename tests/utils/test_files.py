@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from bagwise.saving import folder as model_folder
-from bagwise.tables import engine
+from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.utils import signals as ending
 from bagwise.utils.files import TemporaryFolder, remove_leftovers, replacing
 
@@ -161,28 +161,24 @@ def test_a_model_that_is_being_replaced_is_never_lost(default_signals, tmp_path,
     assert list(tmp_path.iterdir()) == [place]
 
 
-def test_a_query_ends_before_what_it_made_is_removed():
+@pytest.mark.parametrize("said", [KeyboardInterrupt(), None])
+def test_a_query_ends_before_what_it_made_is_removed(said):
     """DuckDB goes on with a query that Python was stopped in, and whoever asks next waits for it."""
     asked = []
 
     class Duck:
-        name = "duckdb"
-
-        def __init__(self):
-            self.con = self
-
-        def create_table(self, *_, **__):
-            raise RuntimeError("Query interrupted") from KeyboardInterrupt()
-
         def interrupt(self):
             asked.append("interrupt")
 
         def execute(self, query):
             asked.append(query.split()[0])
+            if query.startswith("CREATE"):
+                raise RuntimeError("Query interrupted") from said
 
+    duck = Duck()
     with pytest.raises(KeyboardInterrupt):
-        engine.keep(None, Duck())
-    assert asked == ["interrupt", "DROP"]
+        DuckDB(duck).keep(None)
+    assert asked == ["CREATE", "interrupt", "DROP"]
 
 
 def wait_for(found, running, seconds=60):

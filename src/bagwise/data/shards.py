@@ -84,7 +84,7 @@ class Shards(BagRows):
     >>> from bagwise.tables.gather import write_shards
     >>> events = {"bag": ["a", "b", "a", "b"], "age": [31, 42, 53, 64]}
     >>> data = join(events, {"bag": ["b", "a"], "count": [1, 0]})
-    >>> features = Features.of(data.events, data.features, data.connection)
+    >>> features = Features.of(data.events, data.features)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     shards = write_shards(data, features, folder + "/shards", group_rows=2)
     ...     [sorted(shards.block(number)[:, 0].tolist()) for number in range(len(shards))]

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite, sqrt
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pandas as pd
 from numpy.random import Generator
@@ -13,8 +14,8 @@ from scipy import stats
 from bagwise.bags import random_bags
 from bagwise.privacy import release
 from bagwise.tables import connect, fit, join, read
-from bagwise.tables.engine import fetch
 from bagwise.tables.publish import classes_of
+from bagwise.tables.table import col
 from bagwise.theory import Setting, bags_needed, laplace_variance, largest_size, regrets
 from bagwise.utils.parameters import LEVEL, NONE, AdviceError, Parameter, check_parameters, number, whole
 from bagwise.utils.typing import Integers
@@ -296,11 +297,11 @@ def _labelled(source: Any, label: str, positive: str | None) -> tuple[pd.DataFra
     table = read(source, connection, what="the pilot")
     if label not in table.columns:
         raise ValueError(f"the pilot has no column {label!r}: it has {', '.join(table.columns)}.")
-    classes, values = classes_of(table, label, positive, None, connection, noised=False)
+    classes, values = classes_of(table, label, positive, None, noised=False)
     if classes is not None:
         raise ValueError(f"column {label!r} has {len(classes)} values: a pilot needs two, or one named as positive.")
-    rows = table.mutate(**{label: table[label].cast("string").isin(values).cast("int64")})
-    frame = fetch(rows, connection).to_pandas()
+    rows = table.with_columns(**{label: col(label).cast(nw.String).is_in(values).cast(nw.Int64)})
+    frame = rows.fetch().to_pandas()
     return frame.drop(columns=label), frame[label].to_numpy()
 
 
@@ -319,7 +320,7 @@ def _run(
     data = join(frame.iloc[train].assign(**{_KEY: ids}), reports, keys=[_KEY], connection=connection)
     fitted = fit(data, model, random_state=int(rng.integers(2**31)))
     held_out = read(frame.iloc[test].assign(**{_TRUTH: y[test]}), connection, what="held-out rows")
-    scored = fitted.score(held_out, connection, keep=[_TRUTH])
+    scored = fitted.score(held_out, keep=[_TRUTH])
     columns = [(batch.column(_TRUTH).to_numpy(), batch.column("prediction").to_numpy()) for batch in scored]
     labels, h = (np.concatenate(column) for column in zip(*columns, strict=True))
     return float(((h > 0.5) == labels).mean()), float(((h - labels) ** 2).mean())

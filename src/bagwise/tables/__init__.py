@@ -1,4 +1,4 @@
-"""Events and reports wherever they live: files, DuckDB, Spark, a warehouse.
+"""Events and reports wherever they live: files, data frames, DuckDB, Spark, a warehouse.
 
 An *events* table has features and the keys of bags, one line per row, and no labels; a *reports* table has one line per
 bag. `join` checks that the two fit, in the engine; `fit` learns from them; the `TableModel` that comes out scores rows
@@ -6,13 +6,14 @@ of other tables. `put_in_bags` is the data holder's side: it makes the two table
 """
 
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
-from bagwise.tables.engine import connect
+from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.join import join
 from bagwise.tables.model import TableModel, fit
 from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.scoring import Scored, write_scores
 from bagwise.tables.sources import read
+from bagwise.tables.table import Table
 
 __all__ = [
     "BagTable",
@@ -21,6 +22,7 @@ __all__ = [
     "Published",
     "Scored",
     "Summary",
+    "Table",
     "TableModel",
     "connect",
     "diagnose",

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
-from bagwise.tables.engine import Connection, Expression, Table, execute, fetch, keep
+from bagwise.tables.engines import Connection
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.table import Expression, Table, col, lit, total, where
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
@@ -104,13 +105,12 @@ class Summary:
     mismatches: tuple[Mismatch, ...] = ()
 
     @staticmethod
-    def figures(bags: Table, proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
-        """What is said of the `used` lines of `bags`, with their `proportions`, to be asked for in one query."""
-        size = bags[SIZE]
-        rows = size.sum(where=used)
-        sizes = {"smallest": size.min(where=used), "largest": size.max(where=used)}
-        priors = {f"prior_{i}": (bags[name] * size).sum(where=used) / rows for i, name in enumerate(proportions)}
-        return {"bags": bags.count(where=used), "used_rows": rows, **sizes, **priors}
+    def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
+        """What is said of the `used` lines of bags, with their `proportions`, to be asked for in one query."""
+        used = lit(True) if used is None else used
+        size = where(used, col(SIZE))
+        sizes = {"bags": size.count(), "used_rows": total(size), "smallest": size.min(), "largest": size.max()}
+        return sizes | {f"prior_{i}": (col(name) * size).sum() / total(size) for i, name in enumerate(proportions)}
 
     @staticmethod
     def facts(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,9 +133,9 @@ class BagTable:
 
     Attributes
     ----------
-    events : ibis.Table
+    events : Table
         Keys and features of all rows, those of usable bags and others.
-    bags : ibis.Table
+    bags : Table
         One line per usable bag, with its keys and the columns `bag_number` (from 0, in an order that is the same
         everywhere and has nothing to do with the bags), `bag_size`, `bag_proportion` (or one per class) and
         `bag_noise_variance` (null without noise).
@@ -145,8 +145,6 @@ class BagTable:
         Names of the classes, None for labels 0 and 1.
     summary : Summary
         What fits, and what was left out.
-    connection : ibis.BaseBackend
-        The engine; what it keeps for us goes when the table does.
     columns : ReportColumns
         Which columns of the reports said what.
     """
@@ -157,8 +155,12 @@ class BagTable:
     features: tuple[str, ...]
     classes: tuple[str, ...] | None
     summary: Summary
-    connection: Connection = field(repr=False)
     columns: ReportColumns = field(default_factory=ReportColumns, repr=False)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of the engine; what it keeps for us goes when the table does."""
+        return self.events.engine.connection
 
     @property
     def proportions(self) -> tuple[str, ...]:
@@ -174,8 +176,8 @@ class BagTable:
 
     def rows(self, first: int | None = None) -> Table:
         """The events of usable bags, each with its bag's columns; of the `first` bags only, if that is given."""
-        bags = self.bags if first is None else self.bags.filter(self.bags[NUMBER] < first)
-        return self.events.inner_join(bags, list(self.keys))
+        bags = self.bags if first is None else self.bags.filter(col(NUMBER) < first)
+        return self.events.join(bags, self.keys)
 
     def bags_with(self, rows: int) -> int:
         """How many bags hold about so many `rows`; 3 at least."""
@@ -183,8 +185,7 @@ class BagTable:
 
     def reports(self) -> pa.Table:
         """What each bag reported, in the order of the bags' numbers."""
-        lines = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE).order_by(NUMBER)
-        table = fetch(lines, self.connection)
+        table = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE).sort(NUMBER).fetch()
         if not np.array_equal(table.column(NUMBER).to_numpy(), np.arange(table.num_rows)):
             raise ValueError(CHANGED)
         noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
@@ -227,19 +228,19 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
         way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
         needed = "at least 3 must be held out and 2 left to learn from"
         raise ParameterError("share", f"{share:g} of {bags:,} bags is {held_out}: {needed}; {way}.")
-    return _some(data, data.bags[NUMBER] < bags - held_out), last_bags(data, held_out)
+    return _some(data, col(NUMBER) < bags - held_out), last_bags(data, held_out)
 
 
 def last_bags(data: BagTable, bags: int) -> BagTable:
     """So many bags with the highest numbers, which `split` holds out."""
     first = data.summary.bags - bags
-    return data if first <= 0 else _some(data, data.bags[NUMBER] >= first, shift=first)
+    return data if first <= 0 else _some(data, col(NUMBER) >= first, shift=first)
 
 
 def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
     """The chosen bags alone, numbered from 0."""
-    bags = keep(data.bags.filter(chosen).mutate(**{NUMBER: data.bags[NUMBER] - shift}), data.connection)
-    found = execute(bags.agg(**Summary.figures(bags, data.proportions)), data.connection)
+    bags = data.bags.filter(chosen).with_columns(**{NUMBER: col(NUMBER) - shift}).keep()
+    found = bags.line(**Summary.figures(data.proportions))
     return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
 
 

@@ -11,17 +11,30 @@ about the columns in training is part of the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bagwise.tables import engine
-from bagwise.tables.engine import Connection, DataType, Expression, Table
+from bagwise.tables.table import (
+    DataType,
+    Expression,
+    Table,
+    as_text,
+    col,
+    if_else,
+    is_text,
+    is_time,
+    kind_of,
+    length,
+    lit,
+    without_nan,
+)
 from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.typing import Floats
 
@@ -42,11 +55,15 @@ class Role(StrEnum):
 
 
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
+_TEXTS = (Role.category, Role.hashed)
+_READ = "bagwise_read_{}"  # what is read of a column: text, its checksum, or seconds
+_ENDS = {"first": "min", "last": "max"}
+_THURSDAY = 3  # the day with which 1970 began; Monday is 0
 _HOURS, _WEEKDAYS = tuple(f"{hour:02d}" for hour in range(24)), tuple(str(day) for day in range(7))
 
 
 class Made(NamedTuple):
-    """A column that models read: numbers or, with levels, text.  of: makes it of a table's, null where missing."""
+    """A column that models read: numbers or, with levels, text.  of: makes it of what is `read`, null where missing."""
 
     name: str
     levels: tuple[str, ...] | None
@@ -86,35 +103,31 @@ class Column:
     def made(self) -> tuple[Made, ...]:
         """The columns that models read in its place."""
         name = self.name
-        hour = Made(f"{name}: hour", _HOURS, lambda time: time.cast("timestamp").hour().cast("string").lpad(2, "0"))
-        weekday = Made(
-            f"{name}: weekday", _WEEKDAYS, lambda time: time.cast("timestamp").day_of_week.index().cast("string")
-        )
-        days = Made(f"{name}: days", None, lambda time: (self._held(engine.as_seconds(time)) - self.first) / 86_400)
+        hour = Made(f"{name}: hour", _HOURS, lambda seconds: _whole_text(seconds, 3600, 0, 24).str.zfill(2))
+        weekday = Made(f"{name}: weekday", _WEEKDAYS, lambda seconds: _whole_text(seconds, 86_400, _THURSDAY, 7))
+        days = Made(f"{name}: days", None, lambda seconds: (self._held(seconds) - self.first) / 86_400)
         made = {
-            Role.number: (Made(name, None, lambda column: column.cast("float64")),),
-            Role.category: (Made(name, self.levels, _as_text),),
-            Role.hashed: (Made(name, BUCKETS, lambda column: engine.md5(_as_text(column)).left(2)),),
+            Role.number: (Made(name, None, lambda column: column.cast(nw.Float64)),),
+            Role.category: (Made(name, self.levels, lambda text: text),),
+            Role.hashed: (Made(name, BUCKETS, lambda digits: digits.str.head(2)),),
             Role.time: (hour, weekday, days) if self.has_hours else (weekday, days),
         }
         return made.get(self.role, ())
 
     def _held(self, seconds: Expression) -> Expression:
         """The time, but no earlier and no later than was seen; null stays null, which LEAST of DuckDB would not do."""
-        early, late = seconds < self.first, seconds > self.last
-        return early.ifelse(self.first, late.ifelse(self.last, seconds))
+        late = if_else(seconds > self.last, lit(self.last), seconds)
+        return if_else(seconds < self.first, lit(self.first), late)
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
     """The columns of the training table, with what was learned about each.
 
-    >>> from bagwise.tables.engine import connect
-    >>> from bagwise.tables.sources import read
-    >>> duck = connect()
-    >>> table = read({"age": [31, None], "device": ["phone", "tablet"]}, duck)
-    >>> features = Features.of(table, table.columns, duck)
-    >>> features.matrix(duck.to_pyarrow(features.select(table)).to_batches()[0])
+    >>> from bagwise.tables import connect, read
+    >>> table = read({"age": [31, None], "device": ["phone", "tablet"]}, connect())
+    >>> features = Features.of(table, table.columns)
+    >>> features.matrix(features.select(table).fetch())
     array([[31.,  0.],
            [nan,  1.]])
     """
@@ -130,7 +143,6 @@ class Features:
         cls,
         table: Table,
         names: Sequence[str],
-        connection: Connection,
         *,
         roles: Mapping[str, str] | None = None,
         max_levels: int = MAX_LEVELS,
@@ -144,30 +156,23 @@ class Features:
         if unknown := [name for name in given if name not in names]:
             raise ValueError(f"there is no column {unknown[0]!r} to give a role to: there are {', '.join(names)}.")
         told = {name: Role.ignored for name in names if is_pandas_index(name)} | given
-        kinds = {name: told.get(name) or _role_of(table[name].type()) for name in names}
-        figures = {}  # in one query: when times begin and end, and about how many values categories have
-        for number, (name, role) in enumerate(kinds.items()):
-            if not _fits(role, table[name].type()):
-                held, asked = engine.kind_of(table[name].type()), "hashed" if role is Role.hashed else f"a {role}"
+        kinds = {name: told.get(name) or _role_of(table.schema[name]) for name in names}
+        for name, role in kinds.items():
+            if not _fits(role, table.schema[name]):
+                held, asked = kind_of(table.schema[name]), "hashed" if role is Role.hashed else f"a {role}"
                 raise ValueError(f"column {name!r} holds {held} and cannot be {asked}: convert it or ignore it.")
-            if role is Role.time:
-                figures[f"n_{number}"] = engine.as_seconds(table[name].min())
-                figures[f"last_{number}"] = engine.as_seconds(table[name].max())
-            elif role is Role.category and name not in given:
-                figures[f"n_{number}"] = table[name].approx_nunique()
-        found = engine.execute(table.agg(**figures), connection) if figures else {}
+        found = _figures(table, kinds, given)
         columns = []
         for number, (name, role) in enumerate(kinds.items()):
-            type_, figure = table[name].type(), found.get(f"n_{number}")
+            type_ = table.schema[name]
             if role is Role.category:
-                columns.append(_category(table, name, figure, max_levels, connection))
+                columns.append(_category(table, name, found.get(f"about_{number}"), max_levels))
             elif role is Role.time:
-                first, last = float(figure or 0), float(found.get(f"last_{number}") or 0)
-                columns.append(Column(name, role, first=first, last=last, has_hours=type_.is_timestamp()))
+                first, last = (float(found[f"{end}_{number}"] or 0) for end in ("first", "last"))
+                columns.append(Column(name, role, first=first, last=last, has_hours=isinstance(type_, nw.Datetime)))
             else:
                 untold = role is Role.ignored and name not in given
-                why = "it is empty" if type_.is_null() else f"nothing is made of {str(type_).lower()}"
-                why = "the index of a pandas table" if is_pandas_index(name) else why
+                why = "the index of a pandas table" if is_pandas_index(name) else f"nothing is made of {kind_of(type_)}"
                 columns.append(Column(name, role, note=why if untold else ""))
         features = cls(tuple(columns))
         if not features.made:
@@ -195,8 +200,17 @@ class Features:
         self.check(table)
         if clash := [name for name in others if name.lower() in self.names]:
             raise ValueError(f"column {clash[0]!r} has a name that bagwise uses: rename it.")
-        made = [made.of(table[column.name]) for column in self.columns for made in column.made]
-        made = made if plain else [engine.without_nan(column) for column in made]
+        used = [(_READ.format(number), column) for number, column in enumerate(self.columns) if column.made]
+        texts = {read: as_text(col(one.name), table.schema[one.name]) for read, one in used if one.role in _TEXTS}
+        hashed = {read: texts.pop(read) for read, one in used if one.role is Role.hashed}
+        times = {read: col(one.name) for read, one in used if one.role is Role.time}
+        made = []
+        for read, column in used:
+            source = texts.get(read, col(column.name if column.role is Role.number else read))
+            for one in column.made:
+                values = one.of(source)
+                made.append(values if plain or one.levels is not None else without_nan(values))
+        table = table.with_md5(**hashed).with_seconds(**times)
         return table.select(*others, **dict(zip(self.names, made, strict=True)))
 
     def check(self, table: Table) -> None:
@@ -204,9 +218,9 @@ class Features:
         for column in (one for one in self.columns if one.role is not Role.ignored):
             if column.name not in table.columns:
                 raise ValueError(f"column {column.name!r} is missing: the model was trained with it.")
-            type_ = table[column.name].type()
-            if not _fits(column.role, type_) or (column.has_hours and not type_.is_timestamp()):
-                kind, now = "times of day" if column.has_hours else _HELD[column.role], engine.kind_of(type_)
+            type_ = table.schema[column.name]
+            if not _fits(column.role, type_) or (column.has_hours and not isinstance(type_, nw.Datetime)):
+                kind, now = "times of day" if column.has_hours else _HELD[column.role], kind_of(type_)
                 raise ValueError(f"column {column.name!r} held {kind} in training and {now} now: convert it first.")
 
     def matrix(self, batch: pa.RecordBatch | pa.Table) -> Floats:
@@ -232,47 +246,59 @@ def is_pandas_index(name: str) -> bool:
 
 def _role_of(type_: DataType) -> Role:
     fitting = (role for role in (Role.number, Role.time, Role.ignored) if _fits(role, type_))
-    return Role.category if type_.is_string() else next(fitting)
+    return Role.category if is_text(type_) else next(fitting)
 
 
 def _fits(role: Role, type_: DataType) -> bool:
     """Whether a column of a type can have a role."""
     if role is Role.number:
-        return bool(type_.is_numeric() or type_.is_boolean())
+        return type_.is_numeric() or isinstance(type_, nw.Boolean)
     if role is Role.time:
-        return bool(type_.is_timestamp() or type_.is_date())
-    return role is Role.ignored or not (type_.is_nested() or type_.is_binary())
+        return is_time(type_)
+    return role is Role.ignored or not (type_.is_nested() or isinstance(type_, nw.Binary))
 
 
-def _category(table: Table, name: str, about: int | None, max_levels: int, connection: Connection) -> Column:
+def _figures(table: Table, kinds: Mapping[str, Role], given: Collection[str]) -> dict[str, Any]:
+    """In one query: when times begin and end, and about how many values there are of what may be a category."""
+    places = {name: number for number, name in enumerate(kinds)}
+    times = [name for name, role in kinds.items() if role is Role.time]
+    texts = [name for name, role in kinds.items() if role is Role.category and name not in given]
+    if not times and not texts:
+        return {}
+    read = {name: _READ.format(places[name]) for name in (*times, *texts)}
+    figures = {f"{first}_{places[name]}": (end, read[name]) for name in times for first, end in _ENDS.items()}
+    figures |= {f"about_{places[name]}": ("about", read[name]) for name in texts}
+    table = table.with_seconds(**{read[name]: col(name) for name in times})
+    table = table.select(*(read[name] for name in times), **{read[name]: col(name) for name in texts})
+    (line,) = table.aggregate(figures).fetch().to_pylist()
+    return dict(line)
+
+
+def _category(table: Table, name: str, about: int | None, max_levels: int) -> Column:
     """A category with its levels; hashed if they are too many, ignored if every row has one of its own.
 
     about: how many levels there are; None where the user says that it is a category.
     """
     if about is None or about <= _SURELY_MORE * max_levels:
-        levels = table.select(level=_as_text(table[name]))
-        levels = levels.filter(levels.level.notnull()).distinct()
-        levels = levels if about is None else levels.limit(max_levels + 1)
-        found = engine.fetch(levels, connection)["level"].to_pylist()
+        levels = table.select(level=as_text(col(name), table.schema[name])).filter(~col("level").is_null())
+        levels = levels.group_by(["level"], {"rows": length()})
+        levels = levels if about is None else levels.head(max_levels + 1)
+        found = levels.fetch()["level"].to_pylist()
         if not found:
             return Column(name, Role.ignored, note="it is empty")
         if about is None or len(found) <= max_levels:
             return Column(name, Role.category, levels=tuple(sorted(found)))
-    counts = engine.execute(table.agg(rows=table.count(), held=table[name].count()), connection)
+    counts = table.line(rows=length(), held=col(name).count())
     if min(about, counts["held"]) < _NEARLY_ALL * counts["rows"]:
         return Column(name, Role.hashed)
-    if engine.execute(table.agg(n=table[name].nunique()), connection)["n"] < counts["held"]:
+    if table.filter(~col(name).is_null()).line(n=col(name).n_unique())["n"] < counts["held"]:
         return Column(name, Role.hashed)
     return Column(name, Role.ignored, note="every row has a value of its own")
 
 
-def _as_text(column: Expression) -> Expression:
-    """The column as text that does not depend on the type in which a file holds it: 1, 1.0 and 1.00 are "1"."""
-    type_ = column.type()
-    if type_.is_floating() or type_.is_decimal():
-        number = engine.as_number(column)
-        whole = engine.as_whole(number)
-        return (number == whole).ifelse(whole.cast("string"), number.cast("string"))
-    if type_.is_timestamp() or type_.is_date():
-        return column.cast("timestamp").cast("string")
-    return column.cast("string")
+def _whole_text(seconds: Expression, unit: int, first: int, many: int) -> Expression:
+    """How many whole units of time have gone by, as text that begins again after so many; first: what 1970 began with.
+
+    By arithmetic, since what is the hour of a time is in some engines told by a setting.
+    """
+    return (((seconds / unit).floor().cast(nw.Int64) + first) % many).cast(nw.String)

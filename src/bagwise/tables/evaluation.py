@@ -17,8 +17,8 @@ from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import batches, fetch, row_number
 from bagwise.tables.model import TableModel, features_of
+from bagwise.tables.table import col
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 
@@ -70,7 +70,7 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
-    for batch in batches(model.features.select(data.rows(), NUMBER), data.connection):
+    for batch in model.features.select(data.rows(), NUMBER).batches():
         number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
@@ -226,11 +226,9 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     """
     features = features or features_of(data)
     most, reports = data.bags_with(_SAMPLE), data.reported
-    places = data.bags.filter(data.bags[NUMBER] < most)
-    places = places.select(NUMBER, *data.keys, place=row_number(*(places[key] for key in data.keys)))
-    lines = fetch(places.order_by(NUMBER), data.connection)
-    rank = lines.column("place").to_numpy()
-    table = fetch(features.select(data.rows(most), NUMBER), data.connection)
+    lines = data.bags.filter(col(NUMBER) < most).numbered("bagwise_place", *data.keys).sort(NUMBER).fetch()
+    rank = lines.column("bagwise_place").to_numpy()
+    table = features.select(data.rows(most), NUMBER).fetch()
     frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
     # Of several keys, one may be what the others are random in.
     several = data.keys if len(data.keys) > 1 else ()
@@ -274,7 +272,7 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
         codes = data.sample(_SHUFFLED).X[:_SHUFFLED]
     else:
         rows = model.features.select(data.rows(data.bags_with(_SHUFFLED)))
-        codes = model.features.matrix(fetch(rows, data.connection))[:_SHUFFLED]
+        codes = model.features.matrix(rows.fetch())[:_SHUFFLED]
     h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
     found = {}
     for column in (one for one in model.features.columns if one.made):

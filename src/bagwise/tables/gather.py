@@ -15,6 +15,7 @@ from itertools import combinations_with_replacement, pairwise
 from pathlib import Path
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix
 from bagwise.linear.moments import Moments, label_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.engine import Expression, Table, batches, execute, keep, sums_of_products
+from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -97,8 +98,8 @@ def _blocks(
     """The columns of each block as kept.  starts: the first bags of blocks, and the end.  rows: of a block, about."""
     made = features.select(data.rows(), NUMBER)  # narrow rows, since an engine sorts them by many thousands at once
     single = [name for name, how in zip(features.names, kept, strict=True) if how.type == "float32"]
-    query = made.mutate(**{name: made[name].cast("float32") for name in single}).order_by(NUMBER)
-    stream: Any = batches(query, data.connection, min(max(rows, 1024), 65_536))
+    query = made.with_columns(**{name: col(name).cast(nw.Float32) for name in single}).sort(NUMBER)
+    stream: Any = query.batches(min(max(rows, 1024), 65_536))
     with closing(stream):
         waiting: list[pa.RecordBatch] = []
         for first, last in pairwise(starts):
@@ -120,8 +121,8 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
     """How each column is kept, told by its least and greatest number."""
     rows = features.select(data.events)
     numbers = [name for name, made in zip(features.names, features.made, strict=True) if made.levels is None]
-    ends = {f"{end}_{name}": getattr(rows[name], end)() for name in numbers for end in ("min", "max")}
-    found = execute(rows.agg(**ends), data.connection) if ends else {}
+    ends = {f"{end}_{name}": getattr(col(name), end)() for name in numbers for end in ("min", "max")}
+    found = rows.line(**ends) if ends else {}
     kept = []
     for name, made in zip(features.names, features.made, strict=True):
         low, high = (float(found.get(f"{end}_{name}") or 0) for end in ("min", "max"))
@@ -136,7 +137,7 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
 def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
     """Fit a model that reads moments (see `data.Reads`) in the engine; the encoding of its columns."""
     sums, totals = _bag_sums(data, features)
-    encoding, origin, deviations = _encode(sums, totals, features)
+    encoding, origin, deviations = _encode(totals, features)
     parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
     model.fit_moments(parts, origin, noise=noise)
     return encoding
@@ -152,16 +153,15 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]
         rows = features.select(data.events, *data.keys, plain=plain)
         gaps = set(features.names)
         if plain:
-            counts = {name: rows[name].count() for name in features.names} | {"rows": rows.count()}
-            known = execute(rows.agg(**counts), data.connection)
+            known = rows.line(**{name: col(name).count() for name in features.names}, rows=length())
             gaps = {name for name in features.names if known[name] < known["rows"]}
-        sums = {_LEVEL.format(*place): (rows[name] == level).sum() for place, (name, level) in levels.items()}
-        sums |= {_SUM.format(number): rows[name].sum() for number, name in numbers.items()}
-        sums |= {_KNOWN.format(number): rows[name].count() for number, name in numbers.items() if name in gaps}
-        bags = keep(rows.group_by(list(data.keys)).agg(**sums).inner_join(data.bags, list(data.keys)), data.connection)
+        sums = {_LEVEL.format(*place): total(col(name) == level) for place, (name, level) in levels.items()}
+        sums |= {_SUM.format(number): col(name).sum() for number, name in numbers.items()}
+        sums |= {_KNOWN.format(number): col(name).count() for number, name in numbers.items() if name in gaps}
+        bags = rows.group_by(data.keys, sums).join(data.bags, data.keys).keep()
         names = [name for name in bags.columns if name.startswith(_OURS)]
-        totals = execute(bags.agg(**{name: bags[name].sum() for name in (*names, SIZE)}), data.connection)
-        if all(_finite(totals[_SUM.format(number)], totals[_known(number, totals)]) for number in numbers):
+        totals = bags.line(**{name: col(name).cast(nw.Float64).sum() for name in (*names, SIZE)})
+        if all(_finite(totals[_SUM.format(number)]) for number in numbers):
             break
     return bags, totals
 
@@ -172,30 +172,30 @@ def _known(number: int, columns: Collection[str]) -> str:
     return name if name in columns else SIZE
 
 
-def _finite(total: float | None, known: int | None) -> bool:
-    """Whether a sum of so many known numbers is one; Spark hands NaN over as null."""
-    return np.isfinite(float(total)) if total is not None else not known
+def _finite(added: float | None) -> bool:
+    """Whether a sum is a number; some engines hand NaN over as null."""
+    return added is not None and bool(np.isfinite(added))
 
 
-def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple[Encoding, Floats, list[Expression]]:
+def _encode(totals: Mapping[str, Any], features: Features) -> tuple[Encoding, Floats, list[Expression]]:
     """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means."""
-    rows, k = float(totals[SIZE]), sums[SIZE].cast("float64")
+    rows, k = totals[SIZE], col(SIZE).cast(nw.Float64)
     low, missing, encoded = [], [], []
     for number, made in enumerate(features.made):
         mean, gap = 0.0, False
         for i in range(len(made.levels or ())):
-            share = float(totals[_LEVEL.format(number, i)] or 0) / rows
-            encoded.append((share, sums[_LEVEL.format(number, i)].fill_null(0).cast("float64") - k * share))
+            share = totals[_LEVEL.format(number, i)] / rows
+            encoded.append((share, col(_LEVEL.format(number, i)).cast(nw.Float64) - k * share))
         if made.levels is None:
-            total, known = totals[_SUM.format(number)], totals[_known(number, totals)] or 0
-            if not _finite(total, known):
+            added, known = totals[_SUM.format(number)], totals[_known(number, totals)]
+            if not _finite(added):
                 raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
-            mean, gap = float(total or 0.0) / max(known, 1), known < rows
-            count = sums[_known(number, totals)].cast("float64")
+            mean, gap = added / max(known, 1), known < rows
+            count = col(_known(number, totals)).cast(nw.Float64)
             # A constant column deviates by rounding only.
-            deviation = sums[_SUM.format(number)].fill_null(0.0) - count * mean
+            deviation = col(_SUM.format(number)) - count * mean
             slack = 16 * np.finfo(float).eps * abs(mean)
-            encoded.append((0.0, (deviation.abs() <= count * slack).ifelse(0.0, deviation)))
+            encoded.append((0.0, if_else(deviation.abs() <= count * slack, lit(0.0), deviation)))
             if gap:
                 share = 1 - known / rows
                 encoded.append((share, k * (1 - share) - count))
@@ -208,16 +208,17 @@ def _encode(sums: Table, totals: Mapping[str, Any], features: Features) -> tuple
 
 def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, folds: int) -> tuple[list[Moments], float]:
     """Moments of the folds of bags, and the mean over bags, as they count, of s²/k."""
-    root, d, outputs = sums[SIZE].cast("float64").sqrt(), len(deviations), len(data.proportions)
-    columns = [root, *(one / root for one in deviations), *(sums[name] * root for name in data.proportions)]
-    noise, named = (sums[NOISE] / sums[SIZE]).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
+    size, d, outputs = col(SIZE).cast(nw.Float64), len(deviations), len(data.proportions)
+    root = size.sqrt()
+    columns = [root, *(one / root for one in deviations), *(col(name) * root for name in data.proportions)]
+    noise, named = (col(NOISE) / size).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
     spread = _label_variance(sums, data)
     worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
-    table = sums.select(fold=sums[NUMBER] % folds, k=sums[SIZE].cast("float64"), noise=noise, worth=worth, **named)
+    table = sums.select(fold=col(NUMBER) % folds, k=size, noise=noise, worth=worth, **named)
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
-    figures = {"bags": ("worth",), "rows": ("worth", "k"), "noise": ("worth", "noise")}
-    figures |= {f"zz{i}_{j}": ("worth", f"z{i}", f"z{j}") for i, j in pairs}
-    lines = sums_of_products(table, figures, by="fold", connection=data.connection)
+    figures = {"bags": ("sum", "worth"), "rows": ("sum", "worth", "k"), "noise": ("sum", "worth", "noise")}
+    figures |= {f"zz{i}_{j}": ("sum", "worth", f"z{i}", f"z{j}") for i, j in pairs}
+    lines = table.aggregate(figures, by="fold").sort("fold").fetch().to_pylist()
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
         zz = np.empty((len(columns), len(columns)))
@@ -230,8 +231,7 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
 
 def _label_variance(sums: Table, data: BagTable) -> float:
     """Variance of labels, p(1 − p)."""
-    size = sums[SIZE].cast("float64")
-    totals = {name: (sums[name] * size).sum() for name in data.proportions} | {"rows": size.sum()}
-    found = execute(sums.agg(**totals), data.connection)
+    size = col(SIZE).cast(nw.Float64)
+    found = sums.line(**{name: (col(name) * size).sum() for name in data.proportions}, rows=size.sum())
     mean = np.array([float(found[name]) for name in data.proportions]) / float(found["rows"])
     return label_variance(mean)

@@ -12,11 +12,24 @@ from operator import add
 from typing import Any, Literal
 
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
-from bagwise.tables import engine
 from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
-from bagwise.tables.engine import Connection, Expression, Table
+from bagwise.tables.engines import Connection
 from bagwise.tables.reports import Keys, ReportColumns, choose_keys
-from bagwise.tables.sources import Source, read
+from bagwise.tables.sources import Source, home, read
+from bagwise.tables.table import (
+    Expression,
+    Table,
+    all_of,
+    any_of,
+    as_whole,
+    col,
+    if_else,
+    is_finite,
+    length,
+    lit,
+    total,
+    where,
+)
 from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
 from bagwise.utils.text import number_of
 
@@ -67,7 +80,7 @@ def join(
         Columns of the events that are no features.
     on_mismatch : {"error", "drop"}
         Whether bags that do not fit raise, or are left out.
-    connection : ibis.BaseBackend, optional
+    connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own (see `connect`).
 
     Returns
@@ -84,13 +97,13 @@ def join(
     """
     given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed)
     found = match(events, reports, given, keys=keys, connection=connection)
-    rows, joint, columns, home = found.rows, found.keys, found.columns, found.connection
+    rows, joint, columns = found.rows, found.keys, found.columns
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
     lines, summary = found.checked(on_mismatch=on_mismatch)
-    bags = engine.keep(numbered(lines, joint, columns), home)
-    keyed = [column.name(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
+    bags = numbered(lines, joint, columns).keep()
+    keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
     events = rows.select(*keyed, *features)
-    return BagTable(events, bags, joint.names, features, columns.classes, summary, home, columns)
+    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +117,6 @@ class Matched:
     told: Table
     keys: Keys
     columns: ReportColumns
-    connection: Connection
 
     def checked(
         self, *, on_mismatch: str = "error", expected: Sequence[str] = (), least_bags: int = 2
@@ -114,9 +126,9 @@ class Matched:
         on_mismatch: see `join`.  expected: kinds of mismatch that are no error.
         """
         check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
-        lines, drop = engine.keep(self.told, self.connection), on_mismatch == "drop"
+        lines, drop = self.told.keep(), on_mismatch == "drop"
         rules: dict[str, Any] = {"drop": drop, "expected": expected, "least_bags": least_bags}
-        return lines, _summary(lines, self.keys, self.columns, self.connection, **rules)
+        return lines, _summary(lines, self.keys, self.columns, **rules)
 
 
 def match(
@@ -129,12 +141,10 @@ def match(
     connection: Connection | None = None,
 ) -> Matched:
     """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given."""
-    tables = [source for source in (events, reports) if engine.is_table(source)]
-    own = engine.connection_of(*tables) or connection or engine.connect()
+    own = home(events, reports, connection=connection)
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
-    home = engine.connection_of(rows, source) or own
     given = given if usual is None else given.otherwise(usual, source.columns)
     try:
         names = choose_keys(keys, rows, lines, given)
@@ -145,11 +155,11 @@ def match(
         joint = Keys.of(names, rows, source)
     except ValueError:
         for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
-            if not engine.count(table.limit(1), home):
+            if not table.head(1).count():
                 raise ValueError(_EMPTY.format(what)) from None
         raise
     told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    return Matched(rows, told, joint, columns, home)
+    return Matched(rows, told, joint, columns)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -170,15 +180,14 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 
 def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
-    rows = events.select(**keys.columns(events))
-    rows = rows.group_by(keys.ours).agg(**{SIZE: rows.count()})
+    rows = events.select(**keys.columns(events)).group_by(keys.ours, {SIZE: length()})
     said = columns.said(reports)
     told = reports.select(**keys.columns(reports), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
-    figures = {name: told[name].max() for name in said}
-    told = told.group_by(keys.ours).agg(reports=told.count(), differs=told.count() > 1, **figures)
-    both = rows.outer_join(told, keys.ours)  # a key that is null matches nothing
-    both = both.mutate(**{key: both[key].fill_null(both[f"{key}_right"]) for key in keys.ours})
+    told = told.group_by(keys.ours, {"reports": length(), **{name: col(name).max() for name in said}})
+    both = rows.join(told, keys.ours, "full")
+    coalesced = {key: col(key).fill_null(col(f"{key}_right")) for key in keys.ours}
+    both = both.with_columns(**coalesced, differs=col("reports") > 1)
     return _flagged(both, keys, columns, differing="repeated")
 
 
@@ -186,60 +195,59 @@ def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
     said = columns.said(events)
     rows = events.select(**keys.columns(events), **said)
-    figures = {name: rows[name].max() for name in said}
-    figures |= {f"{name}_least": rows[name].min() for name in said}
-    figures |= {f"{name}_known": rows[name].count() for name in said}
-    lines = rows.group_by(keys.ours).agg(**{SIZE: rows.count()}, **figures)
+    figures = {name: col(name).max() for name in said}
+    figures |= {f"{name}_least": col(name).min() for name in said}
+    figures |= {f"{name}_known": col(name).count() for name in said}
+    lines = rows.group_by(keys.ours, {SIZE: length(), **figures})
     differs = []
     for name in said:
-        most, least, known = lines[name], lines[f"{name}_least"], lines[f"{name}_known"]
+        most, least, known = col(name), col(f"{name}_least"), col(f"{name}_known")
         spread = most - least > 1e-12 + 1e-9 * least.abs()
-        differs.append(spread.fill_null(False) | ((known > 0) & (known < lines[SIZE])))
-    lines = lines.mutate(differs=engine.any_of(*differs), reports=keys.there(lines).ifelse(1, 0))
+        differs.append(spread.fill_null(False) | ((known > 0) & (known < col(SIZE))))
+    lines = lines.with_columns(differs=any_of(differs), reports=if_else(keys.there(), lit(1), lit(0)))
     return _flagged(lines, keys, columns, differing="differing")
 
 
 def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str) -> Table:
     """The lines with a truth value for everything that may be wrong.  differing: what several reports of a bag are."""
     names = proportion_columns(columns.classes)
-    values = {name: both[f"value_{number}"] for number, name in enumerate(names)}
+    values = {name: col(f"value_{number}") for number, name in enumerate(names)}
     if columns.count is not None:
-        values = {name: value / both[SIZE] for name, value in values.items()}
-    both = both.mutate(keyed=keys.there(both), reports=both.reports.fill_null(0), **values)
-    has_rows, has_report = both.keyed & both[SIZE].notnull(), both.keyed & (both.reports > 0)
-    differs = has_report & both.differs.fill_null(False)
-    withheld = has_report & ~differs & (both.withheld == 1).fill_null(False)
+        values = {name: value / col(SIZE) for name, value in values.items()}
+    both = both.with_columns(keyed=keys.there(), reports=col("reports").fill_null(0), **values)
+    has_rows, has_report = col("keyed") & ~col(SIZE).is_null(), col("keyed") & (col("reports") > 0)
+    differs = has_report & col("differs").fill_null(False)
+    withheld = has_report & ~differs & (col("withheld") == 1).fill_null(False)
     usable = has_rows & has_report & ~differs & ~withheld
-    proportions = [both[name] for name in names]
-    finite = engine.all_of(*(engine.is_finite(value) for value in proportions)).fill_null(False)
-    exact = usable & finite & both.noise.isnull()
-    outside = engine.any_of(*((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions))
+    proportions = [col(name) for name in names]
+    finite = all_of(is_finite(value) for value in proportions).fill_null(False)
+    exact = usable & finite & col("noise").is_null()
     flags = {
         "unreported": has_rows & ~has_report,
         "eventless": has_report & ~has_rows & ~differs & ~withheld,
         differing: differs,
         "withheld": withheld,
-        "unclear": usable & (both.unclear == 1),
+        "unclear": usable & (col("unclear") == 1),
         "no_value": usable & ~finite,
-        "outside" if columns.count is None else "impossible": exact & outside,
-        "other_size": usable & (both.reported_size != both[SIZE]),
-        "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & engine.literal(len(names) > 1),
-        "wrong_noise": usable & (both.wrong_noise == 1),
+        "outside" if columns.count is None else "impossible": exact
+        & any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions),
+        "other_size": usable & (col("reported_size") != col(SIZE)),
+        "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & lit(len(names) > 1),
+        "wrong_noise": usable & (col("wrong_noise") == 1),
     }
     lines = both.select(
-        *keys.ours, SIZE, *names, both.noise.name(NOISE), "reports", "keyed",
+        *keys.ours, SIZE, *names, col("noise").alias(NOISE), "reports", "keyed",
         usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
     )  # fmt: skip
-    return lines.mutate(used=lines.usable & ~engine.any_of(*(lines[name] for name in flags)))
+    return lines.with_columns(used=col("usable") & ~any_of(col(name) for name in flags))
 
 
 def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
     """One line per usable bag, under the names of the user's keys."""
-    usable = lines.filter(lines.used)
     # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
-    number = engine.row_number(engine.md5(keys.text(usable)), *(usable[key] for key in keys.ours))
-    named = [usable[key].name(name) for name, key in zip(keys.names, keys.ours, strict=True)]
-    return usable.select(*named, number.name(NUMBER), SIZE, *proportion_columns(columns.classes), NOISE)
+    usable = lines.filter(col("used")).with_md5(digits=keys.text()).numbered(NUMBER, "digits", *keys.ours)
+    named = [col(key).alias(name) for name, key in zip(keys.names, keys.ours, strict=True)]
+    return usable.select(*named, NUMBER, SIZE, *proportion_columns(columns.classes), NOISE)
 
 
 # -- what they add up to ----------------------------------------------------------------------------------------------
@@ -247,28 +255,28 @@ def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
 
 def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Expression]:
     """All figures of the summary, for one query over the bags."""
-    size, used, key = lines[SIZE], lines.used, keys.text(lines)
+    size, reports, used, usable, key = col(SIZE), col("reports"), col("used"), col("usable"), keys.text()
     names = proportion_columns(columns.classes)
-    values = [lines[name] for name in names]
-    no_counts = [(value != engine.as_whole(value)) | (value > size) | (value < 0) for value in values]
+    values = [col(name) for name in names]
+    no_count = any_of((value != as_whole(value)) | (value > size) | (value < 0) for value in values)
     figures = {
-        "rows": size.sum(),
-        "reports": lines.reports.sum(),
-        "keyless_events": size.sum(where=~lines.keyed),
-        "keyless_reports": lines.reports.sum(where=~lines.keyed),
-        "matched": (lines.keyed & size.notnull() & (lines.reports > 0)).sum(),
-        "noised": lines[NOISE].notnull().any(where=used),
-        "usable": lines.usable.sum(),
-        "least": values[0].min(where=lines.usable),
-        "greatest": values[0].max(where=lines.usable),
-        "no_counts": engine.any_of(*no_counts).any(where=lines.usable),
-        **Summary.figures(lines, names, used),
+        "rows": total(size),
+        "reports": total(reports),
+        "keyless_events": total(where(~col("keyed"), size)),
+        "keyless_reports": total(where(~col("keyed"), reports)),
+        "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
+        "noised": total(used & ~col(NOISE).is_null()),
+        "usable": total(usable),
+        "least": where(usable, values[0]).min(),
+        "greatest": where(usable, values[0]).max(),
+        "no_counts": total(usable & no_count),
+        **Summary.figures(names, used),
     }
     for kind in MISMATCHES:
         if kind in lines.columns:
-            figures[f"{kind}_bags"] = lines[kind].sum()
-            figures[f"{kind}_rows"] = size.sum(where=lines[kind])
-            figures[f"{kind}_key"] = key.min(where=lines[kind])
+            figures[f"{kind}_bags"] = total(col(kind))
+            figures[f"{kind}_rows"] = total(where(col(kind), size))
+            figures[f"{kind}_key"] = where(col(kind), key).min()
     return figures
 
 
@@ -276,14 +284,13 @@ def _summary(
     lines: Table,
     keys: Keys,
     columns: ReportColumns,
-    connection: Connection,
     *,
     drop: bool,
     expected: Sequence[str],
     least_bags: int,
 ) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are (see `Matched.checked`)."""
-    found = engine.execute(lines.agg(**figures_of(lines, keys, columns)), connection)
+    found = lines.line(**figures_of(lines, keys, columns))
     for what, lines_of in (("events", "rows"), ("reports", "reports")):
         if not found[lines_of]:
             raise ValueError(_EMPTY.format(what))

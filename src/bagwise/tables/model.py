@@ -17,9 +17,9 @@ from bagwise.estimators import make
 from bagwise.formation import FORMATION
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
-from bagwise.tables.engine import Connection, Table, batches
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.parameters import check_parameters
 from bagwise.utils.rng import RandomState
@@ -81,15 +81,13 @@ class TableModel:
         h = self.estimator.predict_proba(codes if self.encoding is None else self.encoding(codes))
         return h if self.classes is not None else h[:, 1]
 
-    def score(
-        self, table: Table, connection: Connection, *, keep: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def score(self, table: Table, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
 
         Parameters
         ----------
-        table, connection : table of an engine and its connection
-            As `read` returns them.
+        table : Table
+            As `read` returns it.
         keep : sequence of str, optional
             Columns to hand on; all of them if not given.
 
@@ -98,7 +96,7 @@ class TableModel:
         pyarrow.RecordBatch
         """
         kept = list(table.columns if keep is None else keep)
-        for batch in batches(self.features.select(table, *kept), connection):
+        for batch in self.features.select(table, *kept).batches():
             yield self.scored(batch.select(kept), self.predict(batch))
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
@@ -207,7 +205,7 @@ def fit(
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
     """The columns to learn from and their roles; roles, max_levels: as in `fit`."""
-    return Features.of(data.events, data.features, data.connection, roles=roles, max_levels=max_levels)
+    return Features.of(data.events, data.features, roles=roles, max_levels=max_levels)
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:

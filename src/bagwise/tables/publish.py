@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
 from bagwise.privacy import Budget, budget_for, record, report_counts
-from bagwise.tables import engine
 from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.columns import is_pandas_index
-from bagwise.tables.engine import Connection, Table
-from bagwise.tables.sources import Source, read
+from bagwise.tables.engines import Connection
+from bagwise.tables.engines.duckdb import DuckDB
+from bagwise.tables.sources import Source, home, read
+from bagwise.tables.table import Table, col, if_else, length, lit, null, total, where
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, whole
 from bagwise.utils.text import number_of, rows_of
@@ -110,8 +112,8 @@ def put_in_bags(
         A number deals the same bags to the same file again, and lets anyone who tries numbers until the result is the
         same undo the shuffling of the rows, which gives labels away where their order tells them; so none goes with
         noise. By default it is secret. Noise is always secret.
-    connection : ibis.BaseBackend, optional
-        A DuckDB; by default one of our own.
+    connection : duckdb.DuckDBPyConnection, optional
+        By default a DuckDB of our own.
 
     Returns
     -------
@@ -133,31 +135,32 @@ def put_in_bags(
         raise ParameterError("classes", said, Parameter("positive"), ".")
     # Before the work: what is wrong with the budget, and that OpenDP is there.
     budget = None if epsilon is None else budget_for(epsilon, delta, classes=classes is not None)
-    own = connection if connection is not None else engine.connect(ordered=True)
-    table = read(source, own, what="the table with labels")
-    if not engine.is_duckdb(own):
+    table = read(source, home(source, connection=connection, ordered=True), what="the table with labels")
+    engine = table.engine
+    if not isinstance(engine, DuckDB):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
-    rows = engine.keep(_dealt(table, by, size, salt), own)
-    names, values = classes_of(rows, label, positive, classes, own, noised=budget is not None)
+    rows = _dealt(table, by, size, salt).keep()
+    names, values = classes_of(rows, label, positive, classes, noised=budget is not None)
     counts = ["count"] if names is None else [f"count_{name}" for name in names]
     columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
     if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
     keys = [*by] if size is None else [*by, BAG]
-    reports = engine.keep(_reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size), own)
+    reports = _reports(rows, keys, label, dict(zip(counts, values, strict=True)), min_size).keep()
     if budget is not None:
-        reports = _noised(reports, counts, budget, threshold, min_size, own)
+        reports = _noised(reports, counts, budget, threshold, min_size)
     files = Path(folder) / EVENTS, Path(folder) / REPORTS
     with replacing(*files) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
-        engine.write_parquet(rows.order_by(_ORDER).drop(label, _ORDER), events_path, own)
-        engine.write_parquet(reports.order_by(keys), reports_path, own)
-        sizes, hidden = reports["size"], reports.suppressed
-        shown = {"bags": (~hidden).sum(), "smallest": sizes.min(where=~hidden), "largest": sizes.max(where=~hidden)}
-        left = {"withheld": hidden.sum(), "withheld_rows": sizes.sum(where=hidden).fill_null(0)}
-        found = engine.execute(reports.agg(rows=sizes.sum(), **shown, **left), own)
+        engine.write_parquet(rows.sort(_ORDER).drop(label, _ORDER).native, events_path)
+        engine.write_parquet(reports.sort(*keys).native, reports_path)
+        size_, hidden = col("size"), col("suppressed")
+        shown = where(~hidden, size_)
+        told = {"bags": shown.count(), "smallest": shown.min(), "largest": shown.max()}
+        left = {"withheld": total(hidden), "withheld_rows": total(where(hidden, size_))}
+        found = reports.line(rows=total(size_), **told, **left)
         if not found["bags"]:
             raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
     return Published(*files, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
@@ -179,27 +182,27 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
 
 def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Table:
     """The rows with the key of their bag, and a column to shuffle them by."""
-    numbered = table.mutate(bagwise_row=engine.row_number())
-    drawn = engine.md5(engine.literal(f"{salt} ") + numbered.bagwise_row.cast("string"))
-    rows = numbered.mutate(**{_ORDER: drawn}).drop("bagwise_row")
+    numbered = table.numbered("bagwise_row")
+    drawn = nw.concat_str([lit(f"{salt} "), col("bagwise_row").cast(nw.String)])
+    rows = numbered.with_md5(**{_ORDER: drawn}).drop("bagwise_row")
     if size is None:
         return rows
-    place, of = engine.row_number(rows[_ORDER], group_by=by), rows.count().over(group_by=list(by) or None)
-    dealt = rows.mutate(bagwise_place=place, bagwise_rows=of)
-    bags = (dealt.bagwise_rows // size).clip(lower=1)
-    return dealt.mutate(**{BAG: dealt.bagwise_place % bags}).drop("bagwise_place", "bagwise_rows")
+    place, of = col(_ORDER).cum_count().over(*by, order_by=_ORDER) - 1, length().over(*by) if by else length()
+    dealt = rows.with_columns(bagwise_place=place, bagwise_bags=of // size)
+    bags = if_else(col("bagwise_bags") < 1, lit(1), col("bagwise_bags"))
+    return dealt.with_columns(**{BAG: col("bagwise_place") % bags}).drop("bagwise_place", "bagwise_bags")
 
 
 def classes_of(
-    rows: Table, label: str, positive: str | None, given: Sequence[str] | None, connection: Connection, *, noised: bool
+    rows: Table, label: str, positive: str | None, given: Sequence[str] | None, *, noised: bool
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """Names of the classes, None for two; and the values to count, as text."""
-    column = rows[label]
-    if empty := engine.count(rows.filter(column.isnull()), connection):
+    column, type_ = col(label), rows.schema[label]
+    if empty := rows.filter(column.is_null()).count():
         raise ValueError(f"column {label!r} is empty in {number_of(empty, 'row')}: every row needs a label.")
-    text = rows.select(value=column.cast("string")).distinct().order_by("value").limit(1001)
-    values = engine.fetch(text, connection).column("value").to_pylist()
-    if len(values) > (1000 if given is not None or not column.type().is_floating() else 50):
+    text = rows.select(value=column.cast(nw.String)).group_by(["value"], {"rows": length()})
+    values = text.sort("value").head(1001).fetch().column("value").to_pylist()
+    if len(values) > (1000 if given is not None or not type_.is_float() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
         said = f"column {label!r} has {many} values: labels must be classes; name them if so ("
         raise AdviceError(said, Parameter("classes"), ").")
@@ -212,7 +215,7 @@ def classes_of(
     if positive is not None:
         if positive in values:
             return None, [positive]
-        if column.type().is_boolean():
+        if isinstance(type_, nw.Boolean):
             raise ValueError(f"column {label!r} was read as truth values: name false or true as positive, or none.")
         raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
     if set(values) <= {"0", "1", "0.0", "1.0", "false", "true", "False", "True"}:
@@ -227,26 +230,25 @@ def classes_of(
 
 def _reports(rows: Table, keys: Sequence[str], label: str, counts: Mapping[str, str], min_size: int) -> Table:
     """One line per bag.  counts: the label that each column counts, by its name."""
-    text = rows[label].cast("string")
-    told = {name: (text == value).sum() for name, value in counts.items()}
-    reports = rows.group_by(list(keys)).agg(size=rows.count(), **told)
-    small = reports["size"] < min_size
-    shown = {name: small.ifelse(engine.null("int64"), reports[name].cast("int64")) for name in counts}
+    text = col(label).cast(nw.String)
+    told = {name: total(text == value) for name, value in counts.items()}
+    reports = rows.group_by(keys, {"size": length(), **told})
+    small = col("size") < min_size
+    shown = {name: if_else(small, null(nw.Int64()), col(name)) for name in counts}
     return reports.select(*keys, "size", **shown, suppressed=small)
 
 
-def _noised(
-    reports: Table, names: list[str], budget: Budget, threshold: float | None, min_size: int, connection: Connection
-) -> Table:
+def _noised(reports: Table, names: list[str], budget: Budget, threshold: float | None, min_size: int) -> Table:
     """The reports with noise on their counts. Sizes and counts alone come into memory: a few numbers per bag."""
-    lines = engine.keep(reports.mutate(**{_LINE: engine.row_number()}), connection)
-    exact = engine.fetch(lines.select(_LINE, "size", *names), connection)
+    lines = reports.numbered(_LINE).keep()
+    exact = lines.select(_LINE, "size", *names).fetch()
     counts = np.stack([exact.column(name).fill_null(0).to_numpy() for name in names], axis=1)
     counts, size = counts if len(names) > 1 else counts[:, 0], exact.column("size").to_numpy()
     noised, shown = report_counts(counts, size, budget, min_size=min_size, threshold=threshold, stacklevel=4)
     drawn = {name: pa.array(column, mask=~shown) for name, column in zip(names, np.atleast_2d(noised.T), strict=True)}
     told = pa.table({_LINE: exact.column(_LINE), **drawn, "suppressed": ~shown})
-    told = lines.drop(*names, "suppressed").inner_join(read(told, connection, what="reports"), _LINE)
-    variance = told.suppressed.ifelse(engine.null("float64"), engine.literal(budget.noise_variance))
-    said = {name: engine.literal(value) for name, value in record(budget, threshold).items()}
-    return engine.keep(told.drop(_LINE).mutate(noise_variance=variance, **said), connection)
+    told = Table.of(lines.engine.take(told), lines.engine)
+    noised_lines = lines.drop(*names, "suppressed").join(told, [_LINE]).drop(_LINE)
+    variance = if_else(col("suppressed"), null(nw.Float64()), lit(budget.noise_variance, nw.Float64))
+    said = {name: lit(value) for name, value in record(budget, threshold).items()}
+    return noised_lines.with_columns(noise_variance=variance, **said).keep()

@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from numbers import Real
 from typing import Any
 
-from bagwise.tables import engine
-from bagwise.tables.engine import DataType, Expression, Table
+import narwhals.stable.v2 as nw
+
+from bagwise.tables.table import (
+    DataType,
+    Expression,
+    Table,
+    all_of,
+    as_number,
+    col,
+    is_finite,
+    is_text,
+    is_time,
+    kind_of,
+    lit,
+    null,
+    where,
+    without_nan,
+)
 from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, instance, number, several
 
 # Ways to declare noise; where a table has several, the first is exact and the others say how it was made.
@@ -92,10 +107,10 @@ class ReportColumns:
         if twice := [name for name, times in Counter((*keys, *self.names)).items() if times > 1]:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
-            type_ = table[name].type()
-            marker = name == self.suppressed and type_.is_string()
-            if not (type_.is_numeric() or type_.is_boolean() or type_.is_null() or marker):
-                wanted, held = "truth values" if name == self.suppressed else "numbers", engine.kind_of(type_)
+            type_ = table.schema[name]
+            marker = name == self.suppressed and is_text(type_)
+            if not (type_.is_numeric() or isinstance(type_, nw.Boolean) or marker):
+                wanted, held = "truth values" if name == self.suppressed else "numbers", kind_of(type_)
                 raise ValueError(f"column {name!r} of the reports holds {held}: convert it to {wanted}.")
 
     def said(self, table: Table) -> dict[str, Expression]:
@@ -104,37 +119,37 @@ class ReportColumns:
         And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
         values = _names_of(self.count if self.count is not None else self.proportion)
-        variance, wrong = self._variance(table)
+        variance, wrong = self._variance()
         withheld, unclear = self._marked(table)
         return {
-            **{f"value_{place}": engine.as_number(table[name]) for place, name in enumerate(values)},
-            "reported_size": engine.null("float64") if self.size is None else engine.as_number(table[self.size]),
-            "noise": variance.nullif(0.0),
-            "wrong_noise": (wrong | ~engine.is_finite(variance)).fill_null(False).cast("int64"),
-            "withheld": withheld.fill_null(False).cast("int64"),
-            "unclear": unclear.fill_null(False).cast("int64"),
+            **{f"value_{place}": as_number(col(name)) for place, name in enumerate(values)},
+            "reported_size": null(nw.Float64()) if self.size is None else as_number(col(self.size)),
+            "noise": where(variance != 0, variance),
+            "wrong_noise": (wrong | ~is_finite(variance)).fill_null(False).cast(nw.Int64),
+            "withheld": withheld.fill_null(False).cast(nw.Int64),
+            "unclear": unclear.fill_null(False).cast(nw.Int64),
         }
 
-    def _variance(self, table: Table) -> tuple[Expression, Expression]:
+    def _variance(self) -> tuple[Expression, Expression]:
         """The variance of the noise on a count, and whether what is declared cannot be."""
         if not self.noises:
-            return engine.null("float64"), engine.literal(False)
+            return null(nw.Float64()), lit(False)
         given = getattr(self, self.noises[0])
-        declared = engine.as_number(table[given]) if isinstance(given, str) else engine.literal(float(given))
+        declared = as_number(col(given)) if isinstance(given, str) else lit(float(given), nw.Float64)
         if self.noise_variance is not None:
             return declared, declared < 0
-        scale = declared if self.noise_scale is not None else 1 / declared.nullif(0.0)
+        scale = declared if self.noise_scale is not None else 1 / where(declared != 0, declared)
         return 2 * scale * scale, declared < 0 if self.noise_scale is not None else declared <= 0
 
     def _marked(self, table: Table) -> tuple[Expression, Expression]:
         """Whether a line is withheld, and whether its marker says neither yes nor no."""
         if self.suppressed is None:
-            return engine.literal(False), engine.literal(False)
-        column = table[self.suppressed]
-        if column.type().is_string():
-            word = column.strip().lower()
-            return word.isin(_TRUE), ~word.isin((*_TRUE, *_FALSE))
-        return (column if column.type().is_boolean() else engine.as_number(column) != 0), engine.literal(False)
+            return lit(False), lit(False)
+        column, type_ = col(self.suppressed), table.schema[self.suppressed]
+        if is_text(type_):
+            word = column.cast(nw.String).str.strip_chars().str.to_lowercase()
+            return word.is_in(_TRUE), ~word.is_in((*_TRUE, *_FALSE))
+        return (column if isinstance(type_, nw.Boolean) else as_number(column) != 0), lit(False)
 
 
 def _names_of(value: Any) -> tuple[str, ...]:
@@ -149,7 +164,7 @@ class Keys:
     """Key columns and, where the two tables hold them in different types, the type in which they are compared."""
 
     names: tuple[str, ...]
-    types: tuple[str | None, ...]
+    types: tuple[DataType | None, ...]
 
     @classmethod
     def of(cls, names: Sequence[str], events: Table, reports: Table) -> Keys:
@@ -159,7 +174,7 @@ class Keys:
                 raise ValueError(f"the {what} have no key column {absent[0]!r}: they have {', '.join(table.columns)}.")
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise ParameterError("keys", f"names column {twice[0]!r} twice: name each key column once.")
-        return cls(tuple(names), tuple(_common(name, events[name].type(), reports[name].type()) for name in names))
+        return cls(tuple(names), tuple(_common(name, events.schema[name], reports.schema[name]) for name in names))
 
     @property
     def ours(self) -> list[str]:
@@ -168,16 +183,19 @@ class Keys:
 
     def columns(self, table: Table) -> dict[str, Expression]:
         """The keys of a table by our names, in the types in which they are compared; NaN is a missing key."""
-        named = zip(self.ours, self.names, self.types, strict=True)
-        return {our: engine.without_nan(table[name].cast(kind) if kind else table[name]) for our, name, kind in named}
+        found = {}
+        for our, name, type_ in zip(self.ours, self.names, self.types, strict=True):
+            column = col(name) if type_ is None else col(name).cast(type_)
+            found[our] = without_nan(column) if (type_ or table.schema[name]).is_float() else column
+        return found
 
-    def there(self, table: Table) -> Expression:
+    def there(self) -> Expression:
         """Whether no key is missing, of a table that has the keys under our names."""
-        return engine.all_of(*(table[key].notnull() for key in self.ours))
+        return all_of(~col(key).is_null() for key in self.ours)
 
-    def text(self, table: Table) -> Expression:
+    def text(self) -> Expression:
         """The key of a bag as messages show it, of a table that has the keys under our names."""
-        return reduce(lambda one, other: one + " / " + other, (table[key].cast("string") for key in self.ours))
+        return nw.concat_str([col(key).cast(nw.String) for key in self.ours], separator=" / ")
 
 
 def choose_keys(
@@ -197,15 +215,15 @@ def choose_keys(
     return common
 
 
-def _common(name: str, mine: DataType, theirs: DataType) -> str | None:
+def _common(name: str, mine: DataType, theirs: DataType) -> DataType | None:
     """The type in which two columns are compared, None for their own."""
-    kind, other = engine.kind_of(mine), engine.kind_of(theirs)
+    kind, other = kind_of(mine), kind_of(theirs)
     if kind != other:
         raise ValueError(f"key column {name!r} is {kind} in the events and {other} in the reports: convert one.")
-    if mine.is_nested() or mine.is_json():
+    if mine.is_nested():
         raise ValueError(f"key column {name!r} holds {kind}: keys are numbers, texts, dates or truth values.")
     if mine.is_numeric() and not (mine.is_integer() and theirs.is_integer()) and mine != theirs:
-        return "float64"
-    if mine.is_temporal() and mine != theirs:  # to the microsecond
-        return "timestamp" if kind == "dates" else "timestamp('UTC')"
+        return nw.Float64()
+    if is_time(mine) and mine != theirs:  # to the microsecond
+        return nw.Datetime("us", None if kind == "dates" else "UTC")
     return None

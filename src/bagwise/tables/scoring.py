@@ -8,11 +8,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -20,13 +20,14 @@ import pyarrow.parquet
 
 from bagwise.bags import Bags
 from bagwise.data.rows import bags_in_order
-from bagwise.tables import engine
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
-from bagwise.tables.engine import Connection, Table
+from bagwise.tables.engines import Connection
+from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.join import match, numbered
 from bagwise.tables.model import TableModel, Tell
 from bagwise.tables.reports import ReportColumns
-from bagwise.tables.sources import Source, read
+from bagwise.tables.sources import Source, home, read
+from bagwise.tables.table import Table, col
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -103,7 +104,7 @@ def write_scores(
         features and report, which adds up to the count where that is exact; others that given features alone.
     keep : sequence of str, optional
         Columns to hand on; all by default.
-    connection : ibis.BaseBackend, optional
+    connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
     progress : callable, optional
         Called with rows done, rows in all and a few words.
@@ -120,15 +121,14 @@ def write_scores(
     Scored
         How many rows were written, and how many of them have a report.
     """
-    own = connection if connection is not None else engine.connect(ordered=True)
+    own = home(source, reports, connection=connection, ordered=True)
     table = read(source, own, what="the table")
-    own = engine.connection_of(table) or own
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
     kept = list(table.columns if keep is None else keep)
     if clash := [name for name in model.predictions if name in kept]:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
-    total = engine.count(table if progress is not None else table.limit(1), own)
+    total = (table if progress is not None else table.head(1)).count()
     if not total:  # before its columns are looked at, which may be of any type
         raise ValueError("the table is empty: there is no row to score.")
     kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
@@ -137,7 +137,7 @@ def write_scores(
     tell, summary = progress or (lambda done, total, text: None), None
     given = ReportColumns(**columns)
     if reports is None and given.proportion is None:
-        scoring: Any = nullcontext(model.score(table, own, keep=kept))
+        scoring: Any = nullcontext(model.score(table, keep=kept))
     else:
         if ours := [name for name in kept if name.lower().startswith(_OURS)]:
             raise ValueError(f"column {ours[0]!r} has a name that bagwise uses: rename it.")
@@ -179,19 +179,19 @@ def _reported(
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
-    bags = engine.keep(numbered(told, replace(found.keys, names=names), found.columns), found.connection)
+    bags = numbered(told, replace(found.keys, names=names), found.columns).keep()
     keyed = dict(zip(names, found.keys.columns(table).values(), strict=True))
-    rows = table.mutate(**{_ROW: engine.row_number()}, **keyed)
-    return BagTable(rows, bags, names, (), found.columns.classes, summary, found.connection, found.columns)
+    rows = table.numbered(_ROW).with_columns(**keyed)
+    return BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns)
 
 
 def _by_bag(model: TableModel, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows as they are kept, with their place and their scores, bag after bag; those in no bag come as they are."""
-    bags = data.bags.select(*data.keys, **{_BAG: data.bags[NUMBER]})
-    rows = model.features.select(data.events, *kept, _ROW, *data.keys).left_join(bags, list(data.keys))
-    query = rows.select(*kept, _ROW, _BAG, *model.features.names).order_by(_BAG, _ROW)
+    bags = data.bags.select(*data.keys, **{_BAG: col(NUMBER)})
+    rows = model.features.select(data.events, *kept, _ROW, *data.keys).join(bags, data.keys, "left")
+    query = rows.select(*kept, _ROW, _BAG, *model.features.names).sort(_BAG, _ROW)
     reported, text = data.reported, _key_text(data)
-    stream: Any = engine.batches(query, data.connection)
+    stream: Any = query.batches()
     with closing(stream):
         for table, bag, h in _whole_bags(_scored(model, batch, [*kept, _ROW]) for batch in stream):
             inside = bag >= 0
@@ -246,10 +246,8 @@ def _bags(reported: Reported, text: NDArray[Any], bag: Integers) -> Bags:
 
 def _key_text(data: BagTable) -> NDArray[Any]:
     """The keys of bags as messages show them, by number."""
-    keys = [data.bags[key].cast("string") for key in data.keys]
-    text = reduce(lambda one, other: one + " / " + other, keys)
-    lines = data.bags.select(NUMBER, text=text).order_by(NUMBER)
-    return np.asarray(engine.fetch(lines, data.connection).column("text").to_numpy())
+    text = nw.concat_str([col(key).cast(nw.String) for key in data.keys], separator=" / ")
+    return np.asarray(data.bags.select(NUMBER, text=text).sort(NUMBER).fetch().column("text").to_numpy())
 
 
 @contextmanager
@@ -262,8 +260,6 @@ def _in_order(scored: Iterator[pa.RecordBatch], tell: Callable[[int], None]) -> 
                 writer.write(batch)
                 rows += batch.num_rows
                 tell(rows)
-        own = engine.connect()
-        table = read(file, own)
-        stream: Any = engine.batches(table.order_by(_ROW).drop(_ROW), own)
+        stream: Any = read(file, connect()).sort(_ROW).drop(_ROW).batches()
         with closing(stream):
             yield stream

@@ -11,11 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import duckdb
+import narwhals.stable.v2 as nw
 import pyarrow as pa
 import pyarrow.parquet as pq
+from narwhals.stable.v2 import dependencies as kinds
 
-from bagwise.tables import engine
-from bagwise.tables.engine import Connection, Table
+from bagwise.tables.engines import Connection, Engine, engine_of
+from bagwise.tables.engines.duckdb import DuckDB, as_pattern, connect, plainly, read_files, tables_of_file
+from bagwise.tables.table import Table
+from bagwise.utils.files import TemporaryFolder
 
 
 class ArrowTable(Protocol):
@@ -24,7 +29,7 @@ class ArrowTable(Protocol):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 
-Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable  # what `read` takes
+Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable | Table  # what `read` takes
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv"}
 _DATABASES = (".duckdb", ".db", ".ddb")
@@ -38,41 +43,94 @@ def read(source: Source, connection: Connection, *, what: str = "the table") -> 
     ----------
     source : path, table or dict
         The path of a Parquet or CSV file, of a folder or a pattern (`*`) of such, whose columns are matched by name and
-        are null where a file lacks them (in a folder, names that begin with `.` or `_` are none of the data);
-        ``file.duckdb::table``, opened for reading as long as the connection lives; a pandas, polars or Arrow table, or
-        a dict of columns; or an Ibis table, which stays where it is.
-    connection : ibis.BaseBackend
+        are null where a file lacks them (in a folder, names that begin with `.` or `_` are none of the data); its
+        address (``s3://``, ``https://``, …), which DuckDB reads by an extension; ``file.duckdb::table``, opened for
+        reading as long as the connection lives; a pandas, polars or Arrow table, or a dict of columns; a DataFrame of
+        Spark or a table of Ibis, which stay where they are, as does a relation of DuckDB if this is its connection.
+    connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend
         Where files and tables in memory are read (see `connect`).
     what : str
         The source's name in messages.
 
     Returns
     -------
-    ibis.Table
+    Table
         The table in its engine.
 
     Examples
     --------
-    >>> from bagwise.tables.engine import connect
+    >>> from bagwise.tables import connect
     >>> read({"bag": [1, 2], "count": [3, 4]}, connect()).columns
     ('bag', 'count')
     """
-    if engine.is_table(source):
+    engine = engine_of(connection)
+    if isinstance(source, Table):
         table = source
     elif isinstance(source, (str, os.PathLike)):
-        table = _read_path(os.fspath(source), connection, what)
+        table = _read_path(os.fspath(source), engine, what)
+    elif (holder := _holder(source, engine)) is not None:
+        table = Table.of(nw.to_native(source, pass_through=True), holder)
+    elif isinstance(engine, DuckDB) and kinds.is_polars_lazyframe(nw.to_native(source, pass_through=True)):
+        table = _read_lazy(source, engine, what)
     else:
         arrow = _arrow(source, what)
         _check_names(arrow.column_names, what)
-        with engine.plainly(what):
-            table = engine.view_of_memory(arrow, connection)
+        with plainly(what):
+            table = Table.of(engine.take(arrow), engine)
     _check_names(table.columns, what)
+    parts = [name for name in table.columns if set(".`") & set(name)]
+    if table.engine.name == "spark" and parts:
+        raise ValueError(f"{what}: column {parts[0]!r} has a name that Spark reads as more than one: rename it.")
     return table
 
 
-def _arrow(source: Source, what: str) -> pa.Table:
-    if hasattr(source, "collect"):  # polars would be asked for everything each time
-        raise ValueError(f"{what} is a lazy table: collect it first, or pass the path of its files.")
+def home(*sources: Source | None, connection: Connection | None = None, ordered: bool = False) -> Connection:
+    """Where tables are to be read: where those that live in an engine do; else a `connection`, or one of our own."""
+    given = None if connection is None else engine_of(connection)
+    holders = [_holder(source, given) for source in sources]
+    # By identity: what a connection is equal to is its own affair.
+    found = {id(holder.connection): holder for holder in holders if holder is not None}
+    if len(found) > 1:
+        names = f"different connections ({' and '.join(sorted(holder.name for holder in found.values()))})"
+        raise ValueError(f"events and reports live in {names}: bring them into one of them first.")
+    if found:
+        return next(iter(found.values())).connection
+    return connection if connection is not None else connect(ordered=ordered)
+
+
+def _holder(source: object, engine: Engine | None) -> Engine | None:
+    """The engine that a table lives in, None for what is read; engine: the one at hand."""
+    if isinstance(source, Table):
+        return source.engine
+    native = nw.to_native(source, pass_through=True)
+    if isinstance(native, duckdb.DuckDBPyRelation):
+        # A relation does not tell its connection; that of `duckdb.sql` is the default one.
+        at_hand = [engine] if isinstance(engine, DuckDB) else []
+        return next((one for one in (*at_hand, DuckDB(duckdb.default_connection())) if one.holds(native)), None)
+    if kinds.is_pyspark_dataframe(native) or kinds.is_pyspark_connect_dataframe(native):
+        return engine_of(native.sparkSession)
+    return engine_of(native.get_backend()) if kinds.is_ibis_table(native) else None
+
+
+def _read_lazy(source: Any, engine: DuckDB, what: str) -> Table:
+    """A query of polars, run once, its rows on disk as long as somebody holds the table."""
+    folder = TemporaryFolder()
+    file = folder.path / "collected.parquet"
+    try:
+        nw.to_native(source, pass_through=True).sink_parquet(file)
+    except Exception as error:  # polars has errors of its own for everything that may be wrong with a query
+        folder.cleanup()
+        raise ValueError(f"{what} cannot be read: {str(error).strip().splitlines()[0].rstrip('.')}.") from error
+    with plainly(what):
+        return Table.of(read_files([as_pattern(file)], engine.connection, parquet=True), engine, folder)
+
+
+def _arrow(source: Any, what: str) -> pa.Table:
+    source = nw.to_native(source, pass_through=True)
+    if hasattr(source, "collect"):
+        if not kinds.is_polars_lazyframe(source):
+            raise ValueError(f"{what} is a lazy table: collect it first, or pass the path of its files.")
+        source = source.collect()
     try:
         if hasattr(source, "select_dtypes") and hasattr(source, "index"):  # pandas: its index is no column
             arrow = pa.Table.from_pandas(source, preserve_index=False)
@@ -82,45 +140,55 @@ def _arrow(source: Source, what: str) -> pa.Table:
         got = f"{type(source).__name__} ({'; '.join(str(one) for one in error.args).rstrip('.')})"
         raise ValueError(f"{what} cannot be read: pass a path or a table, got {got}.") from error
     for number, field in enumerate(arrow.schema):
-        if pa.types.is_float16(field.type) or pa.types.is_decimal256(field.type):  # which DuckDB does not know
-            known = pa.float32() if pa.types.is_float16(field.type) else pa.float64()
+        if (known := _known(field.type)) is not field.type:
             arrow = arrow.set_column(number, field.name, arrow.column(number).cast(known))
     return arrow
 
 
-def _read_path(path: str, connection: Connection, what: str) -> Table:
-    if not engine.is_duckdb(connection):
-        raise ValueError(f"{what} is a file ({path}): {connection.name} cannot read it; pass a table of that engine.")
-    if "://" in path:
-        raise ValueError(f"{what} is an address ({path}): only files on this machine are read; download it first.")
-    if not Path(path).exists() and "::" in path:
+def _known(type_: pa.DataType) -> pa.DataType:
+    """The type, or one that engines know in its place."""
+    if pa.types.is_null(type_):
+        return pa.int32()
+    if pa.types.is_float16(type_):
+        return pa.float32()
+    return pa.float64() if pa.types.is_decimal256(type_) else type_
+
+
+def _read_path(path: str, engine: Engine, what: str) -> Table:
+    if not isinstance(engine, DuckDB):
+        raise ValueError(f"{what} is a file ({path}): {engine.name} cannot read it; pass a table of that engine.")
+    address = "://" in path
+    if not address and not Path(path).exists() and "::" in path:
         file, table = path.rsplit("::", 1)
-        return _read_database(file, table, connection, what)
-    if Path(path).suffix.lower() in _DATABASES:
-        return _read_database(path, None, connection, what)
-    files = _files(path, what)
+        return _read_database(file, table, engine, what)
+    if not address and Path(path).suffix.lower() in _DATABASES:
+        return _read_database(path, None, engine, what)
+    files = [Path(path.partition("?")[0])] if address else _files(path, what)
     kinds = {_kind(file): file.name for file in files}
     if None in kinds or len(kinds) > 1:
         hold = f"a file of unknown kind ({kinds[None]})" if None in kinds else "files of different kinds"
         raise ValueError(f"{what} holds {hold}: pass Parquet files or CSV files (.parquet, .csv).")
-    with engine.plainly(f"{what} ({path})"):
-        found = engine.view_of_files(files, connection, parquet="parquet" in kinds)
-    _check_same_columns(files, found.columns, what)
+    with plainly(f"{what} ({path})"):
+        places = [path] if address else [as_pattern(file) for file in files]
+        found = Table.of(read_files(places, engine.connection, parquet="parquet" in kinds), engine)
+        columns = found.columns
+    if not address:
+        _check_same_columns(files, columns, what)
     return found
 
 
-def _read_database(path: str, name: str | None, connection: Connection, what: str) -> Table:
+def _read_database(path: str, name: str | None, engine: DuckDB, what: str) -> Table:
     """A table of a DuckDB file, the only one if it is not named."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"{what}: there is no file {path}.")
-    with engine.plainly(f"{what}: the DuckDB file {path}"):
-        tables = engine.tables_of_file(path, connection)
+    with plainly(f"{what}: the DuckDB file {path}"):
+        tables = tables_of_file(path, engine.connection)
     listed = ", ".join(tables) or "none"
     if name is None and len(tables) != 1:
         raise ValueError(f"{what}: {path} holds {len(tables)} tables ({listed}): say which one with {path}::table.")
     if name is not None and name not in tables:
         raise ValueError(f"{what}: {path} has no table {name!r}: it has {listed}.")
-    return tables[name or listed]()
+    return Table.of(tables[name or listed](), engine)
 
 
 def _files(path: str, what: str) -> Sequence[Path]:

@@ -20,6 +20,14 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+_heard: list[int] = []  # by whoever listens now
+
+
+def last_stop() -> KeyboardInterrupt:
+    """The exception of the signal that was heard last, for where another library made an error of its own of it."""
+    return Stopped(_heard[-1]) if _heard else KeyboardInterrupt()
+
+
 @contextmanager
 def stopped_by_signals() -> Iterator[list[int]]:
     """Being ended or hung up is like Ctrl-C: an exception, so that nothing is left running or lying about.
@@ -36,6 +44,7 @@ def stopped_by_signals() -> Iterator[list[int]]:
 
     def stop(number: int, _: Any) -> None:
         heard.append(number)
+        _heard.append(number)
         if _ALARM in before:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN, _AGAIN)
         raise Stopped(number)
@@ -54,6 +63,7 @@ def stopped_by_signals() -> Iterator[list[int]]:
     finally:
         if _ALARM in before:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        _heard.clear()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -1,0 +1,267 @@
+"""DuckDB: inside this process, unless the user's tables are in another one.
+
+What we keep in it is removed when nobody holds it any more. A connection hands out the rows of one query at a time: the
+next one ends it, so we know which one that is, and nothing of ours is removed meanwhile.
+"""
+
+import os
+import re
+import uuid
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import NONE, NamesParameters, Parameter, ParameterError, check_parameters, whole
+from bagwise.utils.signals import last_stop
+
+Relation = duckdb.DuckDBPyRelation
+Connection = duckdb.DuckDBPyConnection
+
+_SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
+_SETTINGS = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET parquet_metadata_cache = true"
+_FUNCTIONS = {"md5": "md5({})", "seconds": "epoch({})", "about": "approx_count_distinct({})"}
+
+
+def connect(
+    *, memory: str | None = None, threads: int | None = None, folder: str | None = None, ordered: bool = False
+) -> Connection:
+    """Open a DuckDB of our own, in memory, which moves to disk what does not fit.
+
+    Parameters
+    ----------
+    memory : str, optional
+        Most memory to use, such as "2GB"; by default DuckDB decides (most of what the machine has).
+    threads : int, optional
+        All cores by default; fewer need less memory.
+    folder : str, optional
+        For what does not fit into memory; by default the system's temporary folder.
+    ordered : bool
+        Hand rows out in the order of their file. Without that large results pass without being held.
+
+    Returns
+    -------
+    duckdb.DuckDBPyConnection
+        The connection, to be passed as ``connection=``; its temporary files go when it does.
+    """
+    check_parameters({"threads": threads}, {"threads": whole(1) | NONE})
+    wrong_memory = ParameterError("memory", f"must be a size such as '2GB', got {memory!r}.")
+    if str(memory).strip().startswith("-"):  # DuckDB would take it for no limit
+        raise wrong_memory
+    try:
+        place = TemporaryFolder(folder)
+    except OSError as error:
+        why = f"{folder!r} cannot be written to ({error.strerror}): name another one."
+        raise ParameterError("folder", why) from error
+    settings = {"temp_directory": str(place.path / "spilled"), "memory_limit": memory, "threads": threads}
+    try:
+        connection = duckdb.connect(config={name: value for name, value in settings.items() if value is not None})
+    except duckdb.Error as error:
+        place.cleanup()
+        raise wrong_memory from error
+    connection.execute(f"{_SETTINGS}; SET preserve_insertion_order = {ordered}")
+    weakref.finalize(connection, place.cleanup)
+    return connection
+
+
+# -- the engine -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Stream:
+    """Rows that a connection is handing out.  late: removes what nobody holds any more, once they are handed out."""
+
+    reader: pa.RecordBatchReader | None = None
+    late: list[Callable[[], None]] = field(default_factory=list)
+
+
+_streams: dict[int, _Stream] = {}  # by the id of the connection
+
+
+class DuckDB:
+    """A connection as an engine (see `Engine`), whose tables are relations."""
+
+    name = "duckdb"
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def holds(self, table: Relation) -> bool:
+        """Whether a relation is one of this connection: relations of different ones do not combine."""
+        try:
+            self.connection.sql("SELECT 1 AS one").cross(table)
+        except duckdb.InvalidInputException:
+            return False
+        return True
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """A query, which ends what streams; on Ctrl-C it ends in DuckDB, too, or the next one would wait for it."""
+        self._end_stream()
+        try:
+            yield
+        except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB hears of Ctrl-C itself and makes another error
+            stop = error if isinstance(error, KeyboardInterrupt) else error.__cause__
+            if stop is None and str(error) == "Query interrupted":  # DuckDB 2 does not say by what
+                stop = last_stop()
+            if not isinstance(stop, KeyboardInterrupt):
+                raise
+            self.connection.interrupt()
+            raise stop from None
+
+    def fetch(self, table: Relation) -> pa.Table:
+        """See `Engine`."""
+        with plainly(), self.asking():
+            return table.to_arrow_table()
+
+    def batches(self, table: Relation, rows: int) -> Iterator[pa.RecordBatch]:
+        """See `Engine`."""
+        place = id(self.connection)
+        with plainly(), self.asking():
+            stream = _streams[place] = _Stream()
+            try:
+                stream.reader = table.to_arrow_reader(rows)
+                for batch in stream.reader:
+                    yield batch
+                    if _streams.get(place) is not stream:
+                        said = "rows are missing: the engine was asked again before they were read to the end."
+                        raise RuntimeError(said)
+            finally:
+                if _streams.get(place) is stream:
+                    self._end_stream()
+
+    def _end_stream(self) -> None:
+        stream = _streams.pop(id(self.connection), None)
+        if stream is not None and stream.reader is not None:
+            stream.reader.close()
+        for remove in stream.late if stream is not None else ():
+            remove()
+
+    def keep(self, table: Relation) -> tuple[Relation, object]:
+        """See `Engine`."""
+        name, held = _new_name(), _Held()
+        forget = partial(_drop, weakref.ref(self.connection), name)
+        try:
+            with plainly(), self.asking():
+                bagwise_result = table  # noqa: F841 (DuckDB finds it by its name)
+                self.connection.execute(f"CREATE TEMP TABLE {name} AS FROM bagwise_result")
+                kept = self.connection.table(f"temp.{name}")
+        except BaseException:
+            forget()  # a table is there before its rows come
+            raise
+        weakref.finalize(held, forget).atexit = False
+        return kept, held
+
+    def write_parquet(self, table: Relation, path: Path) -> None:
+        """The result as a file."""
+        with self.asking():
+            table.write_parquet(str(path))
+
+    def take(self, table: pa.Table) -> Relation:
+        """See `Engine`; the table is not copied."""
+        return self.connection.from_arrow(table)
+
+    def extend(self, table: Relation, function: str, columns: Mapping[str, str]) -> Relation:
+        """See `Engine`."""
+        made = [f"{_FUNCTIONS[function].format(column)} AS {name}" for name, column in columns.items()]
+        return table.project(", ".join(["*", *made]))
+
+    def aggregate(self, table: Relation, figures: Mapping[str, tuple[str, ...]], by: str | None) -> Relation:
+        """See `Engine`."""
+        return table.aggregate(", ".join([*([by] if by else []), *in_sql(figures, _FUNCTIONS)]), by or "")
+
+    def number(self, table: Relation, name: str) -> Relation:
+        """See `Engine`."""
+        return table.project(f"*, row_number() OVER () - 1 AS {name}")
+
+
+def in_sql(figures: Mapping[str, tuple[str, ...]], functions: Mapping[str, str]) -> list[str]:
+    """Figures (see `Engine.aggregate`) in SQL."""
+    said = {function: functions.get(function, f"{function}({{}})") for function, *_ in figures.values()}
+    return [f"{said[function].format(' * '.join(columns))} AS {name}" for name, (function, *columns) in figures.items()]
+
+
+class _Held:
+    """Something that can be held, and vanish."""
+
+
+def _new_name() -> str:
+    """A name for something of ours."""
+    return f"bagwise_{uuid.uuid4().hex}"
+
+
+def _drop(connection: weakref.ref[Connection], name: str) -> None:
+    """Drop a table of ours, now or when no rows are being handed out."""
+    alive = connection()
+    if alive is not None and id(alive) in _streams:
+        _streams[id(alive)].late.append(partial(_drop, connection, name))
+    elif alive is not None:
+        with suppress(duckdb.Error):  # a connection that the user closed has forgotten everything by itself
+            alive.execute(f"DROP TABLE IF EXISTS temp.{name}")
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_files(paths: Sequence[str], connection: Connection, *, parquet: bool) -> Relation:
+    """Parquet or CSV files as one table, whose columns are matched by name; names of folders may hold some, too."""
+    files = ", ".join(_quoted(path, "'") for path in paths)
+    reader, options = ("read_parquet", "") if parquet else ("read_csv", f", header = true, sample_size = {_SNIFFED}")
+    return connection.sql(f"FROM {reader}([{files}], union_by_name = true{options})")
+
+
+def as_pattern(file: Path) -> str:
+    """A pattern that matches this file alone: DuckDB takes names for patterns."""
+    return re.sub(r"([*?[])", r"[\1]", str(file))
+
+
+def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], Relation]]:
+    """What opens each table of a DuckDB file, by name; it is open for reading as long as the connection lives."""
+    place = os.path.realpath(path)
+    attached = connection.execute("SELECT path, database_name FROM duckdb_databases() WHERE path IS NOT NULL")
+    catalog = next((name for file, name in attached.fetchall() if os.path.realpath(file) == place), None)
+    if catalog is None:
+        catalog = _new_name()
+        connection.execute(f"""ATTACH {_quoted(place, "'")} AS {catalog} (READ_ONLY, TYPE duckdb)""")
+    query = "SELECT table_name FROM information_schema.tables WHERE table_catalog = ? AND table_schema = 'main'"
+    names = sorted(name for (name,) in connection.execute(query, [catalog]).fetchall())
+    return {name: partial(connection.table, ".".join(map(_quoted, (catalog, "main", name)))) for name in names}
+
+
+def _quoted(name: str, mark: str = '"') -> str:
+    return f"{mark}{name.replace(mark, 2 * mark)}{mark}"
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+class OutOfMemoryError(NamesParameters, MemoryError):
+    """DuckDB needs more memory than it may have."""
+
+
+@contextmanager
+def plainly(what: str = "the tables") -> Iterator[None]:
+    """Errors of DuckDB as one sentence, which says that `what` cannot be read."""
+    try:
+        yield
+    except (duckdb.Error, OSError) as error:
+        text = str(error)
+        if "Out of Memory" in text:  # as an OSError where it comes through Arrow
+            used = re.search(r"\(([^()]*) used\)", text)
+            said = f"DuckDB has used up its memory{f' ({used[1]})' if used else ''}: give it more, such as "
+            raise OutOfMemoryError(said, Parameter("memory"), "='4GB'.") from error
+        if isinstance(error, OSError):
+            raise
+        if missing := re.search(r"extension ['\"](\w+)['\"]?", text):
+            way = f"run `INSTALL {missing[1]}` in DuckDB where there is a network, or download the file"
+            said = f"DuckDB reads it by its extension {missing[1]}, which is not here and cannot be had now: {way}."
+            raise ValueError(f"{what} cannot be read: {said}") from error
+        said = text.strip().split("\n\n")[0].split("\nLINE ")[0].split("\nPossible ")[0]
+        lines = [line.strip().rstrip(".!") for line in said.splitlines() if line.strip()]
+        raise ValueError(f"{what} cannot be read: {'; '.join(lines[:3] or [type(error).__name__])}.") from error

@@ -1,0 +1,76 @@
+"""Spark: tables are DataFrames of a session, here or elsewhere. Results come whole into this process's memory."""
+
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from bagwise.tables.engines.duckdb import in_sql
+
+_FUNCTIONS = {"about": "approx_count_distinct({})"}
+_SECONDS = "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', CAST({} AS TIMESTAMP_NTZ)) / 1e6D"
+
+
+class Spark:
+    """A session as an engine (see `Engine`)."""
+
+    name = "spark"
+
+    def __init__(self, session: Any) -> None:
+        self.connection = session
+
+    def asking(self) -> AbstractContextManager[None]:
+        """See `Engine`."""
+        return nullcontext()
+
+    def fetch(self, table: Any) -> pa.Table:
+        """See `Engine`."""
+        return table.toArrow()
+
+    def batches(self, table: Any, rows: int) -> Iterator[pa.RecordBatch]:
+        """See `Engine`."""
+        yield from table.toArrow().to_batches(max_chunksize=rows)
+
+    def keep(self, table: Any) -> tuple[Any, object]:
+        """See `Engine`."""
+        kept, held = table.persist(), _Held()
+        weakref.finalize(held, _release, kept).atexit = False
+        return kept, held
+
+    def take(self, table: pa.Table) -> Any:
+        """See `Engine`."""
+        for number, column in enumerate(table.schema):
+            if pa.types.is_dictionary(column.type):
+                table = table.set_column(number, column.name, table.column(number).cast(column.type.value_type))
+        return self.connection.createDataFrame(table)
+
+    def extend(self, table: Any, function: str, columns: Mapping[str, str]) -> Any:
+        """See `Engine`."""
+        types = dict(table.dtypes)
+        made = []
+        for name, column in columns.items():
+            # A time without a zone is one of the day that it says, whatever the zone of the session.
+            seconds = "CAST({} AS DOUBLE)" if types[column] == "timestamp" else _SECONDS
+            made.append(f"{(seconds if function == 'seconds' else 'md5({})').format(column)} AS {name}")
+        return table.selectExpr("*", *made)
+
+    def aggregate(self, table: Any, figures: Mapping[str, tuple[str, ...]], by: str | None) -> Any:
+        """See `Engine`."""
+        from pyspark.sql import functions
+
+        return table.groupBy(*([by] if by else [])).agg(*map(functions.expr, in_sql(figures, _FUNCTIONS)))
+
+    def number(self, table: Any, name: str) -> Any:
+        """See `Engine`; the numbers have gaps."""
+        return table.selectExpr("*", f"monotonically_increasing_id() AS {name}")
+
+
+class _Held:
+    """Something that can be held, and vanish."""
+
+
+def _release(table: Any) -> None:
+    with suppress(Exception):  # of a session that was stopped, nothing is left
+        table.unpersist()
