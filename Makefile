@@ -1,8 +1,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
+# Versions that are known to pass; `make test CONSTRAINTS=` takes the newest of everything instead.
+CONSTRAINTS := --constraint constraints.txt
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(CONSTRAINTS)
 
-.PHONY: demo test test-all test-oldest lint format bench docs pictures clean
+.PHONY: demo test test-all test-oldest coverage lint format bench docs pictures wheel clean
 
 ## make demo: install into .venv and run the main job on simulated data
 demo: .venv/core
@@ -21,6 +23,10 @@ test-all: lint .venv/engines .venv/compiled docs
 test-oldest: .venv-oldest/ready
 	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n auto --dist worksteal -m "not slow"
 
+## make coverage: the tests of `make test`, and which lines of src they never reach
+coverage: .venv/dev .venv/compiled
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow" --cov --cov-report=term:skip-covered --cov-report=xml
+
 lint: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -31,9 +37,11 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## make bench: ratios, measured side by side
+## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl and shown with those of before
+RATIOS := bags ridge ridge_in_engine logistic sgd neural replicas distributed
 bench: .venv/dev
-	for script in benchmarks/*.py; do $(BIN)/python $$script; done
+	for name in $(RATIOS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/history.py
 
 ## make docs: the documentation site, in docs/_build/html; its examples run, warnings are errors
 docs: .venv/docs
@@ -43,6 +51,14 @@ docs: .venv/docs
 ## make pictures: those of the demo and of a report, in docs/figures; needs Chromium
 pictures: .venv/dev
 	$(BIN)/python docs/pictures.py
+
+## make wheel: dist/, and the demo with the wheel alone, in an empty environment without constraints
+wheel: .venv/dev
+	rm -rf dist build/fresh
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/fresh
+	build/fresh/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd build && fresh/bin/bagwise demo --out fresh/demo
 
 clean:
 	rm -rf .venv .venv-oldest build dist bagwise-demo bagwise-results docs/_build docs/gallery docs/sg_execution_times.rst

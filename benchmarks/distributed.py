@@ -31,6 +31,7 @@ from bagwise.tables import join
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of
 from bagwise.utils.files import replacing
+from history import record
 
 ROWS, COLUMNS, BAG, BATCHES = 400_000, 28, 64, (1024, 8192)
 HIDDEN = (300, 300, 300, 300)
@@ -148,6 +149,8 @@ def compare(shards: Shards, batch: int) -> dict[str, float]:
     print(f" ({middle['one'] / middle['memory']:.2f} ×, at least 0.9), two processes {middle['two']:,.0f}", end="")
     print(f" ({middle['two'] / middle['one']:.2f} ×, at least 1.6); two that exchange nothing ", end="")
     print(f"{middle['apart']:,.0f} ({middle['apart'] / middle['one']:.2f} ×)", flush=True)
+    record("distributed", f"batches of {batch:,}, shards to memory", middle["one"] / middle["memory"], at_least=0.9)
+    record("distributed", f"batches of {batch:,}, two processes to one", middle["two"] / middle["one"], at_least=1.6)
     return middle
 
 

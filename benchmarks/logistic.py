@@ -8,6 +8,7 @@ from scipy.special import expit
 
 import bagwise as bw
 from bagwise.bags import Bags
+from history import record
 
 ROWS, FEATURES, SIZE = 1_000_000, 30, 64
 
@@ -42,6 +43,7 @@ def main() -> None:
             print(f"  ridge for real labels, without probabilities: {alone:.3f}, ratio {min(logistic) / alone:.1f}")
         ratio = min(logistic) / min(ridge)
         print(f"  {label:<16} ridge {min(ridge):.3f}  logistic {min(logistic):.3f}  ratio {ratio:.1f} (at most 15)")
+        record("logistic", f"to ridge, {label}", ratio, at_most=15)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import bagwise as bw
 from bagwise.neural import cnn, mlp
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.training import Objective, Training
+from history import record
 
 ROWS, SIZE, RATE = 1024, 64, 1e-3
 
@@ -70,6 +71,8 @@ def compare(label: str, split: bw.datasets.Split, module: torch.nn.Module, rows:
         name = "debiased square" if loss == "debiased_square" else f"{loss}, by autograd"
         target = " (at most 1.10)" if loss == "debiased_square" else ""
         print(f"  {name:<33}  {1e3 * seconds:8.1f}  ratio {seconds / base:.2f}{target}")
+        what = f"{label}, {loss}, {torch.get_num_threads()} threads, to supervised"
+        record("neural", what, seconds / base, at_most=1.1 if target else None)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import torch
 
 import bagwise as bw
 from bagwise.neural import Replica, mlp, train_modules, train_replicas
+from history import record
 
 SIZE, EPOCHS, ROUNDS = 64, 10, 3
 LOSSES = ("debiased_square", "easyllp", "li_square", "matching_square", "matching_cross_entropy")
@@ -52,6 +53,7 @@ def main() -> None:
         print(
             f"  {label:<42} together {1e3 * fast:6.1f}, one by one {1e3 * slow:6.1f}: {slow / fast:.1f} times as fast"
         )
+        record("replicas", f"speed, {label}, to one by one", slow / fast)
 
 
 if __name__ == "__main__":

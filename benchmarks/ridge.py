@@ -7,6 +7,7 @@ import numpy as np
 
 import bagwise as bw
 from bagwise.bags import Bags
+from history import record
 
 ROWS, FEATURES, SIZE = 1_000_000, 30, 64
 
@@ -42,7 +43,9 @@ def main() -> None:
     print(f"  ridge, one penalty                  {fixed:.4f}  ratio {fixed / unit:.2f}")
     print(f"  ridge, penalty by cross-validation  {chosen:.4f}  ratio {chosen / unit:.2f}")
     print(f"  (indexing ids into bags, once       {indexing:.4f})")
-    print(f"ratio to 3 × sum + solve: {chosen / (3 * column_sum + least_squares):.2f} (at most 1)")
+    ratio = chosen / (3 * column_sum + least_squares)
+    print(f"ratio to 3 × sum + solve: {ratio:.2f} (at most 1)")
+    record("ridge", "to 3 × column sums + solve", ratio, at_most=1)
 
 
 if __name__ == "__main__":

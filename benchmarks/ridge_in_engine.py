@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise import tables
+from history import record
 
 ROWS, COLUMNS, SIZES = 11_000_000, 28, (64, 256, 512)
 REPEATS = 3
@@ -85,6 +86,7 @@ def compare(what: str, events: str, reports: str) -> None:
         f"{abs(coef[2:]).max():.3f}",
         flush=True,
     )
+    record("ridge_in_engine", f"{what}, to column sums", min(fits) / min(sums), at_most=2.5)
 
 
 def main(rows: int) -> None:

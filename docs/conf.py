@@ -33,7 +33,9 @@ autodoc_type_aliases = {  # shown by name; what they stand for fills lines
 }
 TypeAliasForwardRef.__repr__ = lambda alias: alias.name  # Sphinx 9.0 shows its own class in `alias | None`
 autodoc_default_options = {
-    "exclude-members": "set_fit_request, set_split_request, set_partial_fit_request, set_score_request"
+    "exclude-members": ", ".join(
+        f"set_{method}_request" for method in ("fit", "partial_fit", "predict", "predict_proba", "score", "split")
+    )
 }
 python_maximum_signature_line_length = 110
 napoleon_google_docstring = False

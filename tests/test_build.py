@@ -96,3 +96,23 @@ def test_installs_into_an_empty_environment(built, what, extra, script, tmp_path
         [tmp_path / "env/bin/bagwise", "--version"], check=True, capture_output=True, text=True
     ).stdout
     assert said == f"bagwise {PROJECT['version']}\n"
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    """Rendered as conda-build does, which hands the template a function to read files by."""
+    jinja2 = pytest.importorskip("jinja2")
+    text = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    read = {"../pyproject.toml": {"project": PROJECT}}
+    rendered = jinja2.Template(text).render(load_file_data=lambda path, **_: read[path], PYTHON="python")
+    needed = re.findall(r"^    - (\S+)", rendered.split("  run:\n")[1].split("test:")[0], re.MULTILINE)
+    renamed = {"duckdb": "python-duckdb", "matplotlib": "matplotlib-base"}
+    expected = [re.match(r"[\w-]+", one)[0] for one in PROJECT["dependencies"]]
+    found = [re.match(r"[\w-]+", one)[0] for one in needed]
+    assert found == ["python", *(renamed.get(one, one) for one in expected)]
+    assert f"version: {PROJECT['version']}" in rendered
+
+
+def test_the_workflow_runs_targets_that_there_are():
+    workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {"lint", "coverage", "docs", "wheel"} <= set(re.findall(r"make ([\w-]+)", workflow)) <= targets

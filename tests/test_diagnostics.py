@@ -32,31 +32,31 @@ def by(values, size):
 # -- random bags -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 16, 64, 640])
+@pytest.mark.parametrize("size", [1, 2, 32, 640])
 def test_random_bags_raise_false_alarms_at_most_at_the_nominal_rate(size, seed):
     rng = np.random.default_rng([seed, size])
     frame, y = log(rng)
     alarms = 0
-    for _ in range(50):
+    for _ in range(30):
         ids = bw.random_bags(len(y), size, rng)
         found = diagnose(frame, bw.aggregate(y, ids), bags=ids, level=0.1, quick_model=False)
         alarms += bool(found.unusual)
         assert found.too_few or found.random == (not found.drifting and found.formation.name == "random")
-    assert binomtest(alarms, 50, 0.1, alternative="greater").pvalue > 1e-4
+    assert binomtest(alarms, 30, 0.1, alternative="greater").pvalue > 1e-4
 
 
 def test_noised_random_bags_stay_random(seed):
     rng = np.random.default_rng([seed, 3])
     frame, y = log(rng)
     alarms = 0
-    for _ in range(60):
+    for _ in range(30):
         ids = bw.random_bags(len(y), 32, rng)
         noise = rng.laplace(scale=2.0, size=200)[np.maximum(ids, 0)] / 32
         noised = bw.aggregate(y, ids) + noise
         found = diagnose(frame, noised, bags=ids, noise_variance=8.0, level=0.1, quick_model=False)
         alarms += not found.random
         assert found.leaks.revealed_rows == 0
-    assert binomtest(alarms, 60, 0.1, alternative="greater").pvalue > 1e-4
+    assert binomtest(alarms, 30, 0.1, alternative="greater").pvalue > 1e-4
 
 
 @pytest.mark.parametrize("law", ["laplace", "normal"])
@@ -64,20 +64,20 @@ def test_noise_that_dominates_raises_false_alarms_at_most_at_the_nominal_rate(la
     """The square of Laplace noise varies more than that of normal noise with the same variance."""
     rng = np.random.default_rng([seed, 4])
     ids, alarms = np.arange(6400) // 32, 0
-    for _ in range(300):
+    for _ in range(150):
         y = (rng.random(6400) < 0.3).astype(float)
         noise = rng.laplace(scale=10, size=200) if law == "laplace" else rng.normal(scale=200**0.5, size=200)
         noised = bw.aggregate(y, ids) + noise[ids] / 32
         alarms += diagnose(np.empty((6400, 0)), noised, bags=ids, noise_variance=200.0).proportions.p_value < 0.1
     # The p-value is multiplied by four, for the questions asked.
-    assert binomtest(int(alarms), 300, 0.1 / 4, alternative="greater").pvalue > 1e-4
+    assert binomtest(int(alarms), 150, 0.1 / 4, alternative="greater").pvalue > 1e-4
 
 
 @pytest.mark.parametrize("bags", [4, 10, 15])
 def test_few_random_bags_raise_false_alarms_at_most_at_the_nominal_rate(bags, seed):
     """Gamma laws gave p-values of a drift that no order of few bags can have, and one alarm in ten."""
     rng, alarms = np.random.default_rng([seed, bags]), 0
-    for _ in range(60):
+    for _ in range(40):
         X, y = rng.normal(size=(bags * 32, 4)), (rng.random(bags * 32) < 0.4).astype(float)
         ids = np.arange(bags * 32) // 32
         found = diagnose(X, bw.aggregate(y, ids), bags=ids, level=0.1, quick_model=False)
@@ -86,7 +86,7 @@ def test_few_random_bags_raise_false_alarms_at_most_at_the_nominal_rate(bags, se
         if found.too_few:
             assert (found.formation.name, found.sureness) == ("effects", "open")
             assert found.verdict.startswith(f"not told: {bags} bags are too few")
-    assert binomtest(alarms, 60, 0.1, alternative="greater").pvalue > 1e-4
+    assert binomtest(alarms, 40, 0.1, alternative="greater").pvalue > 1e-4
 
 
 def test_four_bags_cannot_drift():
@@ -100,8 +100,7 @@ def test_four_bags_cannot_drift():
 # -- power --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["spend", "mobile", "age", "country"])
-@pytest.mark.parametrize("size", [8, 64])
+@pytest.mark.parametrize(("column", "size"), [("spend", 8), ("mobile", 64), ("age", 64), ("country", 64)])
 def test_bags_sorted_by_a_feature_are_found_and_named(column, size):
     rng = np.random.default_rng(0)
     frame, y = log(rng)

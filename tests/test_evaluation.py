@@ -766,8 +766,9 @@ def test_strata_are_measured_by_themselves(truths, seed):
         assert evaluate(MODELS["good"](x), frame, bw.aggregate(y, ids), bags=ids, strata="half").withheld
 
 
-def test_labels_are_right_in_every_formation_and_no_wider_than_alone(seed):
-    """100 labels beside bags sorted by the feature, of a model that is wrong."""
+@pytest.mark.parametrize("of_bags", [True, False])
+def test_labels_are_right_in_every_formation_and_no_wider_than_alone(seed, of_bags):
+    """100 labels beside bags sorted by the feature, of rows in bags or in none, of a model that is wrong."""
     held, widths, alone, trials = dict.fromkeys(METRICS, 0), [], [], 40
     for trial in range(trials):
         rng = np.random.default_rng([seed, trial, 30])
@@ -776,6 +777,8 @@ def test_labels_are_right_in_every_formation_and_no_wider_than_alone(seed):
         labelled = rng.choice(len(y), 100, replace=False)
         labels = np.full(len(y), np.nan)
         labels[labelled] = y[labelled]
+        if not of_bags:
+            ids[labelled] = -1
         found = evaluate(h, X, bw.aggregate(y, ids), bags=ids, labels=labels, formation="features")
         assert found.n_labels == 100
         right = ((h > 0.5) == y).astype(float)
@@ -847,7 +850,7 @@ def test_log_loss_has_an_interval_that_stays_positive():
         ({"labels": [0, 1]}, r"labels must hold one label or NaN per row"),
         (
             {"labels": [0.0, 1.0, np.nan, np.nan, np.nan, np.nan]},
-            "labels must hold 5 labels of rows in bags or more, got 2",
+            "labels must hold 5 labels or more, got 2",
         ),
         ({"labels": [0.0, 1.0, 2.0, 1.0, 1.0, 0.0]}, "labels must be 0 to 1, or NaN"),
         ({"threshold": 2}, "threshold must be a number of at least 0 and at most 1, got 2"),

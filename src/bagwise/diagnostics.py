@@ -30,7 +30,7 @@ from bagwise.utils.typing import ArrayLike, Integers, NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Diagnosis", "Evidence", "Finding", "Leaks", "diagnose"]
+__all__ = ["Diagnosis", "Finding", "Leaks", "diagnose"]
 
 _NAMED = 10  # findings, and columns that are not testable, that str names
 _QUESTIONS = 4  # proportions, features, features given proportions, drift: they share the rate of false alarms

@@ -12,7 +12,9 @@ individual labels settle it (`labels`).
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -265,8 +267,9 @@ def evaluate(
         What bags are random inside of, as a campaign or a day: bags lie in one stratum each, three or more in each
         stratum, which are measured one by one and added up.
     labels : array of shape (n,), optional
-        Labels of a few rows, NaN for the others: labelled rows must be drawn at random. Accuracy, Brier score, log loss
-        and AUC then rest on them, sharpened by the model and the bags; they are right in every formation.
+        Labels of a few rows, in bags or in none, NaN for the others: labelled rows must be drawn at random. Accuracy,
+        Brier score, log loss and AUC then rest on them, sharpened by the model and the bags; they are right in every
+        formation.
     by : array of shape (n,) or name of a column of X, optional
         Groups of rows whose rates of positive labels are asked for.
     threshold : float
@@ -350,7 +353,7 @@ def measure(
     check_parameters({"level": level, "n_bins": n_bins, "threshold": threshold, "formation": name}, _CONSTRAINTS)
     bags = fitting_bags(h, bags)
     check_enough(bags)
-    inside = None if strata is None else _strata(strata, bags)
+    inside = None if strata is None else strata_of(strata, bags)
     told = formation if isinstance(formation, Told) else _told(formation, h, X, bags, inside)
     found = Evaluation(
         formation=told,
@@ -391,7 +394,7 @@ def _tells_rows(told: Told, h: Floats, X: Any, bags: Bags) -> bool:
     return len(bags) >= ENOUGH_BAGS and all(one.p_value >= NOT_RANDOM for one in found if one.subject != "proportions")
 
 
-def _strata(values: NDArray[Any], bags: Bags) -> Integers:
+def strata_of(values: NDArray[Any], bags: Bags) -> Integers:
     """(m,) the number of the stratum of each bag."""
     import pandas as pd
 
@@ -482,48 +485,64 @@ def _of_labels(found: Evaluation, h: Floats, bags: Bags, labels: ArrayLike, thre
     y = np.asarray(labels, dtype=float)
     if y.shape != (bags.n_rows,):
         raise ParameterError("labels", f"must hold one label or NaN per row, shape ({bags.n_rows},), got {y.shape}.")
-    y = y[bags.order]
     labelled = np.flatnonzero(~np.isnan(y))
     classes = 2 if h.ndim == 1 else h.shape[1]
     if len(labelled) < _FEWEST_LABELS:
-        few = f"must hold {_FEWEST_LABELS} labels of rows in bags or more, got {len(labelled)}."
-        raise ParameterError("labels", few)
+        raise ParameterError("labels", f"must hold {_FEWEST_LABELS} labels or more, got {len(labelled)}.")
     if not np.isin(y[labelled], np.arange(classes)).all():
         raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
-    rows = h[bags.order]
-    s = np.clip(rows, _INSIDE, 1 - _INSIDE)
-    said = posterior(logit(s) if h.ndim == 1 else np.log(s), bags)
+    rows, known = h[bags.order], h[labelled]
+    said, said_of_known = rows, known
+    if (bags.code[labelled] >= 0).all():  # else what is known of rows in bags is not known of all labelled rows
+        s = np.clip(rows, _INSIDE, 1 - _INSIDE)
+        said = posterior(logit(s) if h.ndim == 1 else np.log(s), bags)
+        place = np.empty(bags.n_rows, dtype=np.intp)
+        place[bags.order] = np.arange(len(bags.order))
+        said_of_known = said[place[labelled]]
     truth = y[labelled] if h.ndim == 1 else np.eye(classes)[y[labelled].astype(int)]
     prior, noised = np.average(bags.outputs, axis=0, weights=bags.size), bags.noise_variance is not None
 
-    def mean(a: Floats, g: Floats) -> tuple[float, Floats]:
-        def values(y: Floats, chosen: Any) -> Floats:
-            return np.asarray(a[chosen] + (y * g[chosen] if g.ndim == 1 else (y * g[chosen]).sum(axis=1)))
+    def mean(of: Callable[[Floats], tuple[Floats, Floats]]) -> tuple[float, Floats]:
+        """E[a + y·g] of the functions a and g that `of` makes of predictions."""
 
-        expected = values(said, slice(None))
-        z = np.column_stack(
-            [expected[labelled], *([] if noised else [truth.reshape(len(truth), -1)[:, 1 - classes :]])]
-        )
-        means = np.append(expected.mean(), [] if noised else prior[1 - classes :])
-        return prediction_powered(values(truth, labelled), z, means, len(rows))
+        def values(h: Floats, y: Floats) -> Floats:
+            a, g = of(h)
+            return np.asarray(a + (y * g if g.ndim == 1 else (y * g).sum(axis=1)))
 
-    means = {"brier": brier(rows), "accuracy": accuracy(rows, threshold), "log_loss": log_loss(rows)}
+        z, means = values(known, said_of_known)[:, None], values(rows, said).mean(keepdims=True)
+        if not noised:  # labels themselves have a mean that is reported
+            z = np.column_stack([z, truth.reshape(len(truth), -1)[:, 1 - classes :]])
+            means = np.append(means, prior[1 - classes :])
+        return prediction_powered(values(known, truth), z, means, len(rows))
+
+    means: dict[str, Callable[[Floats], tuple[Floats, Floats]]]
+    means = {"brier": brier, "accuracy": partial(accuracy, threshold=threshold), "log_loss": log_loss}
     told: dict[str, Any] = {
-        name: estimated(*mean(*of), found.level, positive=name == "log_loss").within(*possible(name, h.ndim))
+        name: estimated(*mean(of), found.level, positive=name == "log_loss").within(*possible(name, h.ndim))
         for name, of in means.items()
     }
     told["auc"] = None
     if h.ndim == 1 and min(truth.sum(), len(truth) - truth.sum()) >= FEWEST_OF_A_KIND:
-        p = float(prior[0])
-        _, level, counts = np.unique(rows, return_inverse=True, return_counts=True)
-        value, influence = mean(np.zeros(len(rows)), ((np.cumsum(counts) - counts / 2) / len(rows))[level])
+        p, ordered = float(prior[0]), np.sort(rows)
+
+        def rank(h: Floats) -> tuple[Floats, Floats]:
+            ends = [np.searchsorted(ordered, h, side=side) for side in ("left", "right")]
+            return np.zeros(len(h)), np.asarray((ends[0] + ends[1]) / (2 * len(ordered)))
+
+        value, influence = mean(rank)
         area = (value - p**2 / 2) / (p * (1 - p))
         told["auc"] = estimated(area, influence / (p * (1 - p)), found.level).within(0.0, 1.0)
     return replace(found, n_labels=len(labelled), impossible=(), **told)
 
 
 def differences(
-    h: ArrayLike, other: ArrayLike, bags: Bags, *, formation: str = "random", level: float = 0.95
+    h: ArrayLike,
+    other: ArrayLike,
+    bags: Bags,
+    *,
+    formation: str = "random",
+    strata: NDArray[Any] | None = None,
+    level: float = 0.95,
 ) -> dict[str, Estimate]:
     """Brier score, accuracy, log loss and, for two classes, AUC of predictions less those of others on the same bags.
 
@@ -537,6 +556,8 @@ def differences(
         Bags held out from both models, and the level of the confidence intervals.
     formation : {"random", "rates"}
         How they came about.
+    strata : array of shape (n,), optional
+        What bags are random inside of, as in `evaluate`.
 
     Returns
     -------
@@ -552,8 +573,9 @@ def differences(
     """
     check_level(level)
     check_parameters({"formation": formation}, {"formation": _TELLING})
+    inside = None if strata is None else strata_of(strata, bags)
     one, two = (
-        metrics(Expectations(one, fitting_bags(one, bags), by_slope=formation == "rates"))
+        metrics(Expectations(one, fitting_bags(one, bags), by_slope=formation == "rates", strata=inside))
         for one in (predicted(h, None), predicted(other, None))
     )
     return {

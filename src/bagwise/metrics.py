@@ -61,12 +61,13 @@ class Estimate:
 def estimated(value: float, influence: Floats, level: float, *, positive: bool = False) -> Estimate:
     """A value with its interval, from the influence of each bag; one that stays positive, if asked for.
 
-    The logarithm of what is positive has the interval then: error/value wide, about log(value).
+    Of what is positive, the logarithm has the interval then, error/value wide about log(value); its lower end is that
+    of the plain one where that is positive, too, which is further away.
     """
     value, error, low, high = (float(one) for one in intervals(value, influence, level))
     if positive and value > 0:
         factor = float(np.exp(min((high - value) / value, 700.0)))
-        low, high = value / factor, value * factor
+        low, high = low if low > 0 else value / factor, value * factor
     return Estimate(value, error, low, high)
 
 

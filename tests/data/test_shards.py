@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,16 @@ def joined(events: Any, reports: Any, *, classes: int = 0, **options: Any) -> tu
     return data, Features.of(data.events, data.features)
 
 
+def gathered(sizes: Any, *, classes: int = 0, noise: float | None = None) -> tuple[Any, Features]:
+    """Tables made up and joined, once for all tests that only read them."""
+    return _gathered(tuple(sizes), classes, noise)
+
+
+@cache
+def _gathered(sizes: tuple[int, ...], classes: int, noise: float | None) -> tuple[Any, Features]:
+    return joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
+
+
 def one_query(data: Any, features: Features) -> tuple[Any, bw.Bags]:
     """The rows of usable bags by one query, and their bags."""
     table = features.select(data.rows(), NUMBER, NOISE, *data.proportions).fetch().combine_chunks()
@@ -103,7 +114,7 @@ def all_rows(shards: Shards) -> Any:
 
 @every_kind
 def test_shards_hold_every_usable_row_once_in_whole_bags(tmp_path, sizes, classes, noise):
-    data, features = joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
+    data, features = gathered(sizes, classes=classes, noise=noise)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=150, group_rows=60)
     X, bags = one_query(data, features)
     assert np.array_equal(sorted_rows(all_rows(shards), shards.bags), sorted_rows(X, bags))
@@ -125,7 +136,7 @@ def test_shards_hold_every_usable_row_once_in_whole_bags(tmp_path, sizes, classe
 
 
 def test_blocks_know_their_bags(tmp_path):
-    data, features = joined(*made_up(SIZES["unequal"]))
+    data, features = gathered(SIZES["unequal"])
     shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
     chosen = [len(shards) - 1, 0]
     ends, whole = shards.starts, shards.bags
@@ -137,7 +148,7 @@ def test_blocks_know_their_bags(tmp_path):
 
 
 def test_small_tables_have_blocks_for_several_processes(tmp_path):
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     bags = data.summary.bags
     found = {
         least: len(write_shards(data, features, tmp_path / f"shards-{least}", least_blocks=least))
@@ -164,7 +175,7 @@ def test_the_same_tables_give_the_same_shards(tmp_path):
 
 
 def test_the_encoding_is_that_of_all_rows(tmp_path):
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     shards = write_shards(data, features, tmp_path / "shards", group_rows=50)
     X, ours = all_rows(shards), shards.encoding()
     expected = Encoding.of(X.astype(float), categorical=features.categorical)
@@ -173,7 +184,7 @@ def test_the_encoding_is_that_of_all_rows(tmp_path):
 
 
 def test_a_sample_is_the_first_whole_bags(tmp_path):
-    data, features = joined(*made_up(SIZES["unequal"]))
+    data, features = gathered(SIZES["unequal"])
     shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
     some = shards.sample(300)
     X, bags = some.X, some.bags
@@ -218,7 +229,7 @@ def test_cuts_are_even_and_leave_no_part_empty():
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path):
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     (tmp_path / "shards").mkdir()
     with pytest.raises(FileExistsError, match="exists already"):
         write_shards(data, features, tmp_path / "shards")
@@ -227,7 +238,7 @@ def test_a_folder_that_exists_is_left_alone(tmp_path):
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_was_not_finished_does_not_open(tmp_path, monkeypatch, killed):
     """An error leaves nothing; a kill, which clears nothing up, leaves a folder that is none of shards."""
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     kept, calls = gather.as_kept, []
 
     def as_kept(*args: Any) -> Any:
@@ -288,7 +299,7 @@ DAMAGES = {
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sound") / "shards"
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     write_shards(data, features, folder, shard_rows=200, group_rows=100)
     return folder
 
@@ -325,7 +336,7 @@ def test_infinity_is_named(tmp_path):
 
 
 def test_sizes_are_checked(tmp_path):
-    data, features = joined(*made_up(SIZES["equal"]))
+    data, features = gathered(SIZES["equal"])
     for wrong in ({"group_rows": 0}, {"shard_rows": 1.5}, {"least_blocks": 0}):
         with pytest.raises(ValueError, match="must be a whole number of at least 1"):
             write_shards(data, features, tmp_path / "shards", **wrong)
@@ -337,7 +348,7 @@ def test_sizes_are_checked(tmp_path):
 @every_kind
 def test_rows_gathered_in_memory_are_those_of_the_shards(tmp_path, monkeypatch, sizes, classes, noise):
     monkeypatch.setattr(gather, "_NUMBERS", 300)
-    data, features = joined(*made_up(sizes, classes=classes, noise=noise), classes=classes)
+    data, features = gathered(sizes, classes=classes, noise=noise)
     shards, memory = write_shards(data, features, tmp_path / "shards"), gather.gather(data, features)
     assert len(memory) == len(shards) > 1
     assert np.array_equal(memory.starts, shards.starts)
@@ -428,7 +439,7 @@ def test_rows_of_blocks_are_taken_in_any_order():
 
 @pytest.mark.parametrize("classes", [0, 3])
 def test_with_the_same_settings_boosting_over_shards_is_that_in_memory(tmp_path, monkeypatch, classes):
-    data, features = joined(*made_up(np.full(80, 12), classes=classes), classes=classes)
+    data, features = gathered(np.full(80, 12), classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", shard_rows=400, group_rows=150)
     whole, choose = shards.sample(10**9), bw.BagBoostingClassifier._choose
     settings = {"formation": "random", "n_estimators": 12, "n_fits": 1, "cv": 2, "n_jobs": 1, "random_state": 0}
@@ -483,7 +494,7 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
     from bagwise.neural.distributed import Distributed, Processes
     from bagwise.neural.distributed.training import BlockLoader
 
-    data, features = joined(*made_up([4] * 60))
+    data, features = gathered([4] * 60)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
     assert len(shards) == 20  # of 8 streams, four have a block more
     rows = [
@@ -502,7 +513,7 @@ def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypat
     from bagwise.neural.distributed.training import BlockLoader
 
     monkeypatch.setattr(training, "_NUMBERS", 50)
-    data, features = joined(*made_up(sizes, classes=classes), classes=classes)
+    data, features = gathered(sizes, classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)
 
@@ -578,7 +589,7 @@ def test_passes_are_as_many_as_asked_for_where_nothing_is_chosen(torch, one_thre
     from bagwise.neural import BagNeuralClassifier
 
     monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 200)
-    data, features = joined(*made_up(np.full(80, 12), classes=3), classes=3)
+    data, features = gathered(np.full(80, 12), classes=3)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=150)
     models = [
         BagNeuralClassifier(learning_rate=0.01, max_epochs=3, early_stopping=False, random_state=seed, dtype="float64")
@@ -597,7 +608,7 @@ def test_damage_met_while_training_is_named(torch, one_thread, tmp_path, monkeyp
     from bagwise.neural import BagNeuralClassifier
 
     monkeypatch.setattr(data_rows, "SAMPLE_ROWS", 200)
-    data, features = joined(*made_up(np.full(80, 12)))
+    data, features = gathered(np.full(80, 12))
     shards = write_shards(data, features, tmp_path / "shards", group_rows=150, shard_rows=300)
     change(tmp_path / "shards" / shards.files[-1].name, 40)
     model = BagNeuralClassifier(learning_rate=0.01, max_epochs=3, early_stopping=False, random_state=0)

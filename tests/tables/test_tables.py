@@ -13,6 +13,7 @@ import pytest
 import bagwise as bw
 from bagwise.tables import connect, join
 from bagwise.tables.bag_table import MISMATCHES
+from bagwise.tables.sources import read
 
 
 @pytest.fixture(scope="module")
@@ -195,3 +196,41 @@ def test_bags_cut_inside_campaigns_are_random_in_these(tmp_path):
     found = bw.tables.diagnose(join(str(held.events), str(held.reports)))
     assert found.strata == ("campaign",)
     assert found.verdict.startswith("random inside strata of 'campaign'; all together features")
+
+
+def test_strata_and_groups_of_tables_are_those_of_arrays(tmp_path):
+    """A model of bags cut inside campaigns, measured on others: numbers of rows need the strata."""
+    rng = np.random.default_rng(1)
+    campaign = rng.integers(6, size=19_200)
+    frame = pd.DataFrame({"age": rng.normal(40 + 4 * campaign, 10), "campaign": np.array(list("abcdef"))[campaign]})
+    frame["old"] = np.where(frame["age"] > 50, "yes", "no")
+    frame["y"] = (rng.random(len(frame)) < 1 / (1 + np.exp(-0.1 * (frame["age"] - 50)))).astype(int)
+    tables = []
+    for place, part in zip(("train", "test"), (frame[:9_600], frame[9_600:]), strict=True):
+        held = bw.tables.put_in_bags(part, tmp_path / place, label="y", size=64, by=["campaign"], random_state=0)
+        tables.append(join(str(held.events), str(held.reports)))
+    model = bw.tables.fit(tables[0], "ridge", random_state=0)
+    with pytest.warns(bw.evaluation.BagsNotRandomWarning):
+        assert bw.tables.evaluate(model, tables[1]).withheld
+    found = bw.tables.evaluate(model, tables[1], strata=["campaign"], by="old", threshold=0.4)
+    assert (found.n_strata, found.formation.name) == (6, "random")
+    events = pd.read_parquet(tmp_path / "test" / "events.parquet").astype({"campaign": str})
+    reports = pd.read_parquet(tmp_path / "test" / "reports.parquet").astype({"campaign": str})
+    key = ["campaign", "bag"]
+    rows = events.merge(reports.assign(share=reports["count"] / reports["size"]), on=key)
+    duck = connect(ordered=True)
+    scores = pd.concat([batch.to_pandas() for batch in model.score(read(rows, duck))])["prediction"]
+    ids = pd.factorize(rows["campaign"] + rows["bag"].astype(str))[0]
+    asked = {"strata": rows["campaign"], "by": rows["old"], "threshold": 0.4, "formation": "random"}
+    plain = bw.evaluate(scores.to_numpy(), None, rows["share"].to_numpy(), bags=ids, **asked)
+    assert found.accuracy.value == pytest.approx(plain.accuracy.value, abs=1e-9)
+    assert found.accuracy.low == pytest.approx(plain.accuracy.low, abs=1e-9)
+    assert {one.value: one.rate.value for one in found.groups} == pytest.approx(
+        {one.value: one.rate.value for one in plain.groups}
+    )
+    with pytest.raises(
+        ValueError, match="by names 'new', which is no key or feature of the events: campaign, bag, age"
+    ):
+        bw.tables.evaluate(model, tables[1], by="new")
+    with pytest.raises(ValueError, match="strata has several values in bag"):
+        bw.tables.evaluate(model, tables[1], strata="old")

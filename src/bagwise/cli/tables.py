@@ -190,6 +190,13 @@ def evaluate(
         float | None, Option(min=0.5, max=0.999, help="Level of the intervals; 0.95 if not given.")
     ] = None,
     formation: options.BagFormation = options.Formation.auto,
+    strata: Annotated[
+        str | None, Option(help="Columns of the events inside of whose values bags are random, as campaign,day.")
+    ] = None,
+    by: Annotated[str | None, Option(help="Column of the events: rates of positive labels for each value.")] = None,
+    threshold: Annotated[
+        float | None, Option(min=0, max=1, help="Above which a row is said to be positive; 0.5 if not given.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
@@ -202,8 +209,9 @@ def evaluate(
         stored = about.evaluation
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
-        if formation is not options.Formation.auto:
-            raise Misuse("--formation is for tables to be measured on: pass events and reports, too.")
+        given = {"formation": formation is not options.Formation.auto, "strata": strata, "by": by}
+        if told := [name for name, one in {**given, "threshold": threshold is not None}.items() if one]:
+            raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
         show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
@@ -212,8 +220,10 @@ def evaluate(
             said = f"these look like the tables that the model was fitted to, which flatter it: {way}."
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
-        fitted, level = _load(folder), level or 0.95
-        found = bagwise.tables.measure(fitted, data, formation=formation.value, level=level).evaluation
+        fitted = _load(folder)
+        asked: dict[str, Any] = {"formation": formation.value, "strata": options.parse_names(strata) or (), "by": by}
+        asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
+        found = bagwise.tables.measure(fitted, data, **asked).evaluation
     show_result(as_json, found, *common.describe_evaluation(found))
 
 

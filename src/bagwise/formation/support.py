@@ -21,6 +21,7 @@ _VARIANCES = (0.01, 0.1, 0.5, 2.0)  # of effects, beside which a factor is looke
 _ROWS = 60_000  # of held-out bags that settle a formation
 _FARTHEST = 6.0  # log odds that a bag may be away from what a model says
 _COARSE, _FINE = 61, 1201  # points of effects at which sums over rows are computed, and between which they are drawn
+_TOO_FAR = -600.0  # a logarithm near the smallest that numbers have
 _CLEARLY = 3.0  # log-likelihood that bags which differ in more than their features have to gain
 _UNSEEN = 6.0  # the same, where they differ in features that a model may not quite have understood
 _RATHER = 10.0  # that rates have to gain over effects, which assume less, where no feature differs between bags
@@ -136,20 +137,31 @@ def moved(part: HeldOut, factor: float = 1.0) -> tuple[Floats, Floats, Floats]:
     rise = np.stack([bags.sum(expit(s + one)) for one in coarse], axis=1)
     count, size = (bags.size * bags.proportion)[:, None], bags.size[:, None]
     noise = None if bags.noise_variance is None else bags.noise_variance[:, None]
+    weights = stats.norm.logpdf(u, scale=SPREADS[:, None])
+    weights -= logsumexp(weights, axis=1, keepdims=True)
     rates, rows, effects = np.zeros((3, len(SPREADS)))
     for some in np.array_split(np.arange(len(bags)), max(1, len(bags) // 256)):
         check_time()
         sums = _between(coarse, value[some], rise[some], u)
         given_x = sums + size[some] * (log_expit(-start - u) - log_expit(-start))
         given_u = count[some] * u - sums if noise is None else _noised(coarse, rise[some], u, count[some], noise[some])
-        for i, spread in enumerate(SPREADS):
-            weight = stats.norm.logpdf(u, scale=spread)
-            weight -= logsumexp(weight)
-            of_rows = logsumexp(weight + given_x, axis=1)
-            effects[i] += logsumexp(weight + given_u, axis=1).sum()
-            rates[i] += (logsumexp(weight + given_x + given_u, axis=1) - of_rows).sum()
-            rows[i] += of_rows.sum()
+        of_rows = _log_means(given_x, weights)
+        effects += _log_means(given_u, weights).sum(axis=0)
+        rates += (_log_means(given_x + given_u, weights) - of_rows).sum(axis=0)
+        rows += of_rows.sum(axis=0)
     return rates, rows, effects
+
+
+def _log_means(values: Floats, log_weights: Floats) -> Floats:
+    """(m, spreads) the logarithm of means of exp(values), of shape (m, u), by weights of shape (spreads, u)."""
+    top = values.max(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        found = np.log(np.exp(values - top) @ np.exp(log_weights).T)
+    far = np.flatnonzero((found < _TOO_FAR).any(axis=1))
+    found += top
+    for i, weight in enumerate(log_weights if len(far) else ()):  # where what counts is lost beside the greatest
+        found[far, i] = logsumexp(weight + values[far], axis=1)
+    return np.asarray(found)
 
 
 def _noised(x: Floats, rise: Floats, at: Floats, count: Floats, noise: Floats) -> Floats:

@@ -145,9 +145,9 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
                 at = maximise(design, prior, _TINY * penalty, effect_variance=chosen.effect_variance, start=at.w)
             before, sums = at, system(design, at)
         free, covariance = sums.free(before.w)
-        errors = np.sqrt(np.diag(covariance)) if self.freedom_ > 0 else np.full(len(free), np.inf)
+        known = (self.freedom_ > 0) & np.isfinite(design.scale)  # nothing is known of the weight of a constant
         self.free_coef_: Floats | None = free / design.scale
-        self.coef_errors_: Floats | None = errors / design.scale
+        self.coef_errors_: Floats | None = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
         return chosen.gains
 
     def _fit_classes(self, design: Design, rng: np.random.Generator) -> Floats | None:

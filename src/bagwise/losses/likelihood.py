@@ -37,9 +37,9 @@ def count_likelihood(
 
     Exact for bags of at most `exact_up_to` rows, by the saddlepoint formula of `bagwise.losses.tilting` beyond, where
     its error is below 0.001 of the logarithm; for several classes by that of `tilting_classes`, which is rougher for
-    small bags. Declared noise adds its variance to the count's. With `prior` and `mean` the loss also holds E[h] to p,
+    small bags. Declared noise adds its variance to the count's. With `prior` and `mean` it also holds E[h] to p, by
 
-    .. math:: \ell_j \mathrel{+}= k_j \Bigl(p \log\frac{p}{\bar h} + (1-p) \log\frac{1-p}{1-\bar h}\Bigr)
+    .. math:: k_j \Bigl(p \log\frac{p}{\bar h} + (1-p) \log\frac{1-p}{1-\bar h}\Bigr)
               \approx \frac{k_j (\bar h - p)^2}{2p(1-p)}
 
     and :math:`k_j \sum_c p_c \log(p_c/\bar h_c)` for classes, which add up to the likelihood of the total count.

@@ -111,7 +111,7 @@ class BagNeuralClassifier(NetworkClassifier):
         Its held-out risk, or mean negative log-likelihood of a bag where bags are not random; NaN where none was
         measured.
     stretch_, offset_ : float, and float or array of shape (classes,)
-        Predictions are σ(stretch_ · s + offset_), s what `module_` returns, and the like for classes.
+        Predictions are `σ(stretch_ · s + offset_)`, s what `module_` returns, and the like for classes.
     gain_, gain_error_ : float
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where none was held
         out.

@@ -1,8 +1,9 @@
 """Models of tables judged without labels: on bags they were not fitted to, and by what moves their predictions."""
 
 import hashlib
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from bagwise.disclosure import leaks
 from bagwise.evaluation import Evaluation
 from bagwise.formation import FORMATIONS, Told, formation_of
 from bagwise.formation.evidence import ENOUGH_BAGS
+from bagwise.formation.strata import formation_inside
 from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.model import TableModel, features_of
 from bagwise.tables.table import col
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import ArrayLike, Floats, Integers
+from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 _SAMPLE = 200_000  # rows that a diagnosis reads
 _SHUFFLED = 5_000  # rows whose predictions are watched while columns are shuffled
@@ -34,7 +37,7 @@ class Predictions:
     """What a model says of the rows of bags.
 
     h: (n,) or (n, classes).  bags: of these rows.  codes, said, some: features of the rows of some bags, what it says
-    of them, and these bags.
+    of them, and these bags.  columns: of the events, (n,) each, by name.
     """
 
     h: Floats
@@ -42,6 +45,7 @@ class Predictions:
     codes: Floats
     said: Floats
     some: Bags
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -61,8 +65,8 @@ def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> 
     return Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
 
 
-def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
-    """Predictions of all rows in bags, in one pass over them."""
+def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] = ()) -> Predictions:
+    """Predictions of all rows in bags, in one pass over them; with these `columns` of the events, as text."""
     if isinstance(data, Shards):
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
@@ -70,17 +74,21 @@ def predict(model: TableModel, data: BagTable | Shards) -> Predictions:
     model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
-    for batch in model.features.select(data.rows(), NUMBER).batches():
+    others: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
+    for batch in model.features.select(data.rows(), NUMBER, *columns).batches():
         number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
+        for name in columns:
+            others[name].append(np.asarray(batch.column(name).to_pylist(), dtype=str))
     number, h = np.concatenate(numbers), np.concatenate(predicted)
     # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
     few = number < most
     bags, some = _bags(reports, number[order]), _bags(reports, number[few])
-    return Predictions(h[order], bags, np.concatenate(codes), h[few], some)
+    asked = {name: np.concatenate(parts)[order] for name, parts in others.items()}
+    return Predictions(h[order], bags, np.concatenate(codes), h[few], some, asked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +142,9 @@ def measure(
     data: BagTable | Shards | Predictions,
     *,
     formation: str = "auto",
+    strata: Sequence[str] | str = (),
+    by: str | None = None,
+    threshold: float = 0.5,
     held_out: bool = False,
     level: float = 0.95,
 ) -> Measurement:
@@ -147,6 +158,12 @@ def measure(
         Bags that it was not fitted to, in tables or gathered on disk; or what it says of them already.
     formation : {"auto", "random", "rates", "features", "effects"}
         How bags came about; "auto" lets them tell.
+    strata : str or sequence of str
+        Columns of the events that bags are random inside of, as a campaign or a day: each bag has one value of them.
+    by : str, optional
+        Column of the events whose values are groups of rows, of which rates of positive labels are asked for.
+    threshold : float
+        Above which a row is said to be positive, where there are two classes.
     held_out : bool
         Whether the bags were split off those that the model was fitted to, which then tell, too: of what both say, the
         weaker assumption counts.
@@ -158,25 +175,55 @@ def measure(
     Measurement
         Its evaluation, and the model beside one guess for all rows.
     """
-    found = data if isinstance(data, Predictions) else predict(model, data)
-    h, bags = found.h, found.bags
-    told = Told(formation, "as asked for") if formation != "auto" else _told(model, found, held_out=held_out)
-    measured = evaluation.measure(h, bags, formation=told, level=level)
+    names = {"strata": [strata] if isinstance(strata, str) else [*strata], "by": [] if by is None else [by]}
+    if not isinstance(data, Predictions):
+        data = predict(model, data, _asked_for(names, data))
+    h, bags = data.h, data.bags
+    inside = None if not names["strata"] else _joint([data.columns[name] for name in names["strata"]])
+    told = _told(model, data, formation, inside, held_out=held_out)
+    asked: dict[str, Any] = {"strata": inside, "by": None if by is None else data.columns[by], "threshold": threshold}
+    measured = evaluation.measure(h, bags, formation=told, level=level, **asked)
     p, label = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
     guess, gain = constant_guess(p, label), {}
-    by = "rates" if told.name == "rates" else "random"
     if not measured.withheld:
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
-        paired = evaluation.differences(h, constant, bags, formation=by, level=level)
+        how = "rates" if told.name == "rates" else "random"
+        paired = evaluation.differences(h, constant, bags, formation=how, strata=inside, level=level)
         for name, one in ((name, one) for name, one in paired.items() if name in guess):
             least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
-    return Measurement(measured, guess, gain, found)
+    return Measurement(measured, guess, gain, data)
 
 
-def _told(model: TableModel, found: Predictions, *, held_out: bool) -> Told:
+def _asked_for(names: Mapping[str, Sequence[str]], data: BagTable | Shards) -> list[str]:
+    """The columns of the events that parameters name; an error where there is none of the name."""
+    for parameter, given in names.items():
+        if given and isinstance(data, Shards):
+            raise ParameterError(parameter, "needs tables: rows gathered on disk have no such columns any more.")
+        there = () if isinstance(data, Shards) else (*data.keys, *data.features)
+        if absent := [name for name in given if name not in there]:
+            listed = ", ".join(there)
+            raise ParameterError(parameter, f"names {absent[0]!r}, which is no key or feature of the events: {listed}.")
+    return list(dict.fromkeys(name for given in names.values() for name in given))
+
+
+def _joint(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """(n,) the values of several columns as one."""
+    return reduce(lambda one, other: np.char.add(np.char.add(one, " / "), other), columns)
+
+
+def _told(
+    model: TableModel, found: Predictions, formation: str, strata: NDArray[Any] | None, *, held_out: bool
+) -> Told:
     """The formation that the bags tell; or, of bags held out, that those tell which the model was fitted to."""
-    here = formation_of("auto", _frame(model.features, found.codes), found.some, h=found.said)
+    inside = "" if strata is None else ", inside strata"
+    if formation != "auto":
+        return Told(formation, f"as asked for{inside}")
+    frame = _frame(model.features, found.codes)
+    if strata is not None:
+        stratum = evaluation.strata_of(strata, found.bags)[: len(found.some)]  # which are the first of the bags
+        return formation_inside(stratum, frame, found.some, h=found.said)
+    here = formation_of("auto", frame, found.some, h=found.said)
     fitted: Told | None = getattr(model.estimator, "formation_", None)
     if not held_out or fitted is None:
         return here
@@ -186,12 +233,21 @@ def _told(model: TableModel, found: Predictions, *, held_out: bool) -> Told:
     return replace(fitted, reason=f"of the bags that the model was fitted to, {fitted.reason}")
 
 
-def evaluate(model: TableModel, data: BagTable | Shards, *, formation: str = "auto", level: float = 0.95) -> Evaluation:
+def evaluate(
+    model: TableModel,
+    data: BagTable | Shards,
+    *,
+    formation: str = "auto",
+    strata: Sequence[str] | str = (),
+    by: str | None = None,
+    threshold: float = 0.5,
+    level: float = 0.95,
+) -> Evaluation:
     """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
 
     Parameters
     ----------
-    model, data, formation, level
+    model, data, formation, strata, by, threshold, level
         As in `measure`.
 
     Returns
@@ -199,7 +255,8 @@ def evaluate(model: TableModel, data: BagTable | Shards, *, formation: str = "au
     bagwise.evaluation.Evaluation
         A warning says why, where numbers are withheld or not to be relied on.
     """
-    found = measure(model, data, formation=formation, level=level).evaluation
+    asked: dict[str, Any] = {"formation": formation, "strata": strata, "by": by, "threshold": threshold}
+    found = measure(model, data, level=level, **asked).evaluation
     evaluation.warn_of_doubt(found)
     return found
 

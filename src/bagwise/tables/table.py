@@ -43,7 +43,21 @@ class Table:
 
     @classmethod
     def of(cls, native: Any, engine: Engine, *held: object) -> Table:
-        """A table of the engine's own kind."""
+        """Take a table of the engine's own kind.
+
+        Parameters
+        ----------
+        native : duckdb.DuckDBPyRelation, pyspark.sql.DataFrame or ibis.Table
+            The table.
+        engine : Engine
+            Where it lives.
+        *held : object
+            What must last as long as it does.
+
+        Returns
+        -------
+        Table
+        """
         return cls(nw.from_native(native), engine, held)
 
     @property
@@ -93,9 +107,20 @@ class Table:
         return replace(self, frame=self.frame.group_by(*keys).agg(**figures))
 
     def join(self, other: Table, on: Sequence[str], how: Any = "inner") -> Table:
-        """Lines of two tables with the same keys, of which null equals nothing; "full": other lines of both, too.
+        """Lines of two tables with the same keys, of which null equals nothing.
 
-        Then the second table's keys, and in any case columns of the same names, end in `_right`.
+        Parameters
+        ----------
+        other : Table
+            Of the same engine; those of its columns whose names are taken end in `_right`.
+        on : sequence of str
+            The keys.
+        how : {"inner", "left", "full"}
+            Whether other lines of this table, or of both, are there, too; for both, `other` has keys of its own.
+
+        Returns
+        -------
+        Table
         """
         joined = self.frame.join(other.frame, on=list(on), how=how)
         return replace(self, frame=joined, held=(*self.held, *other.held))
