@@ -194,13 +194,13 @@ def test_nothing_is_left_of_what_was_read(tmp_path: Path) -> None:
 # -- the same in every engine -----------------------------------------------------------------------------------------
 
 
-def test_names_that_mean_something_to_spark_are_refused() -> None:
+def test_names_that_an_engine_takes_apart_are_refused() -> None:
     class Engine(DuckDB):
-        name = "spark"
+        unsaid = ".`"
 
     for name in ("a.b", "`a`"):
         table = Table.of(duckdb.sql(f'SELECT 1 AS "{name}"'), Engine(duckdb.default_connection()))
-        with pytest.raises(ValueError, match=f"column '{name}' has a name that Spark reads as more than one"):
+        with pytest.raises(ValueError, match=f"events: column '{name}' has a name that duckdb takes apart: rename it"):
             read(table, connect(), what="events")
 
 

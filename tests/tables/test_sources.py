@@ -25,7 +25,7 @@ import pytest
 from bagwise.tables import connect, join, read
 from bagwise.tables.table import col, kind_of
 
-TABLE = {"bag": [1, 2], "x y": [1.5, None], "ü\"'%": ["a", "b"]}
+TABLE = {"bag": [1, 2], "x y": [1.5, None], "ü'%": ["a", "b"]}
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from itertools import combinations_with_replacement, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -218,7 +219,7 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     figures = {"bags": ("sum", "worth"), "rows": ("sum", "worth", "k"), "noise": ("sum", "worth", "noise")}
     figures |= {f"zz{i}_{j}": ("sum", "worth", f"z{i}", f"z{j}") for i, j in pairs}
-    lines = table.aggregate(figures, by="fold").sort("fold").fetch().to_pylist()
+    lines = sorted(table.aggregate(figures, by="fold").fetch().to_pylist(), key=itemgetter("fold"))
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
     for line in lines:
         zz = np.empty((len(columns), len(columns)))

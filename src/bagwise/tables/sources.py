@@ -78,9 +78,8 @@ def read(source: Source, connection: Connection, *, what: str = "the table") -> 
         with plainly(what):
             table = Table.of(engine.take(arrow), engine)
     _check_names(table.columns, what)
-    parts = [name for name in table.columns if set(".`") & set(name)]
-    if table.engine.name == "spark" and parts:
-        raise ValueError(f"{what}: column {parts[0]!r} has a name that Spark reads as more than one: rename it.")
+    if taken := [name for name in table.columns if set(table.engine.unsaid) & set(name)]:
+        raise ValueError(f"{what}: column {taken[0]!r} has a name that {table.engine.name} takes apart: rename it.")
     return table
 
 

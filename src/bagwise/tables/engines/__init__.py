@@ -23,6 +23,10 @@ class Engine(Protocol):
         """What messages call it."""
 
     @property
+    def unsaid(self) -> str:
+        """Characters by which it, or narwhals on its behalf, takes the name of a column apart."""
+
+    @property
     def connection(self) -> Connection:
         """What the user knows it by."""
 

@@ -88,6 +88,7 @@ class DuckDB:
     """A connection as an engine (see `Engine`), whose tables are relations."""
 
     name = "duckdb"
+    unsaid = '."' if duckdb.__version__.startswith("1.") else ""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -225,13 +226,13 @@ def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], 
     """What opens each table of a DuckDB file, by name; it is open for reading as long as the connection lives."""
     place = os.path.realpath(path)
     attached = connection.execute("SELECT path, database_name FROM duckdb_databases() WHERE path IS NOT NULL")
-    catalog = next((name for file, name in attached.fetchall() if os.path.realpath(file) == place), None)
+    catalog = next((_quoted(name) for file, name in attached.fetchall() if os.path.realpath(file) == place), None)
     if catalog is None:
         catalog = _new_name()
         connection.execute(f"""ATTACH {_quoted(place, "'")} AS {catalog} (READ_ONLY, TYPE duckdb)""")
     query = "SELECT table_name FROM information_schema.tables WHERE table_catalog = ? AND table_schema = 'main'"
-    names = sorted(name for (name,) in connection.execute(query, [catalog]).fetchall())
-    return {name: partial(connection.table, ".".join(map(_quoted, (catalog, "main", name)))) for name in names}
+    names = sorted(name for (name,) in connection.execute(query, [catalog.strip('"')]).fetchall())
+    return {name: partial(connection.sql, f"FROM {catalog}.main.{_quoted(name)}") for name in names}
 
 
 def _quoted(name: str, mark: str = '"') -> str:

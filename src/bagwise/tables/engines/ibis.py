@@ -13,6 +13,8 @@ import pyarrow as pa
 class Ibis:
     """A backend as an engine (see `Engine`)."""
 
+    unsaid = ""
+
     def __init__(self, backend: Any) -> None:
         self.connection, self.name = backend, str(backend.name)
 
