@@ -49,6 +49,8 @@ _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, t
 Roles = Annotated[Text, Option(help=_ROLES)]
 HoldOut = Annotated[float, Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
 MaxLevels = Annotated[int, Option(min=2, help="Text columns with more values are hashed.")]
+Labels = Annotated[Text, Option(help=f"Rows with features and a label each, beside the reports. {SOURCE}")]
+Label = Annotated[str, Option(help="Column of labels in --labels.")]
 Memory = Annotated[Text, Option(help="Most memory for the tables, such as 2GB.")]
 
 

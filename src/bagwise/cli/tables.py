@@ -129,6 +129,8 @@ def fit(
         float | None, Option(min=1, help="Seconds for all of it with auto; 300 if not given.")
     ] = None,
     formation: options.BagFormation = options.Formation.auto,
+    labels: options.Labels = None,
+    label: options.Label = "label",
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -162,15 +164,21 @@ def fit(
             left = max(1.0, end - time.monotonic()) if model is Model.auto else None
             return bagwise.tables.fit(bags, model.value, time_budget=left, **told)
 
+        def labelled(bags: Any) -> Any:
+            """The bags to learn from, and labelled rows beside them, which are never measured on."""
+            return bags if labels is None else bagwise.tables.with_labels(bags, labels, label=label)
+
         train, held_out = _split(data, hold_out) if hold_out else (data, None)
+        train = labelled(train)
         fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
             progress(1, 1, "measuring")
             measured = bagwise.tables.measure(fitted, held_out, formation=formation.value, held_out=True)
         if refit:
-            fitted = learn(data, _TO_FIT)
+            train = labelled(data)
+            fitted = learn(train, _TO_FIT)
         progress(1, 1, "looking at columns")
-        about = metadata.about(fitted, data if refit else train, measured, seen=data.summary, refitted=refit)
+        about = metadata.about(fitted, train, measured, seen=data.summary, refitted=refit)
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
 
@@ -197,9 +205,11 @@ def evaluate(
     threshold: Annotated[
         float | None, Option(min=0, max=1, help="Above which a row is said to be positive; 0.5 if not given.")
     ] = None,
+    labels: options.Labels = None,
+    label: options.Label = "label",
     as_json: options.Json = False,
 ) -> None:
-    """Measure a model without labels: on the bags held out when it was fitted, or on other tables."""
+    """Measure a model without labels, or with a few: on the bags held out when it was fitted, or on other tables."""
     from bagwise.tables.metadata import read_about
 
     about = read_about(bagwise.saving.inspect(folder).about)
@@ -210,12 +220,13 @@ def evaluate(
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
         given = {"formation": formation is not options.Formation.auto, "strata": strata, "by": by}
+        given |= {"labels": labels}
         if told := [name for name, one in {**given, "threshold": threshold is not None}.items() if one]:
             raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
         show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
         return
     with show_progress() as progress, joined(progress) as data:
-        if about is not None and about.has_seen(data.summary):
+        if labels is None and about is not None and about.has_seen(data.summary):
             way = "pass tables of other bags, or none to see how it did on the bags held out"
             said = f"these look like the tables that the model was fitted to, which flatter it: {way}."
             warnings.warn(said, stacklevel=1)
@@ -223,7 +234,7 @@ def evaluate(
         fitted = _load(folder)
         asked: dict[str, Any] = {"formation": formation.value, "strata": options.parse_names(strata) or (), "by": by}
         asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
-        found = bagwise.tables.measure(fitted, data, **asked).evaluation
+        found = bagwise.tables.measure(fitted, data, labels=labels, label=label, **asked).evaluation
     show_result(as_json, found, *common.describe_evaluation(found))
 
 

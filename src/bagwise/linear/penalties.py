@@ -160,8 +160,8 @@ def _choose(
     if not folds:
         return Choice(effect_variance=0.0)
     # Far too light a penalty takes many steps to its maximum, which tells little of those with others.
-    alpha = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
-    found, last = Choice(alpha, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
+    begin = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
+    found, last = Choice(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both

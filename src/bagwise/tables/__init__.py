@@ -9,6 +9,7 @@ from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.join import join
+from bagwise.tables.labels import with_labels
 from bagwise.tables.model import TableModel, fit
 from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.scoring import Scored, write_scores
@@ -34,5 +35,6 @@ __all__ = [
     "read",
     "sensitivity",
     "split",
+    "with_labels",
     "write_scores",
 ]

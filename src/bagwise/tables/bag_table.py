@@ -20,6 +20,7 @@ from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
 NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
+LABELLED = "bagwise_labelled"  # a key of rows with labels of their own: their number, from 1; 0 for the others
 CHANGED = "the events are not those that were joined with the reports: join them again."
 MISMATCHES = {
     "unreported": "with rows but no report",
@@ -92,6 +93,8 @@ class Summary:
         Whether a used bag has declared noise.
     mismatches : tuple of Mismatch
         What is not used, and why; a bag may have several.
+    labelled : int
+        Rows with labels of their own, each one of the bags.
     """
 
     rows: int
@@ -103,6 +106,7 @@ class Summary:
     prior: tuple[float, ...]
     noised: bool
     mismatches: tuple[Mismatch, ...] = ()
+    labelled: int = 0
 
     @staticmethod
     def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
@@ -123,6 +127,7 @@ class Summary:
         noised = ", with declared noise" if self.noised else ""
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
+        read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
         used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {prior}{noised}"
         return "\n".join([f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
 
@@ -161,6 +166,11 @@ class BagTable:
     def connection(self) -> Connection:
         """The connection of the engine; what it keeps for us goes when the table does."""
         return self.events.engine.connection
+
+    @property
+    def named_keys(self) -> tuple[str, ...]:
+        """The keys that the tables have."""
+        return tuple(key for key in self.keys if key != LABELLED)
 
     @property
     def proportions(self) -> tuple[str, ...]:

@@ -19,7 +19,9 @@ from bagwise.formation.strata import formation_inside
 from bagwise.metrics import Estimate
 from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
+from bagwise.tables.labels import score_labels
 from bagwise.tables.model import TableModel, features_of
+from bagwise.tables.sources import Source
 from bagwise.tables.table import col
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.rng import RandomState, generator
@@ -144,6 +146,8 @@ def measure(
     formation: str = "auto",
     strata: Sequence[str] | str = (),
     by: str | None = None,
+    labels: Source | None = None,
+    label: str = "label",
     threshold: float = 0.5,
     held_out: bool = False,
     level: float = 0.95,
@@ -162,6 +166,11 @@ def measure(
         Columns of the events that bags are random inside of, as a campaign or a day: each bag has one value of them.
     by : str, optional
         Column of the events whose values are groups of rows, of which rates of positive labels are asked for.
+    labels : path, table or dict, optional
+        Rows drawn at random whose labels are known, with the features of the events: numbers then rest on them,
+        sharpened by the model and the reports, and are right in every formation. The model must not know them.
+    label : str
+        Their column of labels: 0 and 1, false and true, or names of classes.
     threshold : float
         Above which a row is said to be positive, where there are two classes.
     held_out : bool
@@ -175,6 +184,11 @@ def measure(
     Measurement
         Its evaluation, and the model beside one guess for all rows.
     """
+    known = None
+    if labels is not None:
+        if not isinstance(data, BagTable):
+            raise ParameterError("labels", "needs tables: rows gathered on disk have no columns to compare.")
+        known = score_labels(model, data, labels, label)
     names = {"strata": [strata] if isinstance(strata, str) else [*strata], "by": [] if by is None else [by]}
     if not isinstance(data, Predictions):
         data = predict(model, data, _asked_for(names, data))
@@ -182,10 +196,11 @@ def measure(
     inside = None if not names["strata"] else _joint([data.columns[name] for name in names["strata"]])
     told = _told(model, data, formation, inside, held_out=held_out)
     asked: dict[str, Any] = {"strata": inside, "by": None if by is None else data.columns[by], "threshold": threshold}
-    measured = evaluation.measure(h, bags, formation=told, level=level, **asked)
-    p, label = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
-    guess, gain = constant_guess(p, label), {}
-    if not measured.withheld:
+    asked["labels"] = None if known is None else np.concatenate([np.full(len(h), np.nan), known[1]])
+    measured = evaluation.measure(*_with(h, bags, known), formation=told, level=level, **asked)
+    p, mean = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
+    guess, gain = constant_guess(p, mean), {}
+    if known is None and not measured.withheld:  # what labels tell, bags need not
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
         how = "rates" if told.name == "rates" else "random"
         paired = evaluation.differences(h, constant, bags, formation=how, strata=inside, level=level)
@@ -193,6 +208,15 @@ def measure(
             least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
     return Measurement(measured, guess, gain, data)
+
+
+def _with(h: Floats, bags: Bags, known: tuple[Floats, Floats] | None) -> tuple[Floats, Bags]:
+    """Predictions and bags, with those of labelled rows, which are in none."""
+    if known is None:
+        return h, bags
+    rows = bags.n_rows + len(known[0])
+    wider = Bags.build(bags.keys, bags.order, bags.offsets, bags.proportion, bags.noise_variance, rows)
+    return np.concatenate([h, known[0]]), wider
 
 
 def _asked_for(names: Mapping[str, Sequence[str]], data: BagTable | Shards) -> list[str]:
@@ -240,6 +264,8 @@ def evaluate(
     formation: str = "auto",
     strata: Sequence[str] | str = (),
     by: str | None = None,
+    labels: Source | None = None,
+    label: str = "label",
     threshold: float = 0.5,
     level: float = 0.95,
 ) -> Evaluation:
@@ -247,7 +273,7 @@ def evaluate(
 
     Parameters
     ----------
-    model, data, formation, strata, by, threshold, level
+    model, data, formation, strata, by, labels, label, threshold, level
         As in `measure`.
 
     Returns
@@ -256,7 +282,7 @@ def evaluate(
         A warning says why, where numbers are withheld or not to be relied on.
     """
     asked: dict[str, Any] = {"formation": formation, "strata": strata, "by": by, "threshold": threshold}
-    found = measure(model, data, level=level, **asked).evaluation
+    found = measure(model, data, labels=labels, label=label, level=level, **asked).evaluation
     evaluation.warn_of_doubt(found)
     return found
 

@@ -200,7 +200,7 @@ def fit(
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
         in_engine = estimator.reads.moments and width <= WIDEST
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
-    return TableModel(features, estimator, encoding, data.classes, kind, data.keys, data.summary, data.columns)
+    return TableModel(features, estimator, encoding, data.classes, kind, data.named_keys, data.summary, data.columns)
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:

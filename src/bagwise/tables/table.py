@@ -125,6 +125,15 @@ class Table:
         joined = self.frame.join(other.frame, on=list(on), how=how)
         return replace(self, frame=joined, held=(*self.held, *other.held))
 
+    def beside(self, other: Table) -> Table:
+        """Every line with every line of another table."""
+        return replace(self, frame=self.frame.join(other.frame, how="cross"), held=(*self.held, *other.held))
+
+    def followed_by(self, other: Table) -> Table:
+        """The lines of both; of the other table, the columns of this one, in its types."""
+        same = other.select(**{name: col(name).cast(type_) for name, type_ in self.schema.items()})
+        return replace(self, frame=nw.concat([self.frame, same.frame]), held=(*self.held, *other.held))
+
     def numbered(self, name: str, *order_by: str) -> Table:
         """The lines counted from 0, in an order; in that of the engine, where the numbers may have gaps, if not."""
         if order_by:
