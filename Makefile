@@ -21,7 +21,7 @@ test-all: lint .venv/engines .venv/compiled docs
 
 ## make test-oldest: the tests with the oldest versions that pyproject.toml allows, in a place of their own
 test-oldest: .venv-oldest/ready
-	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n auto --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n auto --dist worksteal -m "not slow" -W ignore::DeprecationWarning
 
 ## make coverage: the tests of `make test`, and which lines of src they never reach
 coverage: .venv/dev .venv/compiled

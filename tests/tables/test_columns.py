@@ -21,7 +21,7 @@ COLUMNS: dict[str, Any] = {
     "whole": pa.array([3, None]),
     "unsigned": pa.array([2**64 - 1, 0], pa.uint64()),
     "float": pa.array([1.5, float("nan")]),
-    "half": pa.array([1.5, 2.0], pa.float16()),
+    "half": pa.array(np.array([1.5, 2.0], np.float16)),
     "decimal": pa.array([Decimal("1.50"), None]),
     "truth": pa.array([True, None]),
     "text": pa.array(["b", None]),

@@ -6,7 +6,6 @@ from functools import cache, reduce
 from operator import mul
 from typing import Any, cast
 
-import ibis
 import pyarrow as pa
 
 
@@ -37,6 +36,8 @@ class Ibis:
 
     def take(self, table: pa.Table) -> Any:
         """See `Engine`."""
+        import ibis
+
         return ibis.memtable(table)
 
     def extend(self, table: Any, function: str, columns: Mapping[str, str]) -> Any:
@@ -60,12 +61,15 @@ class Ibis:
 
     def number(self, table: Any, name: str) -> Any:
         """See `Engine`."""
+        import ibis
+
         return table.mutate(**{name: ibis.row_number()})
 
 
 @cache
 def _builtin(name: str, takes: type, returns: type) -> Callable[[Any], Any]:
     """A function that engines have by themselves."""
+    import ibis
 
     def function(value: Any) -> Any: ...
 
