@@ -349,7 +349,7 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
         monkeypatch.setattr(where, name, lambda *given, **options: calls.append(name) or real(*given, **options))
 
     count(evaluation, "measure")
-    count(tables.evaluation, "batches")
+    count(tables.Table, "batches")
     count(tables.TableModel, "predict_codes")
     model_page(ridge, joined)
     assert calls == ["batches", "predict_codes"]
