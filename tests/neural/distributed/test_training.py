@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def test_two_processes_take_the_same_steps_and_nothing_is_lost_where_one_is_kill
         if step == 17:
             second.kill()
 
-    with pytest.raises(LostError), joined() as processes:
+    # What gloo has under way when the other is gone is waited for as long as a step may take.
+    with pytest.raises(LostError), joined(step=timedelta(seconds=20)) as processes:
         alone(shards, Distributed(processes, streams=5, checkpoints=checkpoints, tell=tell))
     distributed = Distributed(streams=5, checkpoints=checkpoints, tell=lambda step, _: steps.append(step))
     assert_close(alone(shards, distributed), undisturbed, rtol=0, atol=1e-5)
