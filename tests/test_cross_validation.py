@@ -128,6 +128,7 @@ def test_with_one_row_per_bag_scores_are_the_usual_ones(data, model):
         assert label_free_scorer(metric)(model, X, y, bags=np.arange(len(y))) == pytest.approx(value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", [*METRICS][:-1])  # a bag's likelihood is not that of its rows
 def test_scores_of_bags_are_unbiased(data, model, metric):
     """Over random partitions of the same rows the mean score is that of single rows, within 5 standard errors."""
@@ -330,6 +331,7 @@ def test_a_bags_in_place_of_ids_is_told(data):
         )
 
 
+@pytest.mark.slow
 def test_the_example_runs(capsys):
     with config_context():  # which puts the setting of the example back
         runpy.run_path(str(Path(__file__).parent.parent / "examples/grid_search.py"))

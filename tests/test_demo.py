@@ -120,6 +120,7 @@ def test_figure(result, folder):
     assert words == {"individual labels", "constant guess", "ridge on bags", "bag mean as label"}
 
 
+@pytest.mark.slow
 def test_same_seed_same_result(result, tmp_path, folder):
     again = demo.run(tmp_path, rows=ROWS, sizes=SIZES, random_state=1)
     assert dataclasses.replace(again, files=()) == dataclasses.replace(result, files=())

@@ -32,6 +32,7 @@ def by(values, size):
 # -- random bags -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 32, 640])
 def test_random_bags_raise_false_alarms_at_most_at_the_nominal_rate(size, seed):
     rng = np.random.default_rng([seed, size])
@@ -59,6 +60,7 @@ def test_noised_random_bags_stay_random(seed):
     assert binomtest(alarms, 30, 0.1, alternative="greater").pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["laplace", "normal"])
 def test_noise_that_dominates_raises_false_alarms_at_most_at_the_nominal_rate(law, seed):
     """The square of Laplace noise varies more than that of normal noise with the same variance."""

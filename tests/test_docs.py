@@ -23,8 +23,13 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-def holding(pattern):
-    return [pytest.param(page, id=name(page)) for page in PAGES if pattern.search(page.read_text(encoding="utf-8"))]
+def holding(pattern, *, slow=()):
+    """The pages that hold something; those in folders that are `slow` wait for `make test-all`."""
+    return [
+        pytest.param(page, id=name(page), marks=[pytest.mark.slow] if page.parent.name in slow else [])
+        for page in PAGES
+        if pattern.search(page.read_text(encoding="utf-8"))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +56,7 @@ def place(request, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("page", holding(BLOCK))
+@pytest.mark.parametrize("page", holding(BLOCK, slow=["docs"]))
 def test_python_on_a_page_runs_from_top_to_bottom(page, place, capsys):
     scope = {}
     for block in BLOCK.findall(page.read_text(encoding="utf-8")):

@@ -157,6 +157,7 @@ def check_mean(gain, expected):
     assert (abs(gain.mean(axis=0) - expected) <= 5 * error).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(SIZE,) * BAGS, (40, 4, 16, 1)])
 @pytest.mark.parametrize(
     ("loss", "factor"), [(losses.debiased_square, lambda k: k + 1), (losses.li_square, lambda k: 1 - k)]

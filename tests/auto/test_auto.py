@@ -685,6 +685,7 @@ def test_probabilities_are_probabilities_of_mean_p():
     assert 0 < h.min() < h.max() < 1
 
 
+@pytest.mark.slow
 def test_the_mean_of_several_classes_is_theirs():
     rng = np.random.default_rng(0)
     ids = np.repeat(np.arange(40), 30)

@@ -265,7 +265,9 @@ def test_classes_have_the_means_of_the_reports():
     assert model.predict_proba(X).min() > 0
 
 
-@pytest.mark.parametrize("drawn", [0, 24, 28])  # p below 0; so rare that LightGBM loses count; steps without end
+@pytest.mark.parametrize(
+    "drawn", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in (24, 28))]
+)  # p below 0; so rare that LightGBM loses count; steps without end
 def test_rare_labels_with_noise_are_fitted(drawn):
     rng = np.random.default_rng(drawn)
     ids, X = np.repeat(np.arange(60), 30), rng.normal(size=(1800, 2))
@@ -513,6 +515,7 @@ def test_the_objective_follows_formation_and_reports():
         bw.BagBoostingClassifier(**FAST, objective="likelihood").fit(frame, rounded, bags=ids)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 def test_noised_bags_never_make_it_worse():
     """All bags, three quarters of them noised, against the exact quarter alone; squares of real labels and counts."""

@@ -507,7 +507,7 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 
 
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-@pytest.mark.parametrize(("classes", "world"), [(3, 1), (0, 3)])
+@pytest.mark.parametrize(("classes", "world"), [pytest.param(3, 1, marks=pytest.mark.slow), (0, 3)])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
     from bagwise.neural.distributed import Distributed, Processes, training
     from bagwise.neural.distributed.training import BlockLoader
@@ -561,6 +561,7 @@ def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypat
     assert passes[0] != passes[1]
 
 
+@pytest.mark.slow
 def test_a_network_learns_from_shards(torch, one_thread, tmp_path, monkeypatch):
     from bagwise.neural import BagNeuralClassifier
 

@@ -91,6 +91,7 @@ def test_adult_encoded_as_in_the_paper():
     assert split.X_test.max() > 1  # the largest fnlwgt is a test row: nothing was learned from it
 
 
+@pytest.mark.slow
 @with_data
 @needs("criteo/criteo-80k.parquet")
 def test_criteo_keeps_the_last_rows_for_testing():

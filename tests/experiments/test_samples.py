@@ -185,6 +185,7 @@ def walk(rng, need, trials):
     return bags_needed(*zip(*curve, strict=True), level=0.95)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_slope_has_the_right_size(seed):
     """The slope scatters as its ± says, or somewhat less: the ± leaves out what making curves monotone gains."""
     rng, repetitions = np.random.default_rng(seed), 400
@@ -255,6 +256,7 @@ def test_ours_and_centred_do_not_grow(problems, seed):
     assert (abs(fits["slope"]) < slope_tolerance(FLAT)).all()
 
 
+@pytest.mark.slow
 def test_li_and_easyllp_grow(frame):
     found = samples.run(GROWING)
     fits, bags, ours = slopes(found), table(found), table(frame).loc[("ii", "ours")]

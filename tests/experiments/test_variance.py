@@ -128,6 +128,7 @@ def test_running_mean_repairs_mean_and_variance(monkeypatch):
     assert abs(paper["variance"] - 0.055) < SIGMAS * paper["variance_se"]  # the paper's number
 
 
+@pytest.mark.slow
 def test_result_does_not_depend_on_processes():
     config = {"rows": 4096, "sizes": (4, 64), "repetitions": 3, "random_state": 7}
     calls = []

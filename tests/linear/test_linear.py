@@ -283,6 +283,7 @@ def test_the_bag_loss_is_two_zeta_smooth_and_not_zeta_smooth():
     assert curvature <= 2 * constants.zeta * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_the_excess_risk_bound_holds(seed):
     """E[L(w̄)] − L(w*) ≤ 9k(ρ_wρ_x+ρ_y)²δ + ρ_w²/(ηm) + 4ζηL*, with the corrected constants, over repetitions.
 
@@ -383,6 +384,7 @@ def test_sgd_refuses_no_passes():
         bw.BagSGDRegressor(as_published=True, n_passes=0).fit([[0.0], [1.0]], [0, 1])
 
 
+@pytest.mark.slow
 def test_noised_bags_never_make_ridge_worse():
     """Three quarters of the bags noised, the more the less they count: the exact quarter alone is no better."""
     weights, wrong = np.array([0.1, -0.05, 0.05, 0.0]), {"all": [], "exact": []}

@@ -584,6 +584,7 @@ def test_without_torch_one_sentence_says_what_to_do():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["neural_plain_torch", "neural_lightning"])
 def test_examples_learn(name, capsys):
     path = Path(__file__).parents[2] / "examples" / f"{name}.py"

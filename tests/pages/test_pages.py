@@ -494,6 +494,7 @@ def test_differences_of_classes_may_be_as_large_as_they_are():
     assert _gain(*said, "random", 0.95)["brier"].value > 1.5
 
 
+@pytest.mark.slow
 def test_large_tables_make_small_pages(ridge):
     rng = np.random.default_rng(2)
     events, _, y = table(rows=20_000, seed=3)

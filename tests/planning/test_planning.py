@@ -109,6 +109,7 @@ def measured():
     return pilot(labelled(2500), label="y", sizes=(1, 100), epsilons=(None, 0.02), repetitions=2)
 
 
+@pytest.mark.slow
 def test_pilot_shows_what_bags_and_noise_cost(measured):
     accuracy = measured.set_index([measured["epsilon"].fillna(np.inf), "k"])["accuracy"]
     assert accuracy[np.inf, 1] > 0.78  # the best rule reaches 0.81

@@ -53,7 +53,7 @@ def features_of(model, rows):
     return model.features.select(bw.tables.read(rows, bw.tables.connect(ordered=True))).fetch()
 
 
-@pytest.mark.parametrize("kind", ["ridge", "logistic", "boosting"])
+@pytest.mark.parametrize("kind", ["ridge", "logistic", pytest.param("boosting", marks=pytest.mark.slow)])
 def test_every_kind_of_model_learns_from_labels(tables, kind):
     """Few bags that tell nothing of places, and labels that do."""
     rng = np.random.default_rng(1)

@@ -400,6 +400,7 @@ def register(tmp_path, monkeypatch):
     return table
 
 
+@pytest.mark.slow
 def test_groups_of_a_register_are_told_beside_the_truth(tmp_path, register):
     config = tiny(
         datasets=("precincts", "precincts_context"),
