@@ -316,6 +316,7 @@ def test_held_out_risk_estimates_the_true_one(seed):
     assert abs(risk - truth) < 5 * np.sqrt(2) * truth / np.sqrt(2000) + 0.1 * truth
 
 
+@pytest.mark.slow
 def test_tables_of_any_library_give_the_same_model():
     polars = pytest.importorskip("polars")
     import pyarrow as pa

@@ -144,6 +144,7 @@ def test_the_commands_it_prints_run(told, out, monkeypatch):
     assert found["low"] < ((h > 0.5) == y).mean() < found["high"]
 
 
+@pytest.mark.slow
 def test_demo_is_safe_to_repeat(told, out):
     before = pd.read_parquet(out / "events.parquet")
     (out / "notes.txt").write_text("mine")
@@ -255,6 +256,7 @@ def test_bench_prints_tables_and_goes_on_where_it_stopped(tmp_path):
     assert "magic" in line
 
 
+@pytest.mark.slow
 def test_bench_of_formations_runs_parts_and_shows_what_is_stored(tmp_path):
     out, page = tmp_path / "out", tmp_path / "page.md"
     page.write_text("# Benchmark\n\nof random bags\n", encoding="utf-8")

@@ -371,6 +371,7 @@ def test_networks_of_another_process_are_chosen_like_ours(tmp_path, fake_package
     assert frame["risk"][0] > 0
 
 
+@pytest.mark.slow
 def test_failures_of_another_process_are_reported(tmp_path, fake_package):
     fake_package(broken=True)
     frame = bench.run(tiny(methods=("llp_learn_em",), partitions=1), tmp_path / "bench.parquet")

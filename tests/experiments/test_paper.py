@@ -243,6 +243,7 @@ def test_a_folder_ignores_files_that_are_not_finished(tmp_path):
     assert folder.read().empty
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_is_stored(tmp_path, monkeypatch, rows):
     five = PaperConfig(**{**vars(SMALL), "methods": PAPER, "extras": ()})
     later = {"adult": PaperConfig(**{**vars(five), "repetitions": 9})}

@@ -188,6 +188,7 @@ def undrawn(monkeypatch):
 
 
 KINDS = ("diagnosis", "model", "stored", "comparison", "reproduction")
+MAIN_KINDS = [kind if kind in ("model", "comparison") else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 
 
 # -- structure ----------------------------------------------------------------------------------------------------
@@ -285,7 +286,7 @@ def test_names_are_shown_not_run(pages, kind):
         assert "<i>" in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAIN_KINDS)
 def test_the_command_writes_the_same_bytes_again(pages, commands, kind, tmp_path):
     result = call("page", *commands[kind], "--out", tmp_path / "new" / "page.html", "--json")
     assert result.exit_code == 0, result.output
@@ -804,7 +805,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", MAIN_KINDS)
 def test_pages_in_a_browser(pages, kind, browser, tmp_path):
     file = tmp_path / "page.html"
     file.write_text(pages[kind], encoding="utf-8")

@@ -119,6 +119,7 @@ def test_pilot_shows_what_bags_and_noise_cost(measured):
     assert (measured["accuracy"] < measured["accuracy_high"]).all()
 
 
+@pytest.mark.slow
 def test_pilot_is_repeated_by_its_seed_where_no_noise_is_drawn():
     first, second = (pilot(labelled(600), label="y", sizes=(8,), repetitions=2, random_state=3) for _ in range(2))
     pd.testing.assert_frame_equal(first, second)

@@ -252,6 +252,7 @@ cli.run()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"),
     [

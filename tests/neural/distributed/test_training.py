@@ -53,6 +53,7 @@ def second(shards, tmp_path, monkeypatch):
         running.kill()
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_same_steps_and_nothing_is_lost_where_one_is_killed(
     shards, undisturbed, second, tmp_path
 ):
