@@ -67,8 +67,8 @@ def _introduction(frame: pd.DataFrame) -> Iterator[str]:
     )
     yield (
         f"Figures are means ± standard errors over {number_of(len(partitions), 'partition')} "
-        f"({', '.join(f'no. {one}' for one in partitions)}); natural groups are the same in all of them, so there only "
-        "what a method draws differs. No run chooses anything by test labels. There are "
+        f"({', '.join(f'no. {one}' for one in partitions)}){_fewer(frame, len(partitions))}; natural groups are "
+        "the same in all of them, so there only what a method draws differs. No run chooses anything by test labels. There are "
         f"{number_of(len(frame), 'run')} with {number_of(frame['method'].nunique(), 'method')} in "
         f"{number_of(cells, 'cell')} of data set, case and bag size, each method with the same settings in all. "
         f"Configurations that ran on any of these partitions: one of each method{others}. {_DEVELOPED} Seconds are "
@@ -102,6 +102,13 @@ def _bags(source: Source, rows: pd.DataFrame) -> str:
         )
         said += [f"sorted by {source.sorted_by}", f"rates from {strong} and from {weak}"]
     return "; ".join(said) + "."
+
+
+def _fewer(frame: pd.DataFrame, partitions: int) -> str:
+    """What ran on fewer partitions than the rest, in brackets; nothing where all ran on all."""
+    counts = frame[frame["case"] != ""].groupby(["dataset", "method"], sort=False)["partition"].nunique()
+    told = [f"{_label(method)} on {data} {count}" for (data, method), count in counts.items() if count < partitions]
+    return f", but {', '.join(told)}" if told else ""
 
 
 def _label(method: str) -> str:
