@@ -68,8 +68,8 @@ def _introduction(frame: pd.DataFrame) -> Iterator[str]:
     yield (
         f"Figures are means ± standard errors over {number_of(len(partitions), 'partition')} "
         f"({', '.join(f'no. {one}' for one in partitions)}){_fewer(frame, len(partitions))}; natural groups are "
-        "the same in all of them, so there only what a method draws differs. No run chooses anything by test labels. There are "
-        f"{number_of(len(frame), 'run')} with {number_of(frame['method'].nunique(), 'method')} in "
+        "the same in all of them, so there only what a method draws differs. No run chooses anything by test labels. "
+        f"There are {number_of(len(frame), 'run')} with {number_of(frame['method'].nunique(), 'method')} in "
         f"{number_of(cells, 'cell')} of data set, case and bag size, each method with the same settings in all. "
         f"Configurations that ran on any of these partitions: one of each method{others}. {_DEVELOPED} Seconds are "
         f"those of fit and prediction, on {number_of(int(frame['cores'].max()), 'core')} of a machine that had other "
