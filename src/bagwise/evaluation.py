@@ -12,14 +12,11 @@ individual labels settle it (`labels`).
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
-from scipy.special import logit
 
 from bagwise import dispersion
 from bagwise.bag_fit import BagFit, bag_fit
@@ -29,23 +26,18 @@ from bagwise.dispersion import NOT_RANDOM
 from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, FORMATIONS, Told, formation_of
 from bagwise.formation.strata import formation_inside
-from bagwise.losses import posterior
 from bagwise.metrics import (
-    FEWEST_OF_A_KIND,
     METRICS,
     Curve,
     Estimate,
-    accuracy,
     auc,
-    brier,
     curves,
     estimated,
-    log_loss,
     metrics,
     possible,
     within_unit,
 )
-from bagwise.prediction_powered import prediction_powered
+from bagwise.prediction_powered import of_labels
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, ParameterError, check_level, check_parameters, number, one_of, whole
@@ -70,8 +62,6 @@ ENOUGH_BAGS = 30
 
 _TELLING = one_of(*(name for name, one in FORMATIONS.items() if one.evaluation))
 _CONSTRAINTS = {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1), "formation": FORMATION}
-_FEWEST_LABELS = 5
-_INSIDE = 1e-12  # how close to 0 and 1 probabilities may come whose log odds are taken
 
 
 class BagsNotRandomWarning(UserWarning):
@@ -371,7 +361,8 @@ def measure(
             if by is not None:
                 found = replace(found, groups=_group_rates(rows, by, level))
     if labels is not None:
-        found = _of_labels(found, h, bags, labels, threshold)
+        told_by_labels = of_labels(h, bags, labels, threshold=threshold, level=level)
+        found = replace(found, impossible=(), **told_by_labels)
     return found
 
 
@@ -478,61 +469,6 @@ def _group_rates(rows: Expectations, by: NDArray[Any], level: float) -> tuple[Gr
         GroupRate(str(names[g]), int(n[g]), estimated(rate[g], influence[:, g], level).within(0, 1), float(said[g]))
         for g in np.argsort(-n, kind="stable")
     )
-
-
-def _of_labels(found: Evaluation, h: Floats, bags: Bags, labels: ArrayLike, threshold: float) -> Evaluation:
-    """The evaluation with numbers from individual labels, which the model and the reports sharpen."""
-    y = np.asarray(labels, dtype=float)
-    if y.shape != (bags.n_rows,):
-        raise ParameterError("labels", f"must hold one label or NaN per row, shape ({bags.n_rows},), got {y.shape}.")
-    labelled = np.flatnonzero(~np.isnan(y))
-    classes = 2 if h.ndim == 1 else h.shape[1]
-    if len(labelled) < _FEWEST_LABELS:
-        raise ParameterError("labels", f"must hold {_FEWEST_LABELS} labels or more, got {len(labelled)}.")
-    if not np.isin(y[labelled], np.arange(classes)).all():
-        raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
-    rows, known = h[bags.order], h[labelled]
-    said, said_of_known = rows, known
-    if (bags.code[labelled] >= 0).all():  # else what is known of rows in bags is not known of all labelled rows
-        s = np.clip(rows, _INSIDE, 1 - _INSIDE)
-        said = posterior(logit(s) if h.ndim == 1 else np.log(s), bags)
-        place = np.empty(bags.n_rows, dtype=np.intp)
-        place[bags.order] = np.arange(len(bags.order))
-        said_of_known = said[place[labelled]]
-    truth = y[labelled] if h.ndim == 1 else np.eye(classes)[y[labelled].astype(int)]
-    prior, noised = np.average(bags.outputs, axis=0, weights=bags.size), bags.noise_variance is not None
-
-    def mean(of: Callable[[Floats], tuple[Floats, Floats]]) -> tuple[float, Floats]:
-        """E[a + y·g] of the functions a and g that `of` makes of predictions."""
-
-        def values(h: Floats, y: Floats) -> Floats:
-            a, g = of(h)
-            return np.asarray(a + (y * g if g.ndim == 1 else (y * g).sum(axis=1)))
-
-        z, means = values(known, said_of_known)[:, None], values(rows, said).mean(keepdims=True)
-        if not noised:  # labels themselves have a mean that is reported
-            z = np.column_stack([z, truth.reshape(len(truth), -1)[:, 1 - classes :]])
-            means = np.append(means, prior[1 - classes :])
-        return prediction_powered(values(known, truth), z, means, len(rows))
-
-    means: dict[str, Callable[[Floats], tuple[Floats, Floats]]]
-    means = {"brier": brier, "accuracy": partial(accuracy, threshold=threshold), "log_loss": log_loss}
-    told: dict[str, Any] = {
-        name: estimated(*mean(of), found.level, positive=name == "log_loss").within(*possible(name, h.ndim))
-        for name, of in means.items()
-    }
-    told["auc"] = None
-    if h.ndim == 1 and min(truth.sum(), len(truth) - truth.sum()) >= FEWEST_OF_A_KIND:
-        p, ordered = float(prior[0]), np.sort(rows)
-
-        def rank(h: Floats) -> tuple[Floats, Floats]:
-            ends = [np.searchsorted(ordered, h, side=side) for side in ("left", "right")]
-            return np.zeros(len(h)), np.asarray((ends[0] + ends[1]) / (2 * len(ordered)))
-
-        value, influence = mean(rank)
-        area = (value - p**2 / 2) / (p * (1 - p))
-        told["auc"] = estimated(area, influence / (p * (1 - p)), found.level).within(0.0, 1.0)
-    return replace(found, n_labels=len(labelled), impossible=(), **told)
 
 
 def differences(

@@ -9,9 +9,21 @@ f for each row; and the label itself, whose mean is reported.
 is right for every β, however wrong the model is; the β of least variance makes it no wider than labels alone.
 """
 
-import numpy as np
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from bagwise.utils.typing import Floats
+import numpy as np
+from scipy.special import logit
+
+from bagwise.bags import Bags
+from bagwise.losses import posterior
+from bagwise.metrics import FEWEST_OF_A_KIND, accuracy, brier, estimated, log_loss, possible
+from bagwise.utils.parameters import ParameterError
+from bagwise.utils.typing import ArrayLike, Floats
+
+_FEWEST_LABELS = 5
+_INSIDE = 1e-12  # how close to 0 and 1 probabilities may come whose log odds are taken
 
 
 def prediction_powered(f: Floats, z: Floats, means: Floats, n: int) -> tuple[float, Floats]:
@@ -34,3 +46,61 @@ def prediction_powered(f: Floats, z: Floats, means: Floats, n: int) -> tuple[flo
     left = float(explained @ explained) / n
     scale = np.sqrt(1 + left / max(float(rest @ rest) / len(f), np.finfo(float).tiny))
     return float(f.mean() - (z.mean(axis=0) - means) @ slope), rest * scale if rest.any() else explained
+
+
+def of_labels(h: Floats, bags: Bags, labels: ArrayLike, *, threshold: float, level: float) -> dict[str, Any]:
+    """Metrics of single rows from individual labels, which the model and the reports sharpen, and how many there are.
+
+    h: (n,) or (n, classes).  bags: of some or all rows.  labels: (n,), NaN for rows without.
+    """
+    y = np.asarray(labels, dtype=float)
+    if y.shape != (bags.n_rows,):
+        raise ParameterError("labels", f"must hold one label or NaN per row, shape ({bags.n_rows},), got {y.shape}.")
+    labelled = np.flatnonzero(~np.isnan(y))
+    classes = 2 if h.ndim == 1 else h.shape[1]
+    if len(labelled) < _FEWEST_LABELS:
+        raise ParameterError("labels", f"must hold {_FEWEST_LABELS} labels or more, got {len(labelled)}.")
+    if not np.isin(y[labelled], np.arange(classes)).all():
+        raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
+    rows, known = h[bags.order], h[labelled]
+    said, said_of_known = rows, known
+    if (bags.code[labelled] >= 0).all():  # else what is known of rows in bags is not known of all labelled rows
+        s = np.clip(rows, _INSIDE, 1 - _INSIDE)
+        said = posterior(logit(s) if h.ndim == 1 else np.log(s), bags)
+        place = np.empty(bags.n_rows, dtype=np.intp)
+        place[bags.order] = np.arange(len(bags.order))
+        said_of_known = said[place[labelled]]
+    truth = y[labelled] if h.ndim == 1 else np.eye(classes)[y[labelled].astype(int)]
+    prior, noised = np.average(bags.outputs, axis=0, weights=bags.size), bags.noise_variance is not None
+
+    def mean(of: Callable[[Floats], tuple[Floats, Floats]]) -> tuple[float, Floats]:
+        """E[a + y·g] of the functions a and g that `of` makes of predictions."""
+
+        def values(h: Floats, y: Floats) -> Floats:
+            a, g = of(h)
+            return np.asarray(a + (y * g if g.ndim == 1 else (y * g).sum(axis=1)))
+
+        z, means = values(known, said_of_known)[:, None], values(rows, said).mean(keepdims=True)
+        if not noised:  # labels themselves have a mean that is reported
+            z = np.column_stack([z, truth.reshape(len(truth), -1)[:, 1 - classes :]])
+            means = np.append(means, prior[1 - classes :])
+        return prediction_powered(values(known, truth), z, means, len(rows))
+
+    means: dict[str, Callable[[Floats], tuple[Floats, Floats]]]
+    means = {"brier": brier, "accuracy": partial(accuracy, threshold=threshold), "log_loss": log_loss}
+    told: dict[str, Any] = {
+        name: estimated(*mean(of), level, positive=name == "log_loss").within(*possible(name, h.ndim))
+        for name, of in means.items()
+    }
+    told["auc"] = None
+    if h.ndim == 1 and min(truth.sum(), len(truth) - truth.sum()) >= FEWEST_OF_A_KIND:
+        p, ordered = float(prior[0]), np.sort(rows)
+
+        def rank(h: Floats) -> tuple[Floats, Floats]:
+            ends = [np.searchsorted(ordered, h, side=side) for side in ("left", "right")]
+            return np.zeros(len(h)), np.asarray((ends[0] + ends[1]) / (2 * len(ordered)))
+
+        value, influence = mean(rank)
+        area = (value - p**2 / 2) / (p * (1 - p))
+        told["auc"] = estimated(area, influence / (p * (1 - p)), level).within(0.0, 1.0)
+    return {**told, "n_labels": len(labelled)}
