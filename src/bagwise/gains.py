@@ -284,11 +284,30 @@ def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tup
     >>> model < 0.03, 0.5 < constant < 2
     (True, True)
     """
-    some, factor = [part.some(_ROWS // len(parts)) for part in parts], np.array([stretch])
-    return (
-        most_likely(lambda t: sum(part.log_likelihoods(factor, effect_variance=t).sum() for part in some)),
-        most_likely(lambda t: sum(part.constant(effect_variance=t).sum() for part in some)),
-    )
+    some, factor = _some(parts), np.array([stretch])
+    beside_model = most_likely(lambda t: sum(part.log_likelihoods(factor, effect_variance=t).sum() for part in some))
+    return beside_model, effects_beside_constant(some)
+
+
+def effects_beside_constant(parts: Sequence[HeldOut]) -> float:
+    """The variance τ² of effects that held-out bags prefer beside the mean label alone.
+
+    Parameters
+    ----------
+    parts : sequence of HeldOut
+        One for each fold; where rows are many, some bags serve.
+
+    Returns
+    -------
+    float
+    """
+    some = _some(parts)
+    return most_likely(lambda t: sum(part.constant(effect_variance=t).sum() for part in some))
+
+
+def _some(parts: Sequence[HeldOut]) -> list[HeldOut]:
+    """Bags that effects are told by."""
+    return [part.some(_ROWS // len(parts)) for part in parts]
 
 
 def most_likely(value: Callable[[float], float]) -> float:
@@ -320,14 +339,16 @@ def best_stretch(
 ) -> tuple[float, Floats]:
     """The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
-    A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has.
+    A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has. The mean
+    label has effects of its own: with those of the model, stretched scores, whose counts vary less, would seem better
+    wherever these are too large.
 
     Parameters
     ----------
     parts : sequence of HeldOut
         One for each fold.
     effect_variance : float
-        τ².
+        τ² beside the model as it is.
     stretches : array
         Factors to choose from.
 
@@ -346,11 +367,22 @@ def best_stretch(
     >>> 1.6 < stretch < 2.4, bool(gains.mean() > 0)
     (True, True)
     """
-    total = sum(one.gains(stretches, effect_variance=effect_variance).sum(axis=1) for one in parts)
+    whole = effects_beside_constant(parts) if effect_variance else 0.0
+    constant = [one.constant(effect_variance=whole) for one in parts]
+
+    def gains(stretch: Floats) -> Floats:
+        """(stretches, m) by each, with the effects beside it: those between none and the whole of the model."""
+        if not effect_variance:
+            found = [one.log_likelihoods(stretch) for one in parts]
+        else:
+            beside = whole + (effect_variance - whole) * np.minimum(stretch, 1.0)
+            pairs = list(zip(stretch[:, None], beside, strict=True))
+            found = [np.concatenate([one.log_likelihoods(t, effect_variance=v) for t, v in pairs]) for one in parts]
+        return np.concatenate([each - base for each, base in zip(found, constant, strict=True)], axis=1)
+
     prior = np.where(stretches == 0, np.log(max(int(np.count_nonzero(stretches)), 1)), 0.0)
-    stretch = float(softmax(total + prior) @ stretches)
-    gains = [one.gains(np.array([stretch]), effect_variance=effect_variance)[0] for one in parts]
-    return stretch, np.concatenate(gains)
+    stretch = float(softmax(gains(stretches).sum(axis=1) + prior) @ stretches)
+    return stretch, gains(np.array([stretch]))[0]
 
 
 __all__ = [
@@ -360,6 +392,7 @@ __all__ = [
     "best_effect_variances",
     "best_stretch",
     "clear",
+    "effects_beside_constant",
     "log_likelihoods",
     "log_likelihoods_by_each",
     "most_likely",

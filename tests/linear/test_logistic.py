@@ -146,6 +146,19 @@ def test_effects_are_found_and_do_no_harm():
     assert ((h - truth) ** 2).mean() < truth.var()
 
 
+def test_effects_that_features_do_not_explain_are_not_taken_for_wide_scores():
+    """Scores that vary more make counts vary less: what is gained where effects are taken for too large is none."""
+    spread = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, ids = rng.normal(size=(12_800, 10)), np.arange(12_800) // 64
+        y = (rng.random(12_800) < expit(rng.normal(size=200)[ids])).astype(float)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoBetterThanConstantWarning)
+            spread.append(fitted(X, y, ids).predict_proba(X)[:, 1].var())
+    assert np.mean(spread) < 0.001  # the square error above that of the mean label
+
+
 def test_nothing_to_learn_is_told():
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(6400, 5)), (rng.random(6400) < 0.3).astype(float)

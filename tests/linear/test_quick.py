@@ -37,7 +37,7 @@ def test_steps_follow_what_a_line_misses():
     for differing in (False, True):
         h, held = asked(X, y, ids, differing=differing).predictions(effects=False)
         errors.append(((held.mean(h) - held.proportion) ** 2).mean())
-    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.6 * errors[0]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods, log_likelihoods_by_each
+from bagwise.gains import (
+    HeldOut,
+    best_effect_variances,
+    best_stretch,
+    log_likelihoods,
+    log_likelihoods_by_each,
+)
 from bagwise.linear.likelihood import Design, Point, System, maximise, maximise_classes, system
 from bagwise.log_odds import prior_of, prior_of_classes
 from bagwise.risk import least_of
@@ -15,7 +21,6 @@ from bagwise.utils.typing import Floats, Integers
 
 ALPHAS = np.logspace(-1, 5, 13)
 SCALINGS = np.array([0.0, 0.5, 1.0])
-_EFFECTS = np.array([0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0])
 USUAL_SCALING = 0.5
 _USUAL_ALPHA, _USUAL_EFFECTS = 30.0, 0.03  # where the search begins
 CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, where there are more
@@ -26,6 +31,7 @@ _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _ALIKE = 1.1  # a factor of spreads
 _ROUNDS = 2
+_SAME_EFFECTS = 0.2  # of a variance
 _AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8])
 _SURE = 1.0  # standard error, for a scaling that is not the usual one
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
@@ -161,8 +167,8 @@ def _choose(
         return Choice(effect_variance=0.0)
     # Far too light a penalty takes many steps to its maximum, which tells little of those with others.
     begin = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
-    found, last = Choice(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
+    found, last = Choice(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
         if last is not None and _near(found, last):
@@ -179,9 +185,8 @@ def _choose(
         found = replace(_best_penalty(design, held, alphas, scalings, found.effect_variance), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
-            weights = [one.path(relative, np.array([found.alpha])) for one in held]
-            total = [sum(one.value(w, tau).sum() for one, w in zip(held, weights, strict=True)) for tau in _EFFECTS]
-            found = replace(found, effect_variance=float(_EFFECTS[int(np.argmax(total))]))
+            parts = [one.scores(one.path(relative, np.array([found.alpha]))[:, 0]) for one in held]
+            found = replace(found, effect_variance=best_effect_variances(parts)[0])
     if measured:
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
         parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
@@ -199,7 +204,12 @@ def _differ(scale: Floats) -> bool:
 def _near(one: Choice, other: Choice) -> bool:
     """Whether the fits with one tell what those with the other would."""
     close = abs(np.log(one.alpha / other.alpha)) < np.log(_NEAR)
-    return close and one.scaling == other.scaling and one.effect_variance == other.effect_variance
+    return close and one.scaling == other.scaling and _alike(one.effect_variance, other.effect_variance)
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether variances of effects are the same for what they are used for."""
+    return abs(one - other) <= _SAME_EFFECTS * max(one, other)
 
 
 def _best_penalty(
