@@ -153,6 +153,7 @@ def test_demo_is_safe_to_repeat(told, out):
     assert not pd.read_parquet(out / "events.parquet").equals(before)
 
 
+@pytest.mark.slow
 def test_demo_leaves_other_folders_alone(tmp_path):
     (tmp_path / "events.parquet").write_text("mine")
     line = one_sentence(call("demo", "--out", tmp_path, "--rows", ROWS))
@@ -191,7 +192,7 @@ def test_interrupt_exits_with_130(tmp_path, monkeypatch):
     ("experiment", "words"),
     [
         ("variance", ["h = x²", "leave_one_out", "because E[d] = 0", "256"]),
-        ("samples", ["iii", "ours_estimated", "slope", "128"]),
+        pytest.param("samples", ["iii", "ours_estimated", "slope", "128"], marks=pytest.mark.slow),
     ],
 )
 def test_reproduce_prints_and_writes(tmp_path, monkeypatch, experiment, words):
@@ -221,6 +222,7 @@ def test_reproduce_takes_the_seed_and_the_scale(tmp_path, monkeypatch):
     assert names(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_reproduce_takes_a_config_file(tmp_path):
     file, out = tmp_path / "mine.toml", tmp_path / "out"
     file.write_text("rows = 2048\nsizes = [4, 16]\nrepetitions = 2\nrandom_state = 5\nn_jobs = 1\n")

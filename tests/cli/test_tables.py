@@ -318,7 +318,7 @@ def test_inspect_says_what_it_is(model):
     assert saving.inspect(model).about["summary"] == facts["summary"]
 
 
-@pytest.mark.parametrize("kind", ["boosting", "network", "sgd"])
+@pytest.mark.parametrize("kind", ["boosting", pytest.param("network", marks=pytest.mark.slow), "sgd"])
 @pytest.mark.usefixtures("few_trees")
 def test_other_models(few, tmp_path, kind):
     if kind == "network":
@@ -398,6 +398,7 @@ def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
     assert "leave such bags out with --on-mismatch=drop" in call(*wrong).stderr.replace("'", "")
 
 
+@pytest.mark.slow
 def test_scores_of_a_month_later_are_those_of_the_last_day(tmp_path):
     """What grew while it was watched is not taken to grow on."""
     rng = np.random.default_rng(0)

@@ -355,6 +355,7 @@ def fake_package(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_predictions_come_back_from_another_process(tmp_path, fake_package):
     fake_package()
     frame = bench.run(tiny(methods=("llp_learn_em",), partitions=1), tmp_path / "bench.parquet")
@@ -363,6 +364,7 @@ def test_predictions_come_back_from_another_process(tmp_path, fake_package):
     assert 0 < frame["seconds"][0] < 5  # of the fit, not of starting Python
 
 
+@pytest.mark.slow
 def test_networks_of_another_process_are_chosen_like_ours(tmp_path, fake_package, torch):
     fake_package()
     frame = bench.run(tiny(methods=("llp_learn_dllp",), partitions=1), tmp_path / "bench.parquet")
@@ -389,6 +391,7 @@ def test_an_install_that_fails_is_reported(tmp_path, monkeypatch):
     assert frame["error"][0].startswith("llp-learn could not be installed: ")
 
 
+@pytest.mark.slow
 def test_the_environment_has_its_own_packages_and_our_libraries(tmp_path, monkeypatch):
     create, commands = llp_learn.venv.create, []
     monkeypatch.setattr(llp_learn.venv, "create", lambda folder, clear, with_pip: create(folder, clear=clear))

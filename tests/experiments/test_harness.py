@@ -90,6 +90,7 @@ def test_files_take_their_places_together(tmp_path):
     assert len(list(tmp_path.rglob("*.txt"))) == 2
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_stored_tables(tmp_path):
     small = SamplesConfig(
         problems=("i", "iii", "iv"), sizes=(8, 64), trials=60, fewest_trials=20, budget=2000, ratio=1.5, cap=300,

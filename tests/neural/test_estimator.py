@@ -141,6 +141,7 @@ def test_processes_that_share_a_batch_take_the_same_step(sizes):
 # -- the estimator -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_few_mixtures_teach_nearly_what_labels_do():
     X, y, ids = mixtures(40_000, 2048, 0)
     X, y, ids = X[ids < 15], y[ids < 15], ids[ids < 15]

@@ -85,6 +85,7 @@ def test_means_strategies(table, strategy):
     assert_equal_to_alone(X, runs, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_partitions_seeds_and_folds_of_their_own(table):
     """Bags of several sizes, equal and not, training sets of several lengths, noise: all in one call."""
     X, y = table

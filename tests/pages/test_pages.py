@@ -341,6 +341,7 @@ def test_numbers_are_those_of_the_bags_held_out(pages, fitted, ridge):
     assert f"judged by {measured.n_bags} bags" in Outline(pages["model"]).text
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, other, joined, frames, folder, files):
     """Rows are scored once per model, and measures of bags that the folder tells of are not taken again."""
     calls = []

@@ -545,6 +545,7 @@ def test_a_model_without_facts_tells_none(place):
     assert saving.inspect(place).about == {}
 
 
+@pytest.mark.slow
 def test_inspecting_imports_neither_torch_nor_lightgbm(tmp_path, torch, boosted):
     X, y = rows()
     save(bw.BagNeuralClassifier(hidden=(3,), max_epochs=1, cv=2, random_state=0).fit(X[["a", "b"]], y), tmp_path / "n")

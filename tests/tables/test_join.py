@@ -356,7 +356,9 @@ def test_second_trials_are_told_as_first_ones_are():
     ]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("auto", marks=pytest.mark.slow), "boosting", "network"])
+@pytest.mark.parametrize(
+    "kind", ["boosting", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("auto", "network"))]
+)
 def test_long_fits_tell_how_far_they_are(kind):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"bag": np.arange(800) // 8, "x": rng.normal(size=800), "z": rng.normal(size=800)})

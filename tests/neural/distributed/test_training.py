@@ -145,6 +145,7 @@ def test_training_goes_on_where_it_was_stopped(shards, undisturbed, tmp_path, ch
     assert not steps
 
 
+@pytest.mark.slow
 def test_dropout_draws_the_same_after_a_stop(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.random((600, 100)).astype(np.float32), columns=[f"p{i}" for i in range(100)])
