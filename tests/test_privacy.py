@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise import evaluation, privacy, tables
 from bagwise.cli import app
+from bagwise.evaluation.measures import measure
 from bagwise.linear.probabilities import ENOUGH_BAGS
 from bagwise.losses import debiased_square
 from bagwise.tables.gather import write_shards
@@ -396,7 +397,7 @@ def test_intervals_keep_their_coverage(seed):
         proportion = drawn.proportion[ids[t]]
         bags = bw.Bags.from_rows(proportion, ids[t], noise_variance=drawn.noise_variance[0])
         # As they come: noise is drawn anew in each run, and one table in a thousand passes for not random by chance.
-        result = evaluation.measure(h, bags, formation="random")
+        result = measure(h, bags, formation="random")
         for name, estimate in (
             ("accuracy", result.accuracy),
             ("brier", result.brier),

@@ -27,7 +27,8 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import encode_rows
-from bagwise.evaluation import measure, risk, warn_of_doubt
+from bagwise.evaluation import risk
+from bagwise.evaluation.measures import measure, warn_of_doubt
 from bagwise.expectations import Expectations
 from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of

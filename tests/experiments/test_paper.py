@@ -146,6 +146,7 @@ def test_a_file_may_name_extras_or_none(tmp_path, base, extras):
         load_config(base, file)
 
 
+@pytest.mark.usefixtures("rows")
 def test_workers_that_joblib_replaces_are_no_news(tmp_path, monkeypatch):
     def parallel(**_):
         def compute(tasks):

@@ -8,7 +8,8 @@ from matplotlib.ticker import MaxNLocator
 
 from bagwise.bag_fit import gains as bag_gains
 from bagwise.estimators import MODELS
-from bagwise.evaluation import ENOUGH_BAGS, differences
+from bagwise.evaluation import differences
+from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import METRICS, Estimate, estimated, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER, Stored

@@ -18,7 +18,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 import bagwise
 from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import Finding
-from bagwise.evaluation import ENOUGH_BAGS, Curve, Evaluation
+from bagwise.evaluation import Curve, Evaluation
+from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import Estimate
 from bagwise.pages.page import GOOD, POOR, STYLE, UNSURE, Bullets, Code, Part, Picture, Pictures, Section, Table, inline
 from bagwise.plotting import BLUE, GREY, draw_ratios, name_axis

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from bagwise import diagnostics, dispersion, evaluation, metrics
+from bagwise import diagnostics, dispersion, metrics
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
-from bagwise.evaluation import Evaluation
+from bagwise.evaluation import Evaluation, differences, measures
+from bagwise.evaluation.strata import stratum_of_bags
 from bagwise.formation import FORMATIONS, Told, formation_of
 from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.formation.strata import formation_inside
@@ -197,13 +198,13 @@ def measure(
     told = _told(model, data, formation, inside, held_out=held_out)
     asked: dict[str, Any] = {"strata": inside, "by": None if by is None else data.columns[by], "threshold": threshold}
     asked["labels"] = None if known is None else np.concatenate([np.full(len(h), np.nan), known[1]])
-    measured = evaluation.measure(*_with(h, bags, known), formation=told, level=level, **asked)
+    measured = measures.measure(*_with(h, bags, known), formation=told, level=level, **asked)
     p, mean = _shares(model.summary.prior), np.average(bags.outputs, axis=0, weights=bags.size)
     guess, gain = constant_guess(p, mean), {}
     if known is None and not measured.withheld:  # what labels tell, bags need not
         constant = np.full(len(h), p[0]) if h.ndim == 1 else np.tile(p, (len(h), 1))
         how = "rates" if told.name == "rates" else "random"
-        paired = evaluation.differences(h, constant, bags, formation=how, strata=inside, level=level)
+        paired = differences(h, constant, bags, formation=how, strata=inside, level=level)
         for name, one in ((name, one) for name, one in paired.items() if name in guess):
             least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
@@ -245,7 +246,7 @@ def _told(
         return Told(formation, f"as asked for{inside}")
     frame = _frame(model.features, found.codes)
     if strata is not None:
-        stratum = evaluation.strata_of(strata, found.bags)[: len(found.some)]  # which are the first of the bags
+        stratum = stratum_of_bags(strata, found.bags)[: len(found.some)]  # which are the first of the bags
         return formation_inside(stratum, frame, found.some, h=found.said)
     here = formation_of("auto", frame, found.some, h=found.said)
     fitted: Told | None = getattr(model.estimator, "formation_", None)
@@ -283,7 +284,7 @@ def evaluate(
     """
     asked: dict[str, Any] = {"formation": formation, "strata": strata, "by": by, "threshold": threshold}
     found = measure(model, data, labels=labels, label=label, level=level, **asked).evaluation
-    evaluation.warn_of_doubt(found)
+    measures.warn_of_doubt(found)
     return found
 
 
