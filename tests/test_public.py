@@ -15,6 +15,8 @@ from sklearn.base import BaseEstimator
 
 import bagwise
 
+pytest.importorskip("torch", reason="networks are public, too")
+
 ROOT = Path(__file__).parent.parent
 OF_THE_TOP = [module for module in bagwise.PUBLIC if "." not in module]
 FEW_TRIALS = {

@@ -187,7 +187,7 @@ arrays = st.sampled_from(
         np.array("text"),
         np.empty((2, 0, 3), dtype="<U7"),
         np.array([["2020", "NaT"]], dtype=">M8[25s]"),
-        np.array([1, 2], dtype="m8"),
+        np.array([1, 2], dtype="m8[h]"),
         np.array([1 / np.longdouble(3)]),
         np.array([1 + 1j / np.longdouble(3)]),
         np.array([1j], dtype=np.complex64),
@@ -392,6 +392,7 @@ def test_a_module_that_nothing_takes_is_refused(place):
         load(place, module=object())
 
 
+@pytest.mark.usefixtures("torch")
 def test_every_estimator_can_be_named():
     for name in bw.__all__:
         value = getattr(bw, name)

@@ -1,7 +1,8 @@
 """Records come back from plain data as they were, and nothing else does."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -29,6 +30,15 @@ class Outer:
 def record():
     inner = Inner(np.array([0.1, -np.inf, np.nan]), None)
     return Outer(3, True, ("a", "b"), inner, {"brier": Estimate(0.1, 0.01, 0.08, 0.12)})
+
+
+def test_arrays_may_be_declared_by_an_alias():
+    """As NumPy's own are in Pythons newer than 3.11."""
+    extensions = pytest.importorskip("typing_extensions")
+    scalar = TypeVar("scalar", bound=np.generic)
+    alias = extensions.TypeAliasType("alias", np.ndarray[Any, np.dtype[scalar]], type_params=(scalar,))
+    kind = make_dataclass("Declared", [("values", alias[np.floating])], frozen=True, eq=False)
+    np.testing.assert_array_equal(from_data(kind, {"values": [0.5, 2]}).values, [0.5, 2.0])
 
 
 def test_records_come_back_through_json():

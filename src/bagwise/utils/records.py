@@ -51,7 +51,7 @@ def from_data(kind: type[Record], data: Any) -> Record:
 
 
 def _value(kind: Any, data: Any, where: str) -> Any:
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner = _origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         if data is None and NoneType in inner:
             return None
@@ -71,3 +71,9 @@ def _value(kind: Any, data: Any, where: str) -> Any:
     if type(data) is kind and kind is not float:
         return data
     raise ValueError(f"{where} is no {getattr(kind, '__name__', kind)}.")
+
+
+def _origin(kind: Any) -> Any:
+    """What a generic type is one of; of an alias, as NumPy's NDArray is in newer Pythons, what it stands for."""
+    origin = get_origin(kind)
+    return get_origin(getattr(origin, "__value__", None)) or origin
