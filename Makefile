@@ -19,7 +19,8 @@ test: .venv/dev
 test-all: lint .venv/engines .venv/compiled docs
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --seeds 5
 
-## make test-oldest: the tests with the oldest versions that pyproject.toml allows, in a place of their own
+## make test-oldest: the tests with the oldest versions that pyproject.toml allows, in a place of their own;
+## OLDEST=torch==2.13.0 takes another version of a package
 test-oldest: .venv-oldest/ready
 	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest -n auto --dist worksteal -m "not slow" -W ignore::DeprecationWarning
 
@@ -92,7 +93,7 @@ NOT_IMPORTED := /tests?/|/site-packages/(pip|setuptools|mypy|mypyc|networkx|font
 	@touch $@
 
 .venv-oldest/ready: pyproject.toml tests/oldest.py
-	$(PYTHON) -m venv .venv-oldest
-	$(PYTHON) tests/oldest.py > .venv-oldest/constraints.txt
+	$(PYTHON) -m venv --upgrade-deps .venv-oldest
+	$(PYTHON) tests/oldest.py $(OLDEST) > .venv-oldest/constraints.txt
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check --no-compile --constraint .venv-oldest/constraints.txt --editable '.[all,dev]'
 	@touch $@

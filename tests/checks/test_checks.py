@@ -168,7 +168,8 @@ class BagsUnderAnotherName(Ridge):
     def fit(self, X, y=None, bags=None):
         return super().fit(X, y)
 
-    set_fit_request = property()
+
+BagsUnderAnotherName.set_fit_request = property()  # after scikit-learn gave it one
 
 
 for _broken in (Sound, HidesWhatItLearned, KeepsAFunction):

@@ -33,11 +33,13 @@ from bagwise.pages.comparison import _gain
 from bagwise.pages.diagnosis import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
 from bagwise.tables import metadata
+from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.tables.evaluation import constant_guess
 from bagwise.utils.records import as_data
 from tests.browser import CHROMIUM, Browser
 
-TAG, QUOTES, MATH = "<script>alert(1)</script>", 'a"b&c', "$x_1$"
+QUOTE = "'" if DuckDB.unsaid else '"'
+TAG, QUOTES, MATH = "<script>alert(1)</script>", f"a{QUOTE}b&c", "$x_1$"
 MOST = 3_000_000  # bytes of a page
 
 
@@ -456,15 +458,15 @@ def test_several_classes_have_no_curves_but_everything_else(folder):
     label = np.digitize(x + 0.5 * rng.normal(size=3000), [-0.5, 0.5])
     ids = rng.permutation(3000) // 10
     counts = pd.DataFrame(
-        {name: np.bincount(ids, weights=label == c) for c, name in enumerate(["<b>lo", "mid", '"hi'])}
+        {name: np.bincount(ids, weights=label == c) for c, name in enumerate(["<b>lo", "mid", f"{QUOTE}hi"])}
     )
-    data = tables.join({"x": x, "bag": ids}, counts.assign(bag=range(300)), count=["<b>lo", "mid", '"hi'])
+    data = tables.join({"x": x, "bag": ids}, counts.assign(bag=range(300)), count=["<b>lo", "mid", f"{QUOTE}hi"])
     train, held_out = tables.split(data, 0.3)
     fitted = tables.fit(train, "ridge", random_state=0)
     store(fitted, folder / "classes", train, tables.measure(fitted, held_out), data)
     page = Outline(model_page(folder / "classes", data).html)
     assert "<b>lo" in page.text
-    assert '"hi' in page.text
+    assert f"{QUOTE}hi" in page.text
     assert "AUC" in page.text  # the mean of classes against the rest
     assert "This model is right on a share of" in page.text
     assert "class <b>lo" in Outline(diagnosis_page(data).html).text or "of class" in page.text

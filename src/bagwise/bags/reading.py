@@ -272,6 +272,7 @@ def _encode_integers(column: NDArray[Any]) -> tuple[Integers, NDArray[Any]]:
 def _encode_any(column: Any) -> tuple[Integers, NDArray[Any]]:
     import pandas as pd
 
+    column = column if isinstance(column, np.ndarray) else pd.Series(column)  # older pandas take nothing else
     try:
         codes, keys = pd.factorize(column, sort=True)
     except TypeError:  # keys that cannot be compared
