@@ -259,8 +259,8 @@ class HeldOut:
         return HeldOut(self.prior, self.trained[::step], scores, bags)
 
 
-def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tuple[float, float]:
-    """The variances τ² of effects that held-out bags prefer, beside a model and beside the mean label alone.
+def effects_beside_model(parts: Sequence[HeldOut], stretch: float = 1.0) -> float:
+    """The variance τ² of effects that held-out bags prefer beside a model.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tup
 
     Returns
     -------
-    float, float
+    float
 
     Examples
     --------
@@ -280,13 +280,12 @@ def best_effect_variances(parts: Sequence[HeldOut], stretch: float = 1.0) -> tup
     >>> s = np.repeat(rng.normal(size=100), 64)
     >>> y = rng.random(6400) < expit(s)
     >>> bags = Bags.from_rows(np.repeat(y.reshape(-1, 64).mean(axis=1), 64), np.arange(6400) // 64)
-    >>> model, constant = best_effect_variances([HeldOut(0.5, s, s, bags)])
-    >>> model < 0.03, 0.5 < constant < 2
+    >>> part = HeldOut(0.5, s, s, bags)
+    >>> effects_beside_model([part]) < 0.03, 0.5 < effects_beside_constant([part]) < 2
     (True, True)
     """
     some, factor = _some(parts), np.array([stretch])
-    beside_model = most_likely(lambda t: sum(part.log_likelihoods(factor, effect_variance=t).sum() for part in some))
-    return beside_model, effects_beside_constant(some)
+    return most_likely(lambda t: sum(part.log_likelihoods(factor, effect_variance=t).sum() for part in some))
 
 
 def effects_beside_constant(parts: Sequence[HeldOut]) -> float:
@@ -389,10 +388,10 @@ __all__ = [
     "STRETCHES",
     "HeldOut",
     "NoBetterThanConstantWarning",
-    "best_effect_variances",
     "best_stretch",
     "clear",
     "effects_beside_constant",
+    "effects_beside_model",
     "log_likelihoods",
     "log_likelihoods_by_each",
     "most_likely",

@@ -19,7 +19,7 @@ from scipy.special import softmax
 from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.formation import FORMATIONS
-from bagwise.gains import STRETCHES, HeldOut, best_effect_variances, clear
+from bagwise.gains import STRETCHES, HeldOut, clear, effects_beside_constant, effects_beside_model
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
 from bagwise.risk import held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
@@ -127,7 +127,7 @@ class Trial:
         """(m,) the gains with a stretch, and the effects that go with it."""
         if stretch == 0:
             return np.zeros_like(self.constant)
-        variance = best_effect_variances(self.parts, stretch)[0] if self.effect_variance else 0.0
+        variance = effects_beside_model(self.parts, stretch) if self.effect_variance else 0.0
         return np.asarray(log_likelihoods_of(self.parts, variance, stretch) - self.constant)
 
 
@@ -147,7 +147,8 @@ def score(said: list[Said], validation: Validation) -> Trial:
         prior = prior_of_classes(train) if several else prior_of(train)
         trained, held_out = (scores_of(h if several else h[:, 0]) for h in (one.trained, one.held_out))
         parts.append(HeldOut(prior, trained, held_out, bags.take(fold.held_out)))
-    variance, of_constant = best_effect_variances(parts) if validation.effects else (0.0, 0.0)
+    variance = effects_beside_model(parts) if validation.effects else 0.0
+    of_constant = effects_beside_constant(parts) if validation.effects else 0.0
     constant = np.concatenate([part.constant(effect_variance=of_constant) for part in parts])
     gains = log_likelihoods_of(parts, variance) - constant
     if validation.choice == "likelihood":

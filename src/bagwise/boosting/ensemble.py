@@ -12,7 +12,7 @@ from bagwise.boosting.trees import Boosted
 from bagwise.boosting.tuning import Stage
 from bagwise.folds import Fold
 from bagwise.formation import Told, settled
-from bagwise.gains import HeldOut, best_effect_variances, best_stretch
+from bagwise.gains import HeldOut, best_stretch, effects_beside_constant, effects_beside_model
 from bagwise.log_odds import prior_of, shift_to
 from bagwise.risk import bag_losses
 from bagwise.utils.typing import Floats
@@ -80,8 +80,8 @@ def choose_ensemble(
     best = _choose_kinds(tried, priors, watch, 0.0)
     if told.name not in ("features", "effects") and "effects" not in told.others:
         return best, told
-    left, whole = best_effect_variances(best.parts, best.stretch)
-    if left <= (_LEFT * whole if told.name == "rates" else 0.0):
+    left = effects_beside_model(best.parts, best.stretch)
+    if left <= (_LEFT * effects_beside_constant(best.parts) if told.name == "rates" else 0.0):
         return best, replace(told, others=())
     allowing = _choose_kinds(fits_of(left, best.kinds), priors, watch, left)
     told = settled(told, allowing.parts)

@@ -7,13 +7,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from bagwise.folds import folds_of
-from bagwise.gains import (
-    HeldOut,
-    best_effect_variances,
-    best_stretch,
-    log_likelihoods,
-    log_likelihoods_by_each,
-)
+from bagwise.gains import HeldOut, best_stretch, effects_beside_model, log_likelihoods, log_likelihoods_by_each
 from bagwise.linear.likelihood import Design, Point, System, maximise, maximise_classes, system
 from bagwise.log_odds import prior_of, prior_of_classes
 from bagwise.risk import least_of
@@ -167,8 +161,8 @@ def _choose(
         return Choice(effect_variance=0.0)
     # Far too light a penalty takes many steps to its maximum, which tells little of those with others.
     begin = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
-    pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     found, last = Choice(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
+    pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
         if last is not None and _near(found, last):
@@ -186,7 +180,7 @@ def _choose(
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
             parts = [one.scores(one.path(relative, np.array([found.alpha]))[:, 0]) for one in held]
-            found = replace(found, effect_variance=best_effect_variances(parts)[0])
+            found = replace(found, effect_variance=effects_beside_model(parts))
     if measured:
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
         parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]

@@ -18,7 +18,7 @@ from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
 from bagwise.formation import FORMATIONS, Told
-from bagwise.gains import best_effect_variances, best_stretch, tell_gain
+from bagwise.gains import best_stretch, effects_beside_model, tell_gain
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes
 from bagwise.losses import LOSSES
 from bagwise.means import prior
@@ -171,7 +171,7 @@ class BagNeuralClassifier(NetworkClassifier):
             self.learning_rate_, self.n_epochs_, self.risk_, scores = found
             parts = [held_out(one, data.bags, fold) for one, fold in zip(scores, folds, strict=True)]
             if self._may_have_effects(bags):
-                self.effect_variance_ = best_effect_variances(parts)[0]
+                self.effect_variance_ = effects_beside_model(parts)
             self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
         elif len(rates) > 1 and self.learning_rate == "auto":
             self.learning_rate_ = _PLAIN_RATE
