@@ -127,7 +127,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
         self.formation_ = settled(self.formation_, chosen.parts)
         if effects and self.formation_.name == "rates":
-            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False)
+            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=chosen)
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
         close = _CLOSE if design.bags.n_bagged <= CHOICE_ROWS else _NEARLY
         at, before, sums = climb(

@@ -19,12 +19,12 @@ USUAL_SCALING = 0.5
 _USUAL_ALPHA, _USUAL_EFFECTS = 30.0, 0.03  # where the search begins
 CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, where there are more
 _FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
-_NEAR = 5.0  # a factor of penalties, up to which one tells of the other
+_NEAR = 2.0  # a factor of penalties, up to which one tells of the other: scores are far from quadratic in the weights
 _FEW_ALPHAS = 9  # the most plausible ones, for few bags; where rates differ rows speak, and the lightest are right
 _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _ALIKE = 1.1  # a factor of spreads
-_ROUNDS = 2
+_ROUNDS = 4
 _SAME_EFFECTS = 0.2  # of a variance
 _AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8])
 _SURE = 1.0  # standard error, for a scaling that is not the usual one
@@ -120,9 +120,18 @@ def _for_choice(design: Design, order: Integers) -> Integers:
 
 
 def choose(
-    design: Design, cv: int, rng: np.random.Generator, alphas: Floats, scalings: Floats, *, effects: bool
+    design: Design,
+    cv: int,
+    rng: np.random.Generator,
+    alphas: Floats,
+    scalings: Floats,
+    *,
+    effects: bool,
+    begin: Choice | None = None,
 ) -> Choice:
     """Penalty, stretch and, with `effects`, τ², by the likelihood of bags that are held out in turn.
+
+    begin: where the search begins, if something is known.
 
     Where bags are many, the penalty is chosen on some; a fit to more of them is measured on others, and stretched only
     if these do not prefer it to p: the fit to all of them is shrunken less than it.
@@ -131,8 +140,9 @@ def choose(
     scalings = scalings if _differ(design.scale) else scalings[len(scalings) // 2 :][:1]
     some = _for_choice(design, order)
     if len(some) == len(order):
-        return _choose(design, cv, rng, alphas, scalings, effects=effects)
-    found = _choose(design.take(np.sort(some)), cv, rng, alphas, scalings, effects=effects, measured=False)
+        return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin)
+    chosen_on = design.take(np.sort(some))
+    found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, measured=False)
     more = _some(design, order, design.bags.n_bagged // 8)
     rest = order[len(more) :]
     train, held_out = design.take(np.sort(more)), design.take(np.sort(_some(design, rest, _FEW_ROWS)))
@@ -153,15 +163,16 @@ def _choose(
     scalings: Floats,
     *,
     effects: bool,
+    begin: Choice | None,
     measured: bool = True,
 ) -> Choice:
     """The same with all bags."""
     folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags))
     if not folds:
         return Choice(effect_variance=0.0)
-    # Far too light a penalty takes many steps to its maximum, which tells little of those with others.
-    begin = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
-    found, last = Choice(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
+    if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
+        begin = Choice(max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA)
+    found, last = replace(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
@@ -213,8 +224,9 @@ def _best_penalty(
 
     Disagreement is one of a standard error of the difference over bags, each scaling with its best penalty.
     """
-    stretches = _SOME_STRETCHES if _few(design) else _AS_IT_IS  # a heavy penalty may be made up for
-    prior, totals, best = _plausible(alphas, design.X.shape[1]), [], []
+    few, totals, best = _few(design), [], []
+    stretches = _SOME_STRETCHES if few else _AS_IT_IS  # a heavy penalty may be made up for
+    prior = _plausible(alphas, design.X.shape[1]) if few else 0.0  # many bags know better
     for scaling in scalings:
         relative = penalty_of(design, 1.0, float(scaling))
         values = np.concatenate(
