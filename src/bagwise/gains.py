@@ -16,8 +16,8 @@ from scipy.special import logit, softmax
 from bagwise.bags import Bags
 from bagwise.log_odds import shift_to, shift_to_classes, stretched
 from bagwise.losses.likelihood import extra_variance
-from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats
 

@@ -4,6 +4,8 @@ import numpy as np
 from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
 from bagwise.bags import Bags
+from bagwise.losses.likelihood import extra_variance
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Floats
 
 LEAST = 1e-6
@@ -11,6 +13,7 @@ LEAST = 1e-6
 
 _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
+_FARTHEST, _CLOSE_OF_REPORTS = 2.0, 1e-5  # steps of a shift that hidden counts follow
 _STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-9
 
 
@@ -86,6 +89,57 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
         if abs(over) <= close * prior * (1 - prior):
             return moved if inside else b
         b = moved if inside else (low + high) / 2
+    return b
+
+
+def shift_to_reports(
+    prior: float, s: Floats, bags: Bags, *, effect_variance: float = 0.0, start: float | None = None
+) -> float:
+    r"""The b for which σ(s + b) adds up to what bags report; where they report counts, as `shift_to`.
+
+    Counts that are hidden are those expected of them given s + b, so that p follows b:
+    :math:`\sum_i \sigma(s_i + b) = \sum_j E[c_j]`.
+
+    Parameters
+    ----------
+    prior : float
+        p, as far as it is known without scores.
+    s : array of shape (n,)
+        Log odds in bag order.
+    bags : Bags
+        Their bags.
+    effect_variance : float
+        τ² of effects of bags.
+    start : float, optional
+        About where b is.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows(np.zeros(8), [0, 0, 0, 0, 1, 1, 1, 1]).with_intervals([1, 0], [1, 4])
+    >>> round(shift_to_reports(0.5, np.zeros(8), bags), 3) == round(float(logit(0.25)), 3)  # one of two says nothing
+    True
+    """
+    if bags.interval is None:
+        return shift_to(prior, s, start=start)
+    b = shift_to(prior, s) if start is None else start
+    unknown = np.flatnonzero(bags.interval.open)
+    some, inside = bags.take(unknown), bags.repeat(bags.interval.open)
+    counted = float((bags.size * bags.proportion)[~bags.interval.open].sum())
+    for _ in range(_STEPS):
+        h = expit(s + b)
+        there = s[inside] + b
+        found = tilted(there, some, extra=extra_variance(there, some, effect_variance), value=False)
+        gap = counted + float(found.posterior.sum()) - float(h.sum())
+        settled = np.ones(len(bags))
+        settled[unknown] = found.settled(some)
+        step = gap / max(float((bags.sum(h * (1 - h)) * settled).sum()), 1e-9)
+        b += min(max(step, -_FARTHEST), _FARTHEST)
+        if abs(step) < _CLOSE_OF_REPORTS:
+            break
     return b
 
 

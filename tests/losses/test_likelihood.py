@@ -9,8 +9,8 @@ from scipy.special import expit, log_softmax, softmax
 
 from bagwise import Bags, aggregate, losses
 from bagwise.losses.likelihood import extra_variance
-from bagwise.losses.tilting import tilted
 from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.losses.tilting_intervals import tilted
 
 SCORES = {"alike": (0, 0.5), "spread": (0, 2), "rare": (-3, 1), "rare and spread": (-3, 3), "sure": (0, 8)}
 every_score = pytest.mark.parametrize(("centre", "spread"), SCORES.values(), ids=SCORES)

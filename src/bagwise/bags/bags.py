@@ -13,6 +13,7 @@ from array_api_compat import is_torch_array
 
 from bagwise import segment
 from bagwise.bags import reading
+from bagwise.bags.intervals import Intervals
 from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
@@ -40,6 +41,9 @@ class Bags:
     noise_variance : ndarray of shape (m,) or None
         Variance sⱼ² of the zero-mean noise on the reported *count* kⱼ αⱼ (on each class's count if there are classes),
         or None where no noise was declared.
+    interval : Intervals or None
+        Between which numbers counts lie, where some are hidden, rounded or clamped; `proportion` and `noise_variance`
+        of such bags then say about as much (see `bagwise.bags.intervals`). None where all counts are known.
     n_rows, equal_size : int
         Rows of the table, those in no bag included; and the size of all bags where it is one, else None.
 
@@ -60,6 +64,7 @@ class Bags:
     n_rows: int
     equal_size: int | None
     noise_variance: Array | None = None
+    interval: Intervals | None = None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -106,6 +111,8 @@ class Bags:
         count: str | list[str] | None = None,
         size: str | None = None,
         noise_variance: str | None = None,
+        low: str | None = None,
+        high: str | None = None,
         on_mismatch: Literal["error", "drop"] = "error",
     ) -> Bags:
         """Bags from the rows' ids and a table of reports, one line per bag.
@@ -123,6 +130,9 @@ class Bags:
             one per class, makes proportions (m, classes).
         size, noise_variance : str, optional
             Reported sizes, which must equal the number of rows; variances of the noise on counts.
+        low, high : str, optional
+            In place of `proportion` and `count`, or beside `count` where that is missing: the least and the greatest
+            count that a bag may have, of labels 0 and 1.
         on_mismatch : {"error", "drop"}
             "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
 
@@ -135,6 +145,9 @@ class Bags:
         --------
         >>> Bags.from_reports(["a", "a", "b"], {"bag": ["b", "a"], "count": [1, 1]}, count="count").proportion
         array([0.5, 1. ])
+        >>> hidden = {"bag": ["b", "a"], "least": [1, 0], "most": [1, 1]}
+        >>> Bags.from_reports(["a", "a", "b"], hidden, low="least", high="most").interval.open
+        array([ True, False])
         """
         check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
         table = Reports(reports, key)
@@ -145,12 +158,51 @@ class Bags:
         rows = np.diff(offsets)
         if size is not None:
             reading.check_sizes(table.column(size)[line], rows, keys)
+        noise = None if noise_variance is None else table.column(noise_variance)[line]
+        if low is not None or high is not None:
+            if low is None or high is None or isinstance(count, list):
+                raise ParameterError("low", "and high are columns of labels 0 and 1 and go together: give both.")
+            ends = [table.column(name)[line] for name in (low, high)]
+            if count is not None:
+                known = table.column(count)[line]
+                ends = [np.where(np.isfinite(known), known, end) for end in ends]
+            given = cls.build(keys, order, offsets, np.zeros(len(keys)), noise, len(codes), codes)
+            return given.with_intervals(*ends)
         value = table.columns(proportion if count is None else count)[line]
         if count is not None:
             value = value / segment.per_bag(rows, value)
         check_finite(value, keys, "proportion")
-        noise = None if noise_variance is None else table.column(noise_variance)[line]
         return cls.build(keys, order, offsets, value, noise, len(codes), codes)
+
+    def with_intervals(self, low: ArrayLike, high: ArrayLike) -> Bags:
+        """The same bags, of whose counts no more is known than between which numbers they lie.
+
+        Parameters
+        ----------
+        low, high : array-like of shape (m,)
+            The least and the greatest count that each bag may have, in the order of `keys`; equal where it is known.
+            Where noise is declared, of the noised count; infinite where it has no end.
+
+        Returns
+        -------
+        Bags
+            Whose `proportion` and `noise_variance` say about as much to whoever reads these alone.
+
+        Examples
+        --------
+        >>> bags = Bags.from_rows([0.0] * 4, [0, 0, 1, 1]).with_intervals([0, 1], [1, 1])
+        >>> bags.interval.open, float(bags.noise_variance[1])
+        (array([ True, False]), 0.0)
+        """
+        if self.proportion.ndim == 2:
+            raise ParameterError("low", "and high are for labels 0 and 1: classes have no intervals.")
+        ends = [np.broadcast_to(reading.as_numbers(end), len(self)).copy() for end in (low, high)]
+        interval = Intervals(ends[0], ends[1], np.array(self.declared_noise))
+        interval.check(self.size, self.keys)
+        count, noise = interval.as_counts(self.size)
+        codes = self.__dict__.get("code")
+        given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows)
+        return Bags.build(*given, codes, interval if interval.open.any() else None)
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
@@ -217,7 +269,14 @@ class Bags:
         noise = None
         if self.noise_variance is not None:
             noise = np.where(known, 0.0, self.noise_variance[np.maximum(self.code, 0)])
-        return Bags.from_rows(rows if self.proportion.ndim == 2 else rows[:, 0], ids, noise_variance=noise)
+        made = Bags.from_rows(rows if self.proportion.ndim == 2 else rows[:, 0], ids, noise_variance=noise)
+        if self.interval is None:
+            return made
+        own = np.bincount(self.code[inside], told[inside, 0], minlength=len(self))  # known ones of each bag
+        own = np.concatenate([own, -told[known, 0]])  # labelled rows are their own interval
+        ends = [np.append(end, np.zeros(known.sum())) - own for end in (self.interval.low, self.interval.high)]
+        exact = replace(made, noise_variance=np.append(self.interval.noise, np.zeros(known.sum()))[made.keys])
+        return exact.with_intervals(*(end[made.keys] for end in ends))
 
     @classmethod
     def build(
@@ -229,12 +288,13 @@ class Bags:
         noise_variance: Floats | None,
         n_rows: int,
         codes: Integers | None = None,
+        interval: Intervals | None = None,
     ) -> Bags:
         """Bags from what they are made of, which must fit together: see the attributes.
 
         Parameters
         ----------
-        keys, order, offsets, proportion, noise_variance, n_rows
+        keys, order, offsets, proportion, noise_variance, n_rows, interval
             As the attributes.
         codes : array of shape (n,), optional
             The number of each row's bag, −1 for rows in none, where it is known.
@@ -257,7 +317,7 @@ class Bags:
         for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
             if array is not None:
                 array.flags.writeable = False
-        bags = cls(keys, order, offsets, size, proportion, n_rows, equal, noise_variance)
+        bags = cls(keys, order, offsets, size, proportion, n_rows, equal, noise_variance, interval)
         if codes is not None:
             bags.__dict__["code"] = codes  # already known: fill the cache of `code`
         return bags
@@ -269,7 +329,8 @@ class Bags:
 
     def __repr__(self) -> str:
         kind = "" if self.proportion.ndim == 1 else f", {self.proportion.shape[1]} classes"
-        noised = "" if self.noise_variance is None else ", noised"
+        noised = "" if not self.declared_noise.any() else ", noised"
+        noised += "" if self.interval is None else f", {np.count_nonzero(self.interval.open)} counts not known exactly"
         return f"<Bags: {len(self)} bags, {self.n_bagged} of {self.n_rows} rows{kind}{noised}>"
 
     @property
@@ -277,6 +338,13 @@ class Bags:
         """(m, classes) proportions, one column where there are no classes."""
         columns: Floats = self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
         return columns
+
+    @property
+    def declared_noise(self) -> Floats:
+        """(m,) variance of the noise that was added to counts, and 0 where none was; nothing of what is hidden."""
+        if self.interval is not None:
+            return self.interval.noise
+        return np.zeros(len(self)) if self.noise_variance is None else segment.to_numpy(self.noise_variance)
 
     @property
     def noise_per_row(self) -> Floats:
@@ -352,7 +420,8 @@ class Bags:
         order, offsets = segment.take(self.order, self.offsets, chosen)
         proportion = segment.to_numpy(self.proportion)[chosen]
         noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
-        return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows)
+        interval = None if self.interval is None else self.interval.take(chosen)
+        return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows, interval=interval)
 
     def like(self, values: Array) -> Bags:
         """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""

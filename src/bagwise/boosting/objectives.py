@@ -13,10 +13,11 @@ from scipy import linalg, sparse
 
 from bagwise.bags import Bags
 from bagwise.boosting import links
-from bagwise.log_odds import shift_to
+from bagwise.log_odds import shift_to, shift_to_reports
 from bagwise.losses import residual
 from bagwise.losses.likelihood import extra_variance
-from bagwise.losses.tilting import Tilted, tilted
+from bagwise.losses.tilting import Tilted
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Floats, Integers
 
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
@@ -88,6 +89,9 @@ class CountLikelihood:
     def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
         """−dL/ds of each row, the shift held."""
         self.shift = shift_to(self.prior, scores, start=self.shift, close=_CLOSE)
+        if self.bags.interval is not None:
+            tau = self.effect_variance
+            self.shift = shift_to_reports(self.prior, scores, self.bags, effect_variance=tau, start=self.shift)
         s = scores + self.shift
         start = None if self.found is None else self.found.tilt
         extra = extra_variance(s, self.bags, self.effect_variance)

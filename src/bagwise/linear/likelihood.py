@@ -19,10 +19,11 @@ from scipy.special import expit, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.base import check_finite_features
-from bagwise.log_odds import shift_to
+from bagwise.log_odds import shift_to_reports
 from bagwise.losses.likelihood import extra_variance
-from bagwise.losses.tilting import Tilted, tilted
+from bagwise.losses.tilting import Tilted
 from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
@@ -131,6 +132,11 @@ class Point:
     found: Tilted
 
     @property
+    def prior(self) -> float:
+        """p: the mean prediction, which is what bags report."""
+        return float(self.h.mean())
+
+    @property
     def value(self) -> float:
         """The log-likelihood of all bags."""
         return float(self.found.log_likelihood.sum())
@@ -140,7 +146,7 @@ class Point:
 class System:
     """Gradient and curvature of the likelihood by w, and by the intercept of features measured from `centre`.
 
-    centre: (d,) mean of the features, weighted by h(1 − h).
+    centre: (d,) mean of the features, weighted by h(1 − h) and by how much of its count a bag settles.
     scores: (m, d + 1) gradient of each bag; the last column is that of E[h] = p, the count less what is expected.
     hessian: (d + 1, d + 1) −∂²L, the last line that of E[h] = p.
     pull: (m, d + 1) a/√W of each bag, whose squares are what bags as such add to the hessian.
@@ -198,7 +204,7 @@ def point(
     """The likelihood at w.  scores: of w, where known.  extra: as it is held during a step; None for that of w."""
     check_time()
     z = design.scores(w) if scores is None else scores
-    b = shift_to(prior, z, start=start)
+    b = shift_to_reports(prior, z, design.bags, effect_variance=effect_variance, start=start)
     s = z + b
     if extra is None:
         extra = extra_variance(s, design.bags, effect_variance)
@@ -226,12 +232,12 @@ def system(design: Design, at: Point) -> System:
         starts, size = bags.offsets[some] - rows.start, bags.size[some]
         h, v, tilt = at.h[rows], found.spread[rows], np.repeat(found.tilt[some], size)
         weights = np.empty((len(z), 6))
-        spread, q = h * (1 - h), expit(at.s[rows] + tilt)
+        slope, q = h * (1 - h), expit(at.s[rows] + tilt)
         skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
         m3[some], m4[some] = (np.add.reduceat(one, starts) * per[some] for one in (skew, flat))
         half = np.repeat(0.5 * per[some], size)
-        own = spread - v + half * (flat - np.repeat(m3[some], size) * skew)
-        for c, one in enumerate((v, skew, flat, found.gradient[rows], spread, own)):
+        own = slope - v + half * (flat - np.repeat(m3[some], size) * skew)
+        for c, one in enumerate((v, skew, flat, found.gradient[rows], slope, own)):
             weights[:, c] = one
         sums[some, :, :-1] = _bag_sums(z, weights, size, bags.equal_size)
         sums[some, :, -1] = np.add.reduceat(weights, starts, axis=0)  # of the intercept
@@ -239,8 +245,9 @@ def system(design: Design, at: Point) -> System:
             buffer = np.empty((len(z), d))
         squares += np.multiply(z, own[:, None], out=buffer[: len(z)]).T @ z
     total = sums.sum(axis=0)
+    spread = total[4] if bags.interval is None else found.settled(bags) @ sums[:, 4]
     hessian = np.block([[squares, total[5, :-1, None]], [total[5, None]]])
-    centre = total[4, :-1] / total[4, -1]
+    centre = spread[:-1] / spread[-1]
     shift = np.eye(d + 1)  # of the features to their centre
     shift[-1, :-1] = -centre
     hessian = shift.T @ hessian @ shift
@@ -248,8 +255,9 @@ def system(design: Design, at: Point) -> System:
     change = (b - m3[:, None] * a) * per[:, None]
     mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - third))
     hessian += a.T @ ((per + 0.5 * per**2 * (m4 - m3**2))[:, None] * a) - 0.5 * change.T @ change + mixed + mixed.T
-    hessian[-1, :-1], hessian[-1, -1] = 0.0, total[4, -1]
-    scores[:, -1] = bags.size * bags.proportion - bags.sum(at.h)
+    hessian[-1, :-1], hessian[-1, -1] = 0.0, spread[-1]
+    count = bags.size * bags.proportion if bags.interval is None else bags.sum(found.posterior)
+    scores[:, -1] = count - bags.sum(at.h)
     return System(centre, scores, hessian, a * np.sqrt(per)[:, None])
 
 

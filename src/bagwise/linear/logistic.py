@@ -138,7 +138,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
         self.effects_ = chosen.effect_variance * design.bags.sum(at.h * (1 - at.h)) * tilt
         scores, coef = self.stretch_ * (at.s - at.intercept), self.stretch_ * at.w / design.scale
-        self._keep(coef[None], np.array([shift_to(prior, scores)]) - coef @ design.mean, classes=False)
+        self._keep(coef[None], np.array([shift_to(at.prior, scores)]) - coef @ design.mean, classes=False)
         self.freedom_ = len(design.bags) - design.X.shape[1] - 1
         if close == _CLOSE:
             if self.freedom_ >= ENOUGH_FREEDOM * (design.X.shape[1] + 1):

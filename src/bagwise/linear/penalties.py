@@ -148,7 +148,7 @@ def choose(
     train, held_out = design.take(np.sort(more)), design.take(np.sort(_some(design, rest, _FEW_ROWS)))
     p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
     at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
-    part = HeldOut(p, at.s - at.intercept, held_out.scores(at.w), held_out.bags)
+    part = HeldOut(at.prior, at.s - at.intercept, held_out.scores(at.w), held_out.bags)
     stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
     if gains.mean() < 2 * gains.std() / np.sqrt(len(gains)):
         stretch, gains = best_stretch([part], effect_variance=found.effect_variance)
@@ -172,26 +172,34 @@ def _choose(
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
         begin = Choice(max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA)
-    found, last = replace(begin, effect_variance=_USUAL_EFFECTS if effects else 0.0), None
+    alpha = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
+    found = replace(begin, alpha=alpha, effect_variance=_USUAL_EFFECTS if effects else 0.0)
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
+    best: tuple[float, Choice, list[_Held]] | None = None
     for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
-        if last is not None and _near(found, last):
-            break
-        held, last = [], found
-        penalty, tau = penalty_of(design, found.alpha, found.scaling), found.effect_variance
+        penalty, tau, held = penalty_of(design, found.alpha, found.scaling), found.effect_variance, []
         p = prior_of(design.bags)
         start = maximise(design, p, penalty, effect_variance=tau, start=found.start, close=0.1).w
         for f, (train, held_out) in enumerate(pairs):
             p = prior_of(train.bags)
             at = maximise(train, p, penalty, effect_variance=tau, start=starts[f] if _few(design) else start, close=0.1)
-            held.append(_Held(train, held_out, p, at, system(train, at)))
+            held.append(_Held(train, held_out, at.prior, at, system(train, at)))
             starts[f] = at.w
-        found = replace(_best_penalty(design, held, alphas, scalings, found.effect_variance), start=start)
+        last, value = replace(found, start=start), _likely(design, held, found)
+        if best is not None and value < best[0]:  # it seemed better from afar than it is
+            _, found, held = best
+            break
+        best = value, last, held
+        found = replace(_best_penalty(design, held, alphas, scalings, tau), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
             parts = [one.scores(one.path(relative, np.array([found.alpha]))[:, 0]) for one in held]
             found = replace(found, effect_variance=effects_beside_model(parts))
+        if _near(found, last):
+            break
+    else:
+        found = last
     if measured:
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
         parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
@@ -215,6 +223,15 @@ def _near(one: Choice, other: Choice) -> bool:
 def _alike(one: float, other: float) -> bool:
     """Whether variances of effects are the same for what they are used for."""
     return abs(one - other) <= _SAME_EFFECTS * max(one, other)
+
+
+def _likely(design: Design, held: list[_Held], choice: Choice) -> float:
+    """How likely held-out bags are by the fits with a choice, and a priori it."""
+    few = _few(design)
+    stretches = _SOME_STRETCHES if few else _AS_IT_IS
+    values = [one.value(one.at.w[:, None], choice.effect_variance, stretches).sum(axis=(1, 2)) for one in held]
+    prior = _plausible(np.array([choice.alpha]), design.X.shape[1])[0] if few else 0.0
+    return float(logsumexp(np.sum(values, axis=0)) + prior)
 
 
 def _best_penalty(

@@ -13,8 +13,9 @@ from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
 from bagwise.losses.label_linear import sigmoid
-from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA, tilted
+from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA
 from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Array, Booleans, Floats, Integers
 
 _SUREST = 300.0  # log odds that stand for certainty
@@ -104,7 +105,7 @@ def count_likelihood_gradient(
     -------
     loss, slope : array of shape (m,), and of the shape of s
     """
-    if is_torch_array(s) and s.ndim == 1:
+    if is_torch_array(s) and s.ndim == 1 and bags.interval is None:
         from bagwise.losses.tilting_tensors import tilted_tensors
 
         kept = s.detach().clamp(-_SUREST, _SUREST)
@@ -184,7 +185,7 @@ def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
     bags.check_proportions()
     check_counts(bags)
     s, bags = np.clip(segment.to_numpy(s).astype(float), -_SUREST, _SUREST), _in_bag_order(bags)
-    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
+    noise = bags.declared_noise
     # Effects let the true count be V(1 + τ²V) off instead of V, V its variance: as if there were less noise.
     if s.ndim == 1:
         return tilted(s, bags, extra=noise / (1 + effect_variance * bags.sum(expit(s) * expit(-s)))).posterior
@@ -212,7 +213,7 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     -------
     array of shape (m,) or (m, classes, classes)
     """
-    noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
+    noise = bags.declared_noise
     if s.ndim == 1:
         if not effect_variance:
             return noise
@@ -311,4 +312,4 @@ def _in_bag_order(bags: Bags) -> Bags:
     """The same reports as NumPy arrays, on rows that stand in bag order: batches know of no other."""
     noise = None if bags.noise_variance is None else segment.to_numpy(bags.noise_variance).astype(float)
     rows, proportion = np.arange(bags.n_bagged), segment.to_numpy(bags.proportion).astype(float)
-    return Bags.build(np.arange(len(bags)), rows, bags.offsets, proportion, noise, len(rows))
+    return Bags.build(np.arange(len(bags)), rows, bags.offsets, proportion, noise, len(rows), interval=bags.interval)

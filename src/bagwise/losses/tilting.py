@@ -67,8 +67,12 @@ class Tilted:
     spread: Floats
     variance: Floats
 
+    def settled(self, bags: Bags) -> Floats:
+        """(m,) how much of a count its report settles: 1 where it says it, 0 where it says nothing."""
+        return np.where(self.variance > LEAST_EXTRA, bags.sum(self.spread) / self.variance, 1.0)
 
-def tilted(
+
+def tilted_counts(
     s: Floats,
     bags: Bags,
     *,
@@ -103,7 +107,7 @@ def tilted(
 
     Examples
     --------
-    >>> found = tilted(np.array([0.0, 0.0, 1.0]), Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
+    >>> found = tilted_counts(np.array([0.0, 0.0, 1.0]), Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]))
     >>> np.exp(found.log_likelihood).round(3), found.posterior
     (array([0.5  , 0.731]), array([0.5, 0.5, 1. ]))
     """
@@ -112,7 +116,7 @@ def tilted(
     if extra is None:
         extra = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     known = (extra == 0) & ((count <= 0) | (count >= size))
-    t = _solve(s, bags, count, extra, known, start, close)
+    t = solve_tilts(s, bags, count, extra, known, start, close)
     by_row = bags.repeat(t)
     q = expit(s + by_row)
     other = expit(-s - by_row) if value else 1 - q
@@ -176,7 +180,7 @@ def _whole(bags: Bags) -> Booleans:
     return np.ones(len(bags), dtype=bool) if bags.noise_variance is None else bags.noise_variance == 0
 
 
-def _solve(
+def solve_tilts(
     s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans, start: Floats | None, close: float
 ) -> Floats:
     """(m,) the tilts, by Newton's method kept between bounds; infinite where all labels are known."""

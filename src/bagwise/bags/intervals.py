@@ -1,0 +1,143 @@
+r"""Reports that say between which counts a bag's count lies: hidden, rounded or clamped ones.
+
+The likelihood of such a report sums over the counts that it allows (`bagwise.losses.intervals`). What reads counts and
+their noise alone is told a count and a variance that say as much: with a prior :math:`N(\mu, V)` of the count, that of
+the mean label, and mean m and variance v of the count given that it lies in the interval, these are
+
+.. math:: e = \Bigl(\frac1v - \frac1V\Bigr)^{-1}, \qquad c = e \Bigl(\frac{m}{v} - \frac{\mu}{V}\Bigr)
+
+so that the report and the prior together have mean m and variance v. An interval that says nothing has e = ∞.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.special import log_ndtr
+
+from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
+
+_ROUNDS = 20
+_MOST_NOISE = 1e4  # of the variance of a count: an interval that says nothing
+_LEAST_CHANCE = 1e-9  # of an interval, below which the count is taken to lie at its end
+_LEAST_PRIOR = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Between which numbers reported counts lie.
+
+    Attributes
+    ----------
+    low, high : array of shape (m,)
+        Ends, both possible; equal where a count is known. Where noise was added, of the noised count, maybe infinite.
+    noise : array of shape (m,)
+        Declared variance of the noise on the counts.
+    """
+
+    low: Floats
+    high: Floats
+    noise: Floats
+
+    @property
+    def open(self) -> Booleans:
+        """Where a count is not known."""
+        return self.low < self.high
+
+    def take(self, index: Any) -> Intervals:
+        """Those of some bags."""
+        return Intervals(self.low[index], self.high[index], self.noise[index])
+
+    def check(self, size: Integers, keys: NDArray[Any]) -> None:
+        """Raise where an interval holds no count that a bag can have."""
+        whole = self.noise == 0
+        wrong = np.isnan(self.low) | np.isnan(self.high) | (self.low > self.high)
+        wrong |= whole & ((self.low > size) | (self.high < 0) | (np.ceil(self.low) > np.floor(self.high)))
+        if wrong.any():
+            j = int(np.argmax(wrong))
+            key = keys[j].item() if isinstance(keys[j], np.generic) else keys[j]
+            raise ValueError(
+                f"bag {key!r} of {size[j]} rows reports a count from {self.low[j]:g} to {self.high[j]:g}: "
+                "no count that it can have lies there."
+            )
+
+    def as_counts(self, size: Integers) -> tuple[Floats, Floats]:
+        """Counts (m,) and variances of their noise that say about as much (see the module).
+
+        Examples
+        --------
+        >>> some = Intervals(np.array([0.0, 3.0, 0.0]), np.array([4.0, 3.0, 20.0]), np.zeros(3))
+        >>> count, noise = some.as_counts(np.full(3, 20))
+        >>> bool(0 < count[0] < 4 and 1 < noise[0] < 5), float(count[1]), float(noise[1]), bool(noise[2] > 1e4)
+        (True, 3.0, 0.0, True)
+        """
+        unknown, k = self.open, size[self.open].astype(float)
+        count, noise = np.where(unknown, np.nan, self.low), np.where(unknown, np.nan, self.noise)
+        if not unknown.any():
+            return count, noise
+        low, high, own = self.low[unknown], self.high[unknown], self.noise[unknown]
+        ends = np.clip(low, 0, k), np.clip(high, 0, k)
+        count[unknown], noise[unknown] = (ends[0] + ends[1]) / 2, own + (ends[1] - ends[0]) ** 2 / 12
+        p = 0.5
+        for _ in range(_ROUNDS):
+            spread = size * max(p * (1 - p), _LEAST_PRIOR)
+            weight = 1 / (1 + noise / spread)
+            before, p = (
+                p,
+                float(np.clip((weight * count).sum() / (weight * size).sum(), _LEAST_PRIOR, 1 - _LEAST_PRIOR)),
+            )
+            mean, variance = _within(low, high, own, k, p)
+            prior, by_chance = k * p, k * p * (1 - p)
+            told = 1 / np.maximum(variance, 1e-12) - 1 / by_chance
+            e = 1 / np.maximum(told, 1 / (_MOST_NOISE * by_chance))
+            count[unknown] = np.clip(e * (mean / np.maximum(variance, 1e-12) - prior / by_chance), *ends)
+            noise[unknown] = e
+            if abs(p - before) < 1e-6 * p:
+                break
+        return count, noise
+
+
+def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tuple[Floats, Floats]:
+    """Mean and variance of binomial counts given that they, or these and noise, lie between two ends."""
+    low, high = np.where(noise == 0, np.maximum(np.ceil(low), 0), low), np.where(noise == 0, np.minimum(high, k), high)
+    tail = stats.binom.cdf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance, first, second = (
+            tail(np.floor(high) - d, np.maximum(k - d, 0), p) - tail(low - 1 - d, np.maximum(k - d, 0), p)
+            for d in range(3)
+        )
+        mean = k * p * first / chance
+        variance = k * (k - 1) * p**2 * second / chance + mean - mean**2
+    unlikely = (chance < _LEAST_CHANCE) | ~np.isfinite(variance)
+    mean = np.where(unlikely, np.clip(k * p, low, high), mean)
+    variance = np.where(unlikely, 0.25, np.maximum(variance, 1e-9))
+    if (noised := noise > 0).any():
+        spread = k * p * (1 - p)
+        sd = np.sqrt(spread + noise)
+        off, within = truncated_normal((low - k * p) / sd, (high - k * p) / sd)
+        share = spread / (spread + noise)  # of what a noised count deviates by, that is the count's
+        mean = np.where(noised, k * p + share * sd * off, mean)
+        variance = np.where(noised, share**2 * sd**2 * within + share * noise, variance)
+    return mean, variance
+
+
+def truncated_normal(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of standard normal numbers given that they lie between a and b.
+
+    Examples
+    --------
+    >>> [one.round(3) for one in truncated_normal(np.array([-1.0, 0.0, 40.0]), np.array([1.0, np.inf, 41.0]))]
+    [array([ 0.   ,  0.798, 40.025]), array([0.291, 0.363, 0.001])]
+    """
+    flip = a + b < 0  # from the tail in which probabilities have digits
+    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        log_chance = log_ndtr(-a) + np.log1p(-np.exp(np.minimum(log_ndtr(-b) - log_ndtr(-a), -1e-15)))
+        at_a, at_b = (np.exp(-(end**2) / 2 - np.log(2 * np.pi) / 2 - log_chance) for end in (a, b))
+        mean = np.clip(at_a - at_b, a, b)
+        ends = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
+        variance = np.clip(1 + ends - mean**2, 1e-12, np.minimum((b - a) ** 2 / 4, 1.0))
+    return np.where(flip, -mean, mean), variance
