@@ -127,7 +127,7 @@ ALARMS: dict[str, dict] = {
     "20 bags, sizes of 2 to 600": {"bags": 20, "columns": 5, "uneven": True},
     "100 bags": {"bags": 100, "columns": 5},
     "100 bags, 200 columns": {"bags": 100, "columns": 200, "tables": 40},
-    "100 bags, sizes of 2 to 600": {"bags": 100, "columns": 5, "uneven": True},
+    "100 bags, sizes of 2 to 600": {"bags": 100, "columns": 5, "uneven": True, "tables": 2000},
     "100 bags, noise of ε = ½": {"bags": 100, "columns": 5, "scale": 2.0},
     "100 bags, labels of 1%": {"bags": 100, "columns": 5, "prior": 0.01},
     "1,000 bags of 16": {"bags": 1000, "columns": 5, "size": 16, "tables": 60},
