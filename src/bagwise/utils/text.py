@@ -4,6 +4,17 @@ import math
 from collections.abc import Sequence
 
 
+def decimals_of(*values: float, digits: int = 4) -> int:
+    """Places behind the point, 10 at most, with which the largest of some values has so many digits.
+
+    >>> decimals_of(0.012, 0.034), decimals_of(1234567.8), decimals_of(0.0)
+    (5, 0, 3)
+    """
+    most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    leading = math.floor(math.log10(most)) if most > 0 else 0
+    return min(max(digits - 1 - leading, 0), 10)
+
+
 def rows_of(smallest: int, largest: int) -> str:
     """How many rows bags have.
 
