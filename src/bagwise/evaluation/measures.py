@@ -20,16 +20,13 @@ from bagwise.formation.strata import formation_inside
 from bagwise.metrics import METRICS, Estimate, auc, curves, estimated, metrics, possible, within_unit
 from bagwise.prediction_powered import of_labels
 from bagwise.predictions import fitting_bags, predicted, predicted_values
-from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number, one_of, whole
+from bagwise.utils.parameters import LEVEL, TARGET, ParameterError, check_parameters, number, whole
 from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 ENOUGH_BAGS = 30
 """From which on intervals are not rough."""
 
 _CONSTRAINTS = {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1), "formation": FORMATION}
-
-TARGET = one_of("auto", "label", "value")
-"""What a parameter `target` may be: labels 0 and 1 or classes, or real numbers."""
 
 
 class BagsNotRandomWarning(UserWarning):
@@ -111,9 +108,7 @@ def evaluate(
     """
     check_parameters({"target": target}, {"target": TARGET})
     if target == "value" or (target == "auto" and _is_regressor(model)):
-        told = {"strata": strata, "labels": labels, "by": by, "threshold": None if threshold == 0.5 else threshold}
-        for name in (name for name, one in told.items() if one is not None):
-            raise ParameterError(name, "is for labels 0 and 1 or classes, not for values: leave it out.")
+        check_no_labels(strata=strata, labels=labels, by=by, threshold=None if threshold == 0.5 else threshold)
         return _evaluate_values(model, X, y, bags, noise_variance, formation=formation, level=level, n_bins=n_bins)
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
@@ -133,6 +128,12 @@ def evaluate(
     result = replace(result, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)
     warn_of_doubt(result)
     return result
+
+
+def check_no_labels(**given: Any) -> None:
+    """Raise where something is given that is not for values."""
+    for name in (name for name, one in given.items() if one is not None and not (isinstance(one, tuple) and not one)):
+        raise ParameterError(name, "is for labels 0 and 1 or classes, not for values: leave it out.")
 
 
 def _is_regressor(model: Any) -> bool:
