@@ -23,7 +23,7 @@ from bagwise.metrics import Curve, Estimate, estimated, intervals, within_unit
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers
 
-__all__ = ["BagFit", "bag_fit"]
+__all__ = ["BagFit", "ValueFit", "bag_fit", "value_fit"]
 
 _EDGE = 1e-9  # how close to 0 and 1 probabilities may come whose counts are to have a likelihood
 _BINS, _FEWEST = 10, 3  # of a calibration by bags, and bags in each
@@ -92,24 +92,88 @@ def bag_fit(h: Floats, bags: Bags, *, level: float = 0.95, threshold: float = 0.
     rows = np.clip(h[bags.order], _EDGE, 1 - _EDGE)
     size = bags.size.astype(float)
     mean, prior = bags.mean(rows).reshape(len(bags), -1), np.average(bags.outputs, axis=0, weights=size)
-    weight = size * len(size) / size.sum()
-
-    def distance(centre: Floats) -> Estimate:
-        square = ((bags.outputs - centre) ** 2).sum(axis=1)
-        value = float(weight @ square) / len(size)
-        return estimated(value, weight * (square - value), level, positive=True)
-
     least, most = _right_rows(rows, bags, level, threshold)
     return BagFit(
         gain=_mean(gains(h, bags), level),
-        error=distance(mean),
-        constant_error=distance(prior),
+        error=_distance(mean, bags, level),
+        constant_error=_distance(prior, bags, level),
         fit=_fit(rows, bags),
-        calibration=_calibration(mean[:, 0], bags, level) if rows.ndim == 1 else None,
+        calibration=within_unit(_calibration(mean[:, 0], bags, level)) if rows.ndim == 1 else None,
         implied=_implied(rows, threshold),
         least_accuracy=_share(least, size, level),
         most_accuracy=_share(most, size, level),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ValueFit:
+    """How a model of real labels fits bags that it was not fitted to; right in every formation.
+
+    Attributes
+    ----------
+    error, constant_error : Estimate
+        Mean square distance of the mean labels of bags from their mean predictions, rows weighing alike; and from the
+        mean label of all rows.
+    least_mse : Estimate
+        What the mean square error of single rows is at least, whatever is true: `error` less declared noise.
+    calibration : Curve
+        Bags with similar mean predictions put together: their mean prediction and their mean label.
+    """
+
+    error: Estimate
+    constant_error: Estimate
+    least_mse: Estimate
+    calibration: Curve
+
+    @property
+    def explained(self) -> float:
+        """The share of the variation of mean labels between bags that mean predictions explain; 0 at least."""
+        return max(1 - self.error.value / self.constant_error.value, 0.0) if self.constant_error.value > 0 else 0.0
+
+
+def value_fit(h: Floats, bags: Bags, *, level: float = 0.95) -> ValueFit:
+    r"""Measure the fit to bags of real labels.
+
+    A mean of squares is no less than the square of a mean, so that whatever rows make up the bags
+
+    .. math:: \frac{1}{n} \sum_i (y_i - h_i)^2 \ge \frac{1}{n} \sum_j k_j (\alpha_j - \bar h_j)^2
+
+    Parameters
+    ----------
+    h : array of shape (n,)
+        Predictions in table order.
+    bags : Bags
+        Held-out bags of these rows, at least 3.
+    level : float
+        Of the confidence intervals.
+
+    Returns
+    -------
+    ValueFit
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([1.0, 1.0, 4.0, 4.0, 7.0, 7.0], [0, 0, 1, 1, 2, 2])
+    >>> found = value_fit(np.array([1.0, 1.0, 4.0, 4.0, 7.0, 10.0]), bags)
+    >>> found.error.value, found.constant_error.value, found.explained
+    (0.75, 6.0, 0.875)
+    """
+    mean = bags.mean(h[bags.order])[:, None]
+    noise = bags.noise_per_row / bags.size
+    return ValueFit(
+        error=_distance(mean, bags, level),
+        constant_error=_distance(np.average(bags.outputs, axis=0, weights=bags.size), bags, level),
+        least_mse=_distance(mean, bags, level, noise=noise).within(0.0, np.inf),
+        calibration=_calibration(mean[:, 0], bags, level),
+    )
+
+
+def _distance(centre: Floats, bags: Bags, level: float, *, noise: Floats | float = 0.0) -> Estimate:
+    """Mean square distance of proportions from `centre`, classes added up, less variances of `noise` on them."""
+    weight = bags.size * (len(bags) / bags.n_bagged)
+    square = ((bags.outputs - centre) ** 2).sum(axis=1) - noise
+    value = float(weight @ square) / len(bags)
+    return estimated(value, weight * (square - value), level, positive=True)
 
 
 def _mean(values: Floats, level: float) -> Estimate:
@@ -164,7 +228,7 @@ def _calibration(mean: Floats, bags: Bags, level: float) -> Curve:
 
     x, y = (intervals(*points(values), level) for values in (mean, bags.outputs[:, 0]))
     last = np.array([mean[part == b].max() for b in range(bins)])
-    return within_unit(Curve(last, *x, *y))
+    return Curve(last, *x, *y)
 
 
 def _implied(h: Floats, threshold: float) -> dict[str, float]:

@@ -122,7 +122,7 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""
-        self.formation_ = formation_of(self.formation, X, bags)
+        self.formation_ = formation_of(self.formation, X, bags, values=isinstance(self, BagRegressor))
 
     def _checked_predict(self, X: Any) -> Floats:
         X = self._check_features(X, fitting=False)

@@ -28,10 +28,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from bagwise.bags import aggregate, random_bags
+from bagwise.bags import Bags, aggregate, random_bags
 from bagwise.datasets import synthetic
 from bagwise.diagnostics import diagnose
-from bagwise.evaluation import evaluate
+from bagwise.evaluation.measures import measure
 from bagwise.gains import NoBetterThanConstantWarning, clear
 from bagwise.linear import BagRidgeClassifier
 from bagwise.metrics import Estimate
@@ -222,7 +222,7 @@ class _Task:
         if size == 1:  # bags of one row are labels: there is nothing to estimate
             return Row(size, method, accuracy, brier)
         # The bags are dealt at random here, which need not be asked of them.
-        estimate = evaluate(h, None, y_bag[held_out], bags=ids[held_out], formation="random")
+        estimate = measure(h, Bags.from_rows(y_bag[held_out], ids[held_out]), formation="random")
         return Row(size, method, accuracy, brier, estimate.accuracy, estimate.brier, better)
 
 

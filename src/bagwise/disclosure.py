@@ -30,6 +30,8 @@ class Leaks:
     exposed_rows, noised_rows : int
         Rows of bags without noise, and with declared noise. Whoever knows the other labels of a bag without noise knows
         the last one, too, which is what differential privacy rules out.
+    values : bool
+        Whether labels are real numbers.
     """
 
     single_row_bags: int
@@ -39,14 +41,13 @@ class Leaks:
     certainty: tuple[float, ...] | None
     exposed_rows: int
     noised_rows: int
+    values: bool = False
 
     @property
     def statements(self) -> tuple[str, ...]:
         """What they say, one by one."""
-        lines = [
-            f"{self.single_row_bags:,} bags of one row, {self.pure_bags:,} larger bags all 0 or all 1, "
-            f"{self.revealed_rows:,} individual labels revealed"
-        ]
+        pure = "" if self.values else f"{self.pure_bags:,} larger bags all 0 or all 1, "
+        lines = [f"{self.single_row_bags:,} bags of one row, {pure}{self.revealed_rows:,} individual labels revealed"]
         if self.certainty is not None:
             lines.append(
                 f"the best guess of a row's label from its report is right with probability {self.certainty[2]:.2f} "
@@ -71,15 +72,18 @@ class Leaks:
         return "leaks: " + "\n  ".join(self.statements)
 
 
-def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = None) -> Leaks:
+def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = None, *, values: bool = False) -> Leaks:
     """Leaks of bags from their sizes (m,), proportions (m,) or (m, classes) and noise variances (m,).
+
+    values: whether labels are real numbers, as they must be where a proportion without noise is outside [0, 1].
 
     >>> leaks(np.array([4, 2]), np.array([0.25, 1.0])).revealed_rows
     2
     """
     plain = np.ones(len(size), dtype=bool) if noise_variance is None else noise_variance == 0
     single, seen = size == 1, proportion[plain]
-    real = bool(((seen < 0) | (seen > 1)).any())  # labels of other values: no proportion tells one but a single row's
+    # Of labels of other values, no proportion tells one but a single row's.
+    real = values or bool(((seen < 0) | (seen > 1)).any())
     sure = np.maximum(proportion, 1 - proportion) if proportion.ndim == 1 else proportion.max(axis=1)
     pure = plain & (sure == 1) & (not real)
     revealed = plain & (pure | single)
@@ -96,4 +100,5 @@ def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = No
         certainty=certainty,
         exposed_rows=int(size[plain].sum()),
         noised_rows=int(size[~plain].sum()),
+        values=real,
     )

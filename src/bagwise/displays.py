@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bagwise.bags import Bags, as_bags
-from bagwise.evaluation import Curve, Evaluation, evaluate
+from bagwise.evaluation import Curve, Evaluation, ValueEvaluation, evaluate
 from bagwise.plotting import BLUE, GREY
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.typing import ArrayLike, Floats
@@ -25,7 +25,7 @@ __all__ = ["BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"]
 class _OfEvaluation(ABC):
     """A picture of an evaluation."""
 
-    def __init__(self, evaluation: Evaluation, *, name: str | None = None) -> None:
+    def __init__(self, evaluation: Evaluation | ValueEvaluation, *, name: str | None = None) -> None:
         self.evaluation, self.name = evaluation, name
 
     @classmethod
@@ -39,7 +39,7 @@ class _OfEvaluation(ABC):
         ax: Axes | None = None,
         **options: Any,
     ) -> Self:
-        """Evaluate a classifier on held-out bags and draw it.
+        """Evaluate a model on held-out bags and draw it.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class _OfEvaluation(ABC):
         Parameters
         ----------
         h : array of shape (n,)
-            Probabilities of the positive class.
+            Probabilities of the positive class; or values, with ``target="value"``.
         y, bags
             As in `bagwise.evaluate`.
         ax : matplotlib Axes, optional
@@ -103,13 +103,13 @@ class _OfEvaluation(ABC):
 
 
 class BagCalibrationDisplay(_OfEvaluation):
-    """Mean predictions beside rates of positive labels, with intervals.
+    """Mean predictions beside rates of positive labels, or mean values, with intervals.
 
     Of single rows, in groups of similar predictions, where bags tell these; else of bags with similar mean predictions.
 
     Parameters
     ----------
-    evaluation : Evaluation
+    evaluation : Evaluation or ValueEvaluation
         As `bagwise.evaluate` returns it.
     name : str, optional
         Of the model.
@@ -146,7 +146,11 @@ class BagCalibrationDisplay(_OfEvaluation):
         ax.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="calibrated")
         self._points(ax, curve)
         of = "rows" if rows is not None else "bags"
-        ax.set(xlabel=f"mean prediction of {of}", ylabel="rate of positives" if rows is not None else "mean proportion")
+        if isinstance(self.evaluation, ValueEvaluation):
+            label = f"mean label of {of}"
+        else:
+            label = "rate of positives" if rows is not None else "mean proportion"
+        ax.set(xlabel=f"mean prediction of {of}", ylabel=label)
         ax.legend(frameon=False)
         return self
 
@@ -184,6 +188,8 @@ class BagRocDisplay(_OfEvaluation):
         Self
             With `ax_` and `figure_`.
         """
+        if isinstance(self.evaluation, ValueEvaluation):
+            raise ValueError("values have no ROC curve: it is of labels 0 and 1.")
         curve = self.evaluation.roc
         if curve is None:
             raise ValueError(self.evaluation.doubt or "there is no ROC curve: bags report too few labels of one kind.")

@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bagwise import PUBLIC
-from bagwise.utils.parameters import check_parameters, one_of
+from bagwise.utils.parameters import ParameterError, check_parameters, one_of
+from bagwise.utils.text import listed
 
 if TYPE_CHECKING:
-    from bagwise.base import BagClassifier
+    from bagwise.base import BagEstimator
 
 ESTIMATORS = {
     name: f"bagwise.{module}"
@@ -30,14 +31,19 @@ MODELS = {
 }
 """Classifiers that tables are fitted with, by the words for them."""
 
+VALUE_MODELS = {"boosting": "BagBoostingRegressor", "ridge": "BagRidgeRegressor", "sgd": "BagSGDRegressor"}
+"""Regressors that tables of values are fitted with."""
 
-def make(model: str, **parameters: Any) -> BagClassifier:
-    """A classifier by its word in `MODELS`.
 
-    >>> make("ridge", random_state=0)
-    BagRidgeClassifier(random_state=0)
+def make(model: str, *, target: str = "label", **parameters: Any) -> Any:
+    """A classifier by its word in `MODELS`; where the target is a "value", a regressor by that in `VALUE_MODELS`.
+
+    >>> make("ridge", random_state=0), make("ridge", target="value")
+    (BagRidgeClassifier(random_state=0), BagRidgeRegressor())
     """
-    check_parameters({"model": model}, {"model": one_of(*MODELS)})
-    name = MODELS[model]
-    made: BagClassifier = getattr(import_module(ESTIMATORS[name]), name)(**parameters)
+    models = MODELS if target == "label" else VALUE_MODELS
+    if model in MODELS and model not in models:
+        raise ParameterError("model", f"{model!r} is for labels, not for values: choose {listed(list(models), 'or')}.")
+    check_parameters({"model": model}, {"model": one_of(*models)})
+    made: BagEstimator = getattr(import_module(ESTIMATORS[models[model]]), models[model])(**parameters)
     return made

@@ -177,7 +177,8 @@ class Curve:
     at : array of shape (q,)
         Upper edges of the bins of a calibration curve, thresholds of a ROC curve.
     x, y : array of shape (q,)
-        Mean prediction and rate of positives of each bin; for the ROC curve, rates of false and true positives.
+        Mean prediction and rate of positives, or mean label, of each bin; for the ROC curve, rates of false and true
+        positives.
     x_standard_error, y_standard_error, x_low, x_high, y_low, y_high : array of shape (q,)
         Their standard errors, and the ends of their confidence intervals.
     """
@@ -201,6 +202,22 @@ def within_unit(curve: Curve) -> Curve:
 
 def curves(expectations: Expectations, n_bins: int, level: float) -> dict[str, Curve]:
     """The curves of two classes by name; no ROC curve where too few labels are of one kind."""
+    edges, rows, h = _bins(expectations, n_bins)
+    points = {"calibration": (edges, *_calibration(expectations, rows, h))}
+    if min(expectations.prior, 1 - expectations.prior) * expectations.n >= FEWEST_OF_A_KIND:
+        points["roc"] = (np.concatenate([edges[::-1], [-np.inf]]), *_roc(expectations, rows, h))
+    return {name: Curve(at, *intervals(*x, level), *intervals(*y, level)) for name, (at, x, y) in points.items()}
+
+
+def calibration(expectations: Expectations, n_bins: int, level: float) -> Curve:
+    """Mean prediction and mean label in bins of the predictions, for labels of any kind."""
+    edges, rows, h = _bins(expectations, n_bins)
+    x, y = _calibration(expectations, rows, h)
+    return Curve(edges, *intervals(*x, level), *intervals(*y, level))
+
+
+def _bins(expectations: Expectations, n_bins: int) -> tuple[Floats, Floats, Floats]:
+    """Upper edges of bins at quantiles of the predictions; (m, bins) rows of each bag in each, and sums of h."""
     bags, m, n = expectations.bags, expectations.m, expectations.n
     levels, level_of_row, counts = expectations.levels
     # The least prediction that at least a share q of the rows does not exceed, for q = 1/n_bins, …, 1.
@@ -212,10 +229,7 @@ def curves(expectations: Expectations, n_bins: int, level: float) -> dict[str, C
         np.bincount(cell, weights, minlength=m * len(last)).astype(float, copy=False).reshape(m, -1)
         for weights in (None, expectations.h[bags.order])
     )
-    points = {"calibration": (levels[last], *_calibration(expectations, rows, h))}
-    if min(expectations.prior, 1 - expectations.prior) * n >= FEWEST_OF_A_KIND:
-        points["roc"] = (np.concatenate([levels[last][::-1], [-np.inf]]), *_roc(expectations, rows, h))
-    return {name: Curve(at, *intervals(*x, level), *intervals(*y, level)) for name, (at, x, y) in points.items()}
+    return levels[last], rows, h
 
 
 _Points = tuple[tuple[Any, Floats], tuple[Any, Floats]]

@@ -22,7 +22,8 @@ def predicted(model: Any, X: Any) -> Floats:
         _check_classes(getattr(model, "classes_", None))
     elif hasattr(model, "predict"):
         raise TypeError(
-            "evaluate needs probabilities: the model has no predict_proba; for real labels use evaluation.risk."
+            "evaluate needs probabilities: the model has no predict_proba; if labels are real numbers, say "
+            "target='value'."
         )
     h = _numbers(model.predict_proba(X) if is_model else model)
     if h is None or h.ndim not in (1, 2):
@@ -40,6 +41,19 @@ def predicted(model: Any, X: Any) -> Floats:
         i = int(np.argmax(wrong))
         raise ValueError(f"the predictions of row {i} sum to {h[i].sum():.6g} over classes: they must sum to 1.")
     return h[:, 1] if h.shape[1] == 2 else h
+
+
+def predicted_values(model: Any, X: Any) -> Floats:
+    """(n,) the predictions h of a regressor; or the predictions given."""
+    is_model = hasattr(model, "predict") and not isinstance(model, type)
+    h = _numbers(model.predict(X) if is_model else model)
+    if h is not None and h.ndim == 2 and h.shape[1] == 1:
+        h = h[:, 0]
+    if h is None or h.ndim != 1:
+        got = type(model).__name__ if h is None or h.ndim == 0 else f"shape {h.shape}"
+        raise TypeError(f"model must be a fitted regressor, or its predictions (n,), got {got}.")
+    _check_finite("the prediction", h)
+    return h
 
 
 def _check_classes(classes: Any) -> None:

@@ -11,6 +11,7 @@ from scipy.special import expit, ndtri
 from scipy.stats import binomtest, rankdata
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
+from sklearn.svm import LinearSVC
 
 import bagwise as bw
 from bagwise.dispersion import dispersion_test, dispersions
@@ -658,7 +659,7 @@ H = np.full(6, 0.5)
         (0.5, {}, TypeError, "model must be a fitted classifier .* got float"),
         (lambda X: X, {}, TypeError, "model must be a fitted classifier .* got function"),
         (["yes"] * 6, {}, TypeError, "model must be a fitted classifier .* got list"),
-        (bw.BagRidgeRegressor(), {}, TypeError, "no predict_proba"),
+        (LinearSVC(), {}, TypeError, "no predict_proba; if labels are real numbers, say target=.value."),
     ],
 )
 def test_wrong_input_gets_one_clear_sentence(model, options, error, message):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagRegressor
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor
 from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
 from bagwise.boosting.ensemble import Tried, choose_ensemble
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of
@@ -17,7 +17,6 @@ from bagwise.boosting.tuning import Path, best_stage, choose, join, sample_of, s
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
-from bagwise.formation import formation_of
 from bagwise.gains import tell_gain
 from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
@@ -31,7 +30,7 @@ _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _BoostingFit(TableFeatures):
+class _BoostingFit(TableFeatures, BagEstimator):
     """The fit and the prediction of both estimators."""
 
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
@@ -79,7 +78,7 @@ class _BoostingFit(TableFeatures):
             self._fit_bags(some.X, some.bags)
             return
         rng = generator(self.random_state)
-        self.formation_ = formation_of(self.formation, some.X, some.bags)
+        self._tell_formation(some.X, some.bags)
         self._choose(self._table(some), rng)
         self._fit_whole(self._table(data), rng)
 
@@ -90,7 +89,7 @@ class _BoostingFit(TableFeatures):
             noise = None if bags.noise_variance is None else bags.noise_variance[code]
             X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
         rng = generator(self.random_state)
-        self.formation_ = formation_of(self.formation, X, bags)
+        self._tell_formation(X, bags)
         table = self._table(InMemory(X, bags))
         if self._choose(table, rng):
             self._fit_whole(table, rng)

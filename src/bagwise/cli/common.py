@@ -23,9 +23,10 @@ from typer.models import OptionInfo
 
 from bagwise.utils.parameters import NamesParameters
 from bagwise.utils.signals import Stopped
+from bagwise.utils.text import decimals_of
 
 if TYPE_CHECKING:
-    from bagwise.evaluation import Evaluation
+    from bagwise.evaluation import Evaluation, ValueEvaluation
     from bagwise.tables.metadata import About
 
 Progress = Callable[..., None]
@@ -239,12 +240,13 @@ def describe_model(about: About) -> list[str]:
         lines.append(about.bag_gain.doubt or f"{beside}: {about.bag_gain}.")
     if about.trials:
         lines += ["", *describe_trials(about)]
-    if about.evaluation is not None:
-        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
+    if (found := about.evaluation or about.values) is not None:
+        lines += ["", *describe_evaluation(found, "held-out ")]
         if about.refitted:
             lines.append("  Measured before the last fit, which took these bags in.")
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
-    lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
+    places = 4 if about.target == "label" else decimals_of(*about.sensitivity.values())
+    lines += [f"  {value:,.{places}f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
 
 
@@ -261,10 +263,15 @@ def describe_trials(about: About) -> list[str]:
     return lines
 
 
-def describe_evaluation(found: Evaluation, which: str = "") -> list[str]:
+def describe_evaluation(found: Evaluation | ValueEvaluation, which: str = "") -> list[str]:
     """An evaluation in words, line by line: the formation, what is known, and the numbers that it allows."""
+    from bagwise.evaluation import ValueEvaluation
+
     lines = [f"Formation of the bags measured on: {found.formation.name} ({found.formation.reason})."]
     lines.append(f"Measured on {found.n_bags:,} {which}bags ({found.n_rows:,} rows), {found.level:.0%} intervals:")
+    if isinstance(found, ValueEvaluation):
+        doubt = [] if found.doubt is None else [found.doubt]
+        return [*lines, *(f"  {line}" for line in (*found.lines, *doubt, found.known))]
     numbers = {"accuracy": found.accuracy, "Brier": found.brier, "log loss": found.log_loss, "AUC": found.auc}
     lines += [f"  {name:<10}{one}" for name, one in numbers.items() if one is not None]
     if found.withheld:

@@ -36,6 +36,7 @@ def gather(
         from bagwise.tables.gather import write_shards
         from bagwise.tables.model import Recipe, features_of
 
+        check_of_labels(data, "bagwise train")
         progress(0, None, "reading columns")
         features = features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
         train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
@@ -143,6 +144,12 @@ def fit_in_processes(
         shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
         launch(estimator, shards, processes=processes, progress=progress)
         return recipe.model(estimator, shards.encoding(), "network")
+
+
+def check_of_labels(data: bagwise.tables.BagTable, what: str) -> None:
+    """Raise where bags report values, which networks of several processes do not learn."""
+    if data.target == "value":
+        raise ValueError(f"{what} learns labels, not values: fit these with bagwise fit, in one process.")
 
 
 @contextmanager

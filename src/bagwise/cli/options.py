@@ -40,10 +40,12 @@ SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or
 Events = Annotated[str, Argument(help=f"Rows with features and bag keys. {SOURCE}")]
 OptionalEvents = Annotated[Text, Argument(help="Rows with features and bag keys; for a model, of other bags.")]
 _REPORTS = (
-    "One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have --proportion."
+    "One line per bag: keys, count or proportion, or sum or mean of values, maybe size, noise. To be left out if the "
+    "events have --proportion or --mean."
 )
 _REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
 Mismatch = StrEnum("Mismatch", "error drop")
+Target = StrEnum("Target", "label value")
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
@@ -90,12 +92,18 @@ def _join(
     noise_scale: Annotated[Text, _column(f"Scale of Laplace noise {_ON_COUNTS}", "noise_scale")] = None,
     epsilon: Annotated[Text, _column(f"Epsilon of Laplace noise {_ON_COUNTS}", "epsilon")] = None,
     suppressed: Annotated[Text, _column("Reports' column that marks withheld reports", "suppressed")] = None,
+    target: Annotated[
+        Target | None,
+        Option(help="What is reported: labels 0 and 1 or classes, or real values, as of purchases; label if not told."),
+    ] = None,
+    sum: Annotated[Text, _column("Reports' column of sums of values", "sum")] = None,
+    mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
     on_mismatch: Annotated[Mismatch, Option(help="Bags that do not fit: an error, or left out.")] = Mismatch.error,
     memory: Memory = None,
 ) -> Iterator[Any]:
     """Events and reports as the options of a command name them: a `BagTable`."""
-    labels = {"count": count, "proportion": proportion}
+    labels = {"count": count, "proportion": proportion, "sum": sum, "mean": mean, "target": target and target.value}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
     told = {"reports": reports, "keys": keys, "size": size, "suppressed": suppressed, "on_mismatch": on_mismatch}
     columns = _columns({**told, **labels, **noise})
@@ -151,7 +159,10 @@ def _with_reports(
     command: Callable[..., None], own: dict[str, inspect.Parameter], shared: dict[str, inspect.Parameter]
 ) -> Callable[..., None]:
     del own["reported"]
-    shared = {name: one for name, one in shared.items() if name not in ("progress", "events", "ignore", *own)}
+    of_values = ("target", "sum", "mean")  # whose scores reports do not change
+    shared = {
+        name: one for name, one in shared.items() if name not in ("progress", "events", "ignore", *of_values, *own)
+    }
     shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
 
     @functools.wraps(command)

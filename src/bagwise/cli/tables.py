@@ -18,7 +18,7 @@ from typer import Argument, Option
 import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
-from bagwise.cli.distributed import fit_in_processes
+from bagwise.cli.distributed import check_of_labels, fit_in_processes
 from bagwise.utils.parameters import ParameterError
 
 Engine = StrEnum("Engine", "here torchrun")
@@ -113,8 +113,9 @@ def fit(
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
-        Model, Option(help="auto tries linear models, boosting and, with torch, networks; held-out bags decide.")
-    ] = Model.auto,
+        Model | None,
+        Option(help="auto tries linear models, boosting and, with torch, networks; held-out bags decide."),
+    ] = None,
     hold_out: options.HoldOut = 0.2,
     refit: Annotated[
         bool, Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
@@ -139,11 +140,12 @@ def fit(
     began = time.monotonic()
     check_free(out, force=force)
     bagwise.saving.check_free(out, force=True)
+    automatic = model in (None, Model.auto)
     if engine is Engine.torchrun and model is not Model.network:
         raise Misuse("--engine torchrun trains networks: pass --model network, too.")
     if processes is not None and engine is not Engine.torchrun:
         raise Misuse("--processes belongs to --engine torchrun: pass that, too.")
-    if time_budget is not None and model is not Model.auto:
+    if time_budget is not None and not automatic:
         raise Misuse("--time-budget belongs to --model auto: leave it out, or pass that.")
     if time_budget == math.inf:
         raise Misuse("--time-budget must be a finite number of seconds, of at least 1.")
@@ -151,6 +153,7 @@ def fit(
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise.tables import metadata
+        from bagwise.tables.evaluation import measure, measure_values
         from bagwise.utils.records import as_data
 
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
@@ -159,10 +162,11 @@ def fit(
         def learn(bags: Any, share: float) -> Any:
             """Fit, so that by the end of it no more than a share of the time is over."""
             if engine is Engine.torchrun:
+                check_of_labels(bags, "--engine torchrun")
                 return fit_in_processes(bags, processes or 2, **told)
             end = began + share * (time_budget or _SECONDS)
-            left = max(1.0, end - time.monotonic()) if model is Model.auto else None
-            return bagwise.tables.fit(bags, model.value, time_budget=left, **told)
+            left = max(1.0, end - time.monotonic()) if automatic else None
+            return bagwise.tables.fit(bags, model and model.value, time_budget=left, **told)
 
         def labelled(bags: Any) -> Any:
             """The bags to learn from, and labelled rows beside them, which are never measured on."""
@@ -173,7 +177,8 @@ def fit(
         fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
             progress(1, 1, "measuring")
-            measured = bagwise.tables.measure(fitted, held_out, formation=formation.value, held_out=True)
+            asked: dict[str, Any] = {"formation": formation.value, "held_out": True}
+            measured = (measure_values if fitted.target == "value" else measure)(fitted, held_out, **asked)
         if refit:
             train = labelled(data)
             fitted = learn(train, _TO_FIT)
@@ -210,13 +215,15 @@ def evaluate(
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels, or with a few: on the bags held out when it was fitted, or on other tables."""
+    from bagwise.evaluation.measures import check_no_labels
+    from bagwise.tables.evaluation import measure_values
     from bagwise.tables.metadata import read_about
 
     about = read_about(bagwise.saving.inspect(folder).about)
     if joined is None:
-        if about is None or about.evaluation is None:
+        stored = None if about is None else about.evaluation or about.values
+        if stored is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
-        stored = about.evaluation
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
         given = {"formation": formation is not options.Formation.auto, "strata": strata, "by": by}
@@ -232,6 +239,11 @@ def evaluate(
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
         fitted = _load(folder)
+        if fitted.target == "value":
+            check_no_labels(strata=strata, by=by, threshold=threshold, labels=labels)
+            values = measure_values(fitted, data, formation=formation.value, level=level or 0.95)
+            show_result(as_json, values, *common.describe_evaluation(values))
+            return
         asked: dict[str, Any] = {"formation": formation.value, "strata": options.parse_names(strata) or (), "by": by}
         asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
         found = bagwise.tables.measure(fitted, data, labels=labels, label=label, **asked).evaluation

@@ -17,7 +17,7 @@ from bagwise.formation.scatter import terms
 from bagwise.formation.strata import random_but_for_order, random_strata, strata_of
 from bagwise.formation.support import support
 from bagwise.linear import quick
-from bagwise.utils.parameters import ParameterError, check_level
+from bagwise.utils.parameters import TARGET, ParameterError, check_level, check_parameters
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, NDArray
 
@@ -31,6 +31,7 @@ def diagnose(
     keys: Mapping[str, ArrayLike] | None = None,
     level: float = 0.01,
     quick_model: bool = True,
+    target: str = "auto",
     random_state: RandomState = 0,
 ) -> Diagnosis:
     """Tell how bags came about, whether they drift along their order, or leak labels.
@@ -50,6 +51,9 @@ def diagnose(
     quick_model : bool
         Fit one, which takes about a second. Without it nobody tells whether bags that differ in their features have
         effects, too, and which of both it is where proportions alone differ.
+    target : {"auto", "label", "value"}
+        What bags report: proportions of labels, or means of real numbers, whose spread by chance is unknown: then bags
+        are compared by their features alone. "auto": the latter where a report lies outside [0, 1].
     random_state : int, Generator or None
         For the bags that a quick model is not fitted to, and for orders that a drift is compared with.
 
@@ -72,17 +76,20 @@ def diagnose(
     ('features', 'clear')
     """
     check_level(level)
+    check_parameters({"target": target}, {"target": TARGET})
     n, table = dispersion.columns_of(X)
-    given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=True)
+    given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=target != "value")
+    values = target == "value" or (target == "auto" and dispersion.have_real_labels(given))
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
     rng = generator(random_state)
     columns: Columns = [(name, dispersion.scores_of(values[given.order], name)) for name, values in table]
     drift = tuple(among(QUESTIONS, one) for one in dispersion.drifts(columns, given, rng))
-    found = evidence_of(columns, given, given).among(QUESTIONS)
+    found = evidence_of(columns, given, given, values=values).among(QUESTIONS)
     formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
     differing = [one.p_value < level and one.ratio > 1 for one in found.each[: len(columns)]]
-    model = quick.quick_model(columns, differing, more[len(columns) :], given, rng) if quick_model else None
+    ask = quick_model and not values
+    model = quick.quick_model(columns, differing, more[len(columns) :], given, rng) if ask else None
     if model is not None:
         if formation.others:
             said = support(model.parts)
@@ -90,7 +97,7 @@ def diagnose(
         found = found.with_model(*model.predictions(effects=formation.name == "effects"))
     untestable = [one.subject for one in found.each[: len(columns)] if np.isnan(one.p_value)]
     if np.isnan(found.proportions.p_value):
-        untestable.insert(0, "proportions of real labels" if dispersion.have_real_labels(given) else "proportions")
+        untestable.insert(0, "proportions of real labels" if values else "proportions")
     drifting = any(one.p_value < level for one in drift)
     labels: dict[str, str | int] = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
     of_keys = [(name, dispersion.scores_of(_words(one, n)[given.order], name)) for name, one in (keys or {}).items()]
@@ -111,7 +118,7 @@ def diagnose(
         n_rows=given.n_bagged,
         n_bags=len(given),
         n_outside=given.n_rows - given.n_bagged,
-        leaks=leaks(given.size, given.proportion, given.noise_variance),
+        leaks=leaks(given.size, given.proportion, given.noise_variance, values=values),
         level=level,
     )
 

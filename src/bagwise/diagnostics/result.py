@@ -26,6 +26,14 @@ _CLEAR_P, _CLEAR_GAIN = 1e-4, 5.0  # p-value, and log-likelihood, that leave lit
 _TELLING = 1.5  # variation, times that of random bags, that is seen in enough bags
 
 _COUNTS = "fit with the count likelihood, as classifiers do with formation='auto'"
+_VALUES_RANDOM = (
+    "fit a regressor; the label-free evaluation applies, unless means differ for reasons that features do not show, "
+    "which only bags of different sizes can tell"
+)
+_VALUES = (
+    "fit a regressor, and compare models by how far bags are from them; how good one is for single rows is not known "
+    "from such bags of values, and random bags would tell"
+)
 _SINGLE = "how good a model is for single rows is not known from such bags alone"
 
 
@@ -191,6 +199,8 @@ class Diagnosis:
         return told
 
     def _advice(self) -> str:
+        if self.evidence.values:
+            return _VALUES_RANDOM if self.formation.name == "random" else _VALUES
         if self.too_few:
             return f"{_COUNTS}; if you know how the bags came about, say so by formation"
         if self.formation.name == "random":

@@ -9,11 +9,14 @@ Where bags are grouped by features, or have effects of their own beside that, ba
 single rows. Then there is no number for it, but what is known in every formation (`bagwise.bag_fit`): how well the
 model fits bags, what its accuracy would be if it were right, and between which numbers it lies whatever is true. A few
 individual labels settle it (`labels`).
+
+Real labels, as the value of a purchase, have measures of their own (`bagwise.evaluation.values`).
 """
 
 from bagwise.evaluation.functions import differences, label_linear, risk
 from bagwise.evaluation.measures import BagsNotRandomWarning, evaluate
 from bagwise.evaluation.result import ClassEvaluation, Evaluation, GroupRate
+from bagwise.evaluation.values import ValueEvaluation
 from bagwise.metrics import Curve, Estimate
 
 __all__ = [
@@ -23,6 +26,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "GroupRate",
+    "ValueEvaluation",
     "differences",
     "evaluate",
     "label_linear",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_regressor
 
 from bagwise import dispersion
 from bagwise.bag_fit import bag_fit
@@ -12,13 +13,14 @@ from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM
 from bagwise.evaluation.result import ClassEvaluation, Evaluation, GroupRate
 from bagwise.evaluation.strata import stratum_of_bags
+from bagwise.evaluation.values import ValueEvaluation, measure_values
 from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, FORMATIONS, Told, formation_of
 from bagwise.formation.strata import formation_inside
 from bagwise.metrics import METRICS, Estimate, auc, curves, estimated, metrics, possible, within_unit
 from bagwise.prediction_powered import of_labels
-from bagwise.predictions import fitting_bags, predicted
-from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number, whole
+from bagwise.predictions import fitting_bags, predicted, predicted_values
+from bagwise.utils.parameters import LEVEL, TARGET, ParameterError, check_parameters, number, whole
 from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 ENOUGH_BAGS = 30
@@ -45,8 +47,11 @@ def evaluate(
     threshold: float = 0.5,
     level: float = 0.95,
     n_bins: int = 10,
-) -> Evaluation:
+    target: str = "auto",
+) -> Evaluation | ValueEvaluation:
     """Brier score, accuracy, log loss, AUC, calibration and ROC curve of single rows, as far as bags tell them.
+
+    Of a regressor, whose labels are real: mean square error, R², mean prediction beside mean label, and calibration.
 
     At least 3 bags are needed, and below about 30 intervals are rough. Where bags are grouped by features, or an
     estimate would lie beyond what is possible, there are no numbers for single rows, and a `BagsNotRandomWarning` says
@@ -54,9 +59,10 @@ def evaluate(
 
     Parameters
     ----------
-    model : classifier or array
+    model : classifier, regressor or array
         A fitted classifier with `predict_proba`; or its predictions: (n,) probabilities of the positive class, or
-        (n, classes). Of two classes, the second is the one whose proportion bags report.
+        (n, classes). Of two classes, the second is the one whose proportion bags report. Or a fitted regressor, or its
+        predictions (n,), where `target` is "value".
     X : array or table of shape (n, features), or None
         Held-out rows. Where predictions are given, they serve to tell the formation; None for no such look.
     y, bags, noise_variance : array, Bags or None
@@ -78,10 +84,13 @@ def evaluate(
         Of the confidence intervals.
     n_bins : int
         Bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
+    target : {"auto", "label", "value"}
+        What bags report: proportions of labels, or means of real numbers. "auto": the latter for a regressor. Of
+        values, `strata`, `labels`, `by` and `threshold` tell nothing, and single rows are known of random bags alone.
 
     Returns
     -------
-    Evaluation
+    Evaluation, or ValueEvaluation for values
 
     Examples
     --------
@@ -93,7 +102,14 @@ def evaluate(
     >>> result = evaluate(h, None, bw.aggregate(y, ids), bags=ids)
     >>> print(result.accuracy)
     0.7721 [0.7446, 0.7994]
+    >>> value = 20 * h + rng.normal(size=64000)
+    >>> print(evaluate(20 * h, None, bw.aggregate(value, ids), bags=ids, target="value").mse)
+    1.0036 [0.9150, 1.1020]
     """
+    check_parameters({"target": target}, {"target": TARGET})
+    if target == "value" or (target == "auto" and _is_regressor(model)):
+        check_no_labels(strata=strata, labels=labels, by=by, threshold=None if threshold == 0.5 else threshold)
+        return _evaluate_values(model, X, y, bags, noise_variance, formation=formation, level=level, n_bins=n_bins)
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
     given.check_proportions()
@@ -114,7 +130,33 @@ def evaluate(
     return result
 
 
-def warn_of_doubt(found: Evaluation, *, stacklevel: int = 3) -> None:
+def check_no_labels(**given: Any) -> None:
+    """Raise where something is given that is not for values."""
+    for name in (name for name, one in given.items() if one is not None and not (isinstance(one, tuple) and not one)):
+        raise ParameterError(name, "is for labels 0 and 1 or classes, not for values: leave it out.")
+
+
+def _is_regressor(model: Any) -> bool:
+    return hasattr(model, "__sklearn_tags__") and bool(is_regressor(model))
+
+
+def _evaluate_values(
+    model: Any,
+    X: Any,
+    y: ArrayLike | None,
+    bags: ArrayLike | Bags | None,
+    noise_variance: ArrayLike | None,
+    **options: Any,
+) -> ValueEvaluation:
+    h = predicted_values(model, X)
+    given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    found = measure_values(h, given, X=X, **options)
+    found = replace(found, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)
+    warn_of_doubt(found, stacklevel=4)
+    return found
+
+
+def warn_of_doubt(found: Evaluation | ValueEvaluation, *, stacklevel: int = 3) -> None:
     """Say why numbers are withheld, or not to be relied on."""
     if found.doubt is not None:
         warnings.warn(found.doubt, BagsNotRandomWarning, stacklevel=stacklevel)

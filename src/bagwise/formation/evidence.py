@@ -54,6 +54,8 @@ class Evidence:
         As `slopes` measures them, where a model was at hand.
     each : tuple of Finding
         Do they differ in this one? For each feature and, where bags do not differ in features, each square and product.
+    values : bool
+        Whether labels are real numbers: how much their means may differ by chance is then unknown, and is not asked.
     """
 
     n_bags: int
@@ -63,6 +65,7 @@ class Evidence:
     forward: Slope | None = None
     reverse: Slope | None = None
     each: tuple[Finding, ...] = ()
+    values: bool = False
 
     def with_model(self, h: Floats, bags: Bags) -> Evidence:
         """The same, with the slopes of a model's predictions.
@@ -102,7 +105,15 @@ class Evidence:
         )
 
 
-def formation_of(name: str, X: Any, bags: Bags, names: Sequence[str] | None = None, *, h: Floats | None = None) -> Told:
+def formation_of(
+    name: str,
+    X: Any,
+    bags: Bags,
+    names: Sequence[str] | None = None,
+    *,
+    h: Floats | None = None,
+    values: bool = False,
+) -> Told:
     """The formation asked for; or, for "auto", the one that the bags tell.
 
     Parameters
@@ -118,6 +129,8 @@ def formation_of(name: str, X: Any, bags: Bags, names: Sequence[str] | None = No
     h : array of shape (n,) or (n, classes), optional
         Predictions of a model that was not fitted to these bags, in table order. They are looked at beside the
         features, and settle what bags alone leave open (see `settled`), however sure the model is of them.
+    values : bool
+        Whether labels are real numbers: then bags are random, unless they differ in features or predictions.
 
     Returns
     -------
@@ -135,7 +148,9 @@ def formation_of(name: str, X: Any, bags: Bags, names: Sequence[str] | None = No
     """
     if name != "auto":
         return Told(name, "as asked for")
-    found = told(evidence(X, bags, names, h=h))
+    found = told(evidence(X, bags, names, h=h, values=values))
+    if values:
+        return found
     if h is not None and found.others == ("effects",) and found.name == "rates":
         # Where rates differ, predictions would, unless the model says nothing of the label, and then nothing is lost.
         return Told("effects", f"{found.reason}, in which predictions have no part")
@@ -147,7 +162,9 @@ def formation_of(name: str, X: Any, bags: Bags, names: Sequence[str] | None = No
     return settled(found, [part], factors=likeliest_factors([part]))  # the model may be far too sure, or wrong
 
 
-def evidence(X: Any, bags: Bags, names: Sequence[str] | None = None, *, h: Floats | None = None) -> Evidence:
+def evidence(
+    X: Any, bags: Bags, names: Sequence[str] | None = None, *, h: Floats | None = None, values: bool = False
+) -> Evidence:
     """Measure what bags show; where X is large, on some of the bags and features.
 
     Parameters
@@ -160,6 +177,8 @@ def evidence(X: Any, bags: Bags, names: Sequence[str] | None = None, *, h: Float
         Names of the columns of X.
     h : array of shape (n,) or (n, classes), optional
         Predictions of a model that was not fitted to these bags, in table order.
+    values : bool
+        Whether labels are real numbers.
 
     Returns
     -------
@@ -180,10 +199,10 @@ def evidence(X: Any, bags: Bags, names: Sequence[str] | None = None, *, h: Float
     if h is not None:
         predictions = h[some.order].reshape(some.n_bagged, -1).T
         columns.insert(0, ("predictions", [score for one in predictions for score in scores_of(one, "h")]))
-    return evidence_of(columns, some, bags)
+    return evidence_of(columns, some, bags, values=values)
 
 
-def evidence_of(columns: Columns, some: Bags, bags: Bags) -> Evidence:
+def evidence_of(columns: Columns, some: Bags, bags: Bags, *, values: bool = False) -> Evidence:
     """The same, from columns that are ready to be compared.
 
     Parameters
@@ -194,6 +213,8 @@ def evidence_of(columns: Columns, some: Bags, bags: Bags) -> Evidence:
         The bags of their rows.
     bags : Bags
         All bags.
+    values : bool
+        Whether labels are real numbers.
 
     Returns
     -------
@@ -202,14 +223,15 @@ def evidence_of(columns: Columns, some: Bags, bags: Bags) -> Evidence:
     more = terms(columns, some)
     each = [*_spread(columns, some, 2 if more else 1), *_spread(more, some, 2)]
     scatter = [Finding("features", np.nan, np.nan)]
-    if len(some) >= ENOUGH_BAGS:
+    if len(some) >= ENOUGH_BAGS and not values:
         scatter = [
             among((2 if more else 1) * len(part), one)
             for part in (columns, more)
             for one in given_proportions(part, some)
         ]
     left = replace(_least_likely(scatter), subject=f"{_least_likely(scatter).subject} given proportions")
-    return Evidence(len(bags), proportion_spread(bags), _least_likely(each), left, each=tuple(each))
+    proportions = Finding("proportions", np.nan, np.nan) if values else proportion_spread(bags)
+    return Evidence(len(bags), proportions, _least_likely(each), left, each=tuple(each), values=values)
 
 
 def _spread(columns: Columns, bags: Bags, families: int) -> list[Finding]:
@@ -260,6 +282,8 @@ def told(found: Evidence, *, level: float = NOT_RANDOM) -> Told:
     differ = features.p_value < level and features.ratio > 1
     if even and not differ:
         return Told("features", f"bags are more alike in {_least_likely(even).subject} than random ones")
+    if found.values and differ:
+        return Told("features", f"bags differ in {features.subject}", ("rates", "effects"))
     if proportions.p_value < level and proportions.ratio < 1:
         return Told("rates", "proportions of bags are more alike than those of random ones")
     if proportions.p_value < level or differ:

@@ -161,6 +161,23 @@ def label_variance(prior: Floats) -> float:
     return max(float((p * (1 - p)).mean()), _LEAST_VARIANCE)
 
 
+def told_variance(size: Integers, outputs: Floats, noise: Floats, *, labels: bool) -> float:
+    """Variance of labels 0 and 1 (`labels`), or of real ones, as bags with less noise show it more clearly.
+
+    size: (m,).  outputs: (m, c) proportions or means.  noise: (m,) s²/k.
+    """
+    count = 1 / (noise + 1e-3 * noise.mean()) ** 2 if noise.any() else np.ones(len(size))
+    for _ in range(_ROUNDS):
+        prior = (count * size) @ outputs / (count @ size)
+        if labels:
+            found = label_variance(prior)
+        else:
+            square = (size[:, None] * (outputs - prior) ** 2).mean(axis=1) - noise
+            found = max(float(count**2 @ square / (count**2).sum()), _LEAST_VARIANCE)
+        count = worth(noise, found)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class BagSums:
     """Bag sums of features, measured from their mean; X is read once for them.
@@ -195,17 +212,7 @@ class BagSums:
 
     def label_variance(self, *, labels: bool) -> float:
         """Variance of labels 0 and 1 (`labels`), or of real ones, as bags with less noise show it more clearly."""
-        size, outputs, noise = self.bags.size, self.bags.outputs, self.bags.noise_per_row
-        count = 1 / (noise + 1e-3 * noise.mean()) ** 2 if noise.any() else np.ones(len(size))
-        for _ in range(_ROUNDS):
-            prior = (count * size) @ outputs / (count @ size)
-            if labels:
-                found = label_variance(prior)
-            else:
-                square = (size[:, None] * (outputs - prior) ** 2).mean(axis=1) - noise
-                found = max(float(count**2 @ square / (count**2).sum()), _LEAST_VARIANCE)
-            count = worth(noise, found)
-        return found
+        return told_variance(self.bags.size, self.bags.outputs, self.bags.noise_per_row, labels=labels)
 
     def counts(self, spread: float, coef: Floats | None = None) -> Floats:
         r"""(m,) what bags are worth: less with noise; given weights (d, c), with effects, too.

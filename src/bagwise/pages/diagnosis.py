@@ -49,6 +49,8 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     Page
         To be written by `write`.
     """
+    if data.target == "value":
+        raise ValueError("the reports tell of values, of which there is no page: see bagwise diagnose.")
     reports, found = data.reported, diagnose(data)
     advice = parts.capital(found.advice)
     output = int(abs(reports.proportion.reshape(len(reports.size), -1).mean(axis=0) - 0.5).argmin())

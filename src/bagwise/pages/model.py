@@ -54,6 +54,8 @@ class Stored:
             raise ValueError(f"{place}: {error}") from None
         if about is None:
             raise ValueError(f"{place} {_ARRAYS}")
+        if about.target == "value":
+            raise ValueError(f"{place} holds a model of values, of which there is no page: see bagwise inspect.")
         return cls(place, about, found.versions)
 
     @property

@@ -168,6 +168,11 @@ class BagTable:
         return self.events.engine.connection
 
     @property
+    def target(self) -> str:
+        """What bags report: "label" or "value" (see `join`)."""
+        return self.columns.target
+
+    @property
     def named_keys(self) -> tuple[str, ...]:
         """The keys that the tables have."""
         return tuple(key for key in self.keys if key != LABELLED)
@@ -178,9 +183,10 @@ class BagTable:
         return proportion_columns(self.classes)
 
     def check_two_classes(self) -> None:
-        """Raise where every used row has the same label, so that there is nothing to learn."""
+        """Raise where every used row has the same label 0 or 1, or class, so that there is nothing to learn."""
         prior = self.summary.prior
-        if (1.0 in prior or prior == (0.0,)) and not self.summary.noised:
+        one = 1.0 in prior or prior == (0.0,)
+        if self.target == "label" and one and not self.summary.noised:
             label = f"{prior[0]:g}" if self.classes is None else self.classes[prior.index(1.0)]
             raise ValueError(f"every row has label {label}: a classifier needs 2 classes.")
 

@@ -12,8 +12,11 @@ from bagwise import diagnostics, dispersion, metrics
 from bagwise.bags import Bags
 from bagwise.data.shards import Shards
 from bagwise.disclosure import leaks
-from bagwise.evaluation import Evaluation, differences, measures
+from bagwise.evaluation import Evaluation, ValueEvaluation, differences, measures
+from bagwise.evaluation.measures import check_no_labels
 from bagwise.evaluation.strata import stratum_of_bags
+from bagwise.evaluation.values import formation_of_values
+from bagwise.evaluation.values import measure_values as measure_predictions
 from bagwise.formation import FORMATIONS, Told, formation_of
 from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.formation.strata import formation_inside
@@ -74,6 +77,7 @@ def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] =
         h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
         sample = data.sample(_SAMPLE)
         return Predictions(h, data.bags, sample.X, model.predict_codes(sample.X), sample.bags)
+    model.check_target(data.target)
     model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
@@ -185,6 +189,8 @@ def measure(
     Measurement
         Its evaluation, and the model beside one guess for all rows.
     """
+    if model.target == "value":
+        raise ValueError("the model predicts values: measure it by tables.evaluate.")
     known = None
     if labels is not None:
         if not isinstance(data, BagTable):
@@ -209,6 +215,20 @@ def measure(
             least, most = metrics.possible(name, h.ndim)
             gain[name] = one.within(least - guess[name], most - guess[name])
     return Measurement(measured, guess, gain, data)
+
+
+def measure_values(
+    model: TableModel,
+    data: BagTable | Shards,
+    *,
+    formation: str = "auto",
+    held_out: bool = False,
+    level: float = 0.95,
+) -> ValueEvaluation:
+    """Judge a model of values by bags that it was not fitted to, without a warning; parameters as in `measure`."""
+    found = predict(model, data)
+    told = _told(model, found, formation, None, held_out=held_out)
+    return measure_predictions(found.h, found.bags, formation=told, level=level)
 
 
 def _with(h: Floats, bags: Bags, known: tuple[Floats, Floats] | None) -> tuple[Floats, Bags]:
@@ -248,7 +268,10 @@ def _told(
     if strata is not None:
         stratum = stratum_of_bags(strata, found.bags)[: len(found.some)]  # which are the first of the bags
         return formation_inside(stratum, frame, found.some, h=found.said)
-    here = formation_of("auto", frame, found.some, h=found.said)
+    if model.target == "value":
+        here = formation_of_values("auto", found.said, frame, found.some)
+    else:
+        here = formation_of("auto", frame, found.some, h=found.said)
     fitted: Told | None = getattr(model.estimator, "formation_", None)
     if not held_out or fitted is None:
         return here
@@ -269,19 +292,27 @@ def evaluate(
     label: str = "label",
     threshold: float = 0.5,
     level: float = 0.95,
-) -> Evaluation:
+) -> Evaluation | ValueEvaluation:
     """Accuracy, Brier score, log loss and AUC of single rows, with intervals, from bags that were not trained on.
+
+    Of a model of values: mean square error, R², mean prediction beside mean label, and calibration.
 
     Parameters
     ----------
     model, data, formation, strata, by, labels, label, threshold, level
-        As in `measure`.
+        As in `measure`; `strata`, `by`, `labels` and `threshold` are not for values.
 
     Returns
     -------
-    bagwise.evaluation.Evaluation
+    bagwise.evaluation.Evaluation, or bagwise.evaluation.ValueEvaluation of values
         A warning says why, where numbers are withheld or not to be relied on.
     """
+    found: Evaluation | ValueEvaluation
+    if model.target == "value":
+        check_no_labels(strata=strata, by=by, labels=labels, threshold=None if threshold == 0.5 else threshold)
+        found = measure_values(model, data, formation=formation, level=level)
+        measures.warn_of_doubt(found)
+        return found
     asked: dict[str, Any] = {"formation": formation, "strata": strata, "by": by, "threshold": threshold}
     found = measure(model, data, labels=labels, label=label, level=level, **asked).evaluation
     measures.warn_of_doubt(found)
@@ -317,8 +348,9 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     # Of several keys, one may be what the others are random in.
     several = data.keys if len(data.keys) > 1 else ()
     keys = {key: np.asarray(lines.column(key).to_pylist(), dtype=str)[number] for key in several}
-    found = diagnostics.diagnose(frame, bags=_bags(reports, number, rank[number]), keys=keys, level=level)
-    return replace(found, leaks=leaks(*reports))
+    bags = _bags(reports, number, rank[number])
+    found = diagnostics.diagnose(frame, bags=bags, keys=keys, level=level, target=data.target)
+    return replace(found, leaks=leaks(*reports, values=data.target == "value"))
 
 
 def _frame(features: Features, matrix: Floats) -> Any:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
-from bagwise.linear.moments import Moments, label_variance
+from bagwise.linear.moments import Moments, label_variance, told_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
@@ -231,7 +231,11 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
 
 
 def _label_variance(sums: Table, data: BagTable) -> float:
-    """Variance of labels, p(1 − p)."""
+    """Variance of labels, p(1 − p); of values, as bags show it."""
+    if data.target == "value":
+        told = data.reported
+        noise = np.zeros(len(told.size)) if told.noise is None else told.noise / told.size
+        return told_variance(told.size, told.proportion[:, None], noise, labels=False)
     size = col(SIZE).cast(nw.Float64)
     found = sums.line(**{name: (col(name) * size).sum() for name in data.proportions}, rows=size.sum())
     mean = np.array([float(found[name]) for name in data.proportions]) / float(found["rows"])

@@ -5,6 +5,7 @@ lines of reports it has; `keyed`, `usable`, `used`, and one truth value per kind
 these lines add up to is the summary, or the error.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -33,6 +34,7 @@ from bagwise.tables.table import (
 from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
 from bagwise.utils.text import number_of
 
+_FAR = 10.0  # standard deviations of declared noise, beyond which a count is not that of labels
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 _EMPTY = "the {} are empty: there must be one line at least."
 
@@ -49,6 +51,9 @@ def join(
     noise_scale: str | float | None = None,
     epsilon: str | float | None = None,
     suppressed: str | None = None,
+    sum: str | None = None,
+    mean: str | None = None,
+    target: Literal["label", "value"] | None = None,
     ignore: Sequence[str] | str = (),
     on_mismatch: Literal["error", "drop"] = "error",
     connection: Connection | None = None,
@@ -76,6 +81,12 @@ def join(
     suppressed : str, optional
         Column that is true where the bag's report is withheld; such bags are left out. Truth values, numbers (0 is
         false) or words such as yes and no.
+    sum, mean : str, optional
+        Columns of the sum or the mean of a real label, such as a purchase's value, one of the two, in place of counts;
+        noise is that on the sum. Without reports, `mean` names a column of the events.
+    target : {"label", "value"}, optional
+        What is reported: labels 0 and 1, or classes; or values, whose column is then called `sum` or `mean` unless it
+        is named. By default as the named columns tell, and labels where none is named.
     ignore : str or sequence of str
         Columns of the events that are no features.
     on_mismatch : {"error", "drop"}
@@ -95,8 +106,8 @@ def join(
     >>> print(joined.summary)
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
-    given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed)
-    found = match(events, reports, given, keys=keys, connection=connection)
+    given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean)
+    found = match(events, reports, given, keys=keys, target=target, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
     lines, summary = found.checked(on_mismatch=on_mismatch)
@@ -138,20 +149,27 @@ def match(
     *,
     keys: Sequence[str] | str | None = None,
     usual: ReportColumns | None = None,
+    target: str | None = None,
     connection: Connection | None = None,
 ) -> Matched:
-    """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given."""
+    """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given.
+
+    target: see `join`.
+    """
     own = home(events, reports, connection=connection)
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
     given = given if usual is None else given.otherwise(usual, source.columns)
+    target = given.of_target(target)
+    never = given.not_of(target) + (() if lines is not None else ("count", "size", "sum"))
     try:
         names = choose_keys(keys, rows, lines, given)
-        columns = given.guessed(source.columns, never=() if lines is not None else ("count", "size"))
-        if lines is None and columns.proportion is None:
-            raise ParameterError("proportion", "must name a column, constant in a bag, where there are no reports.")
-        columns.check(source, list(dict.fromkeys(names)))
+        columns = given.guessed(source.columns, never=never)
+        aligned_name = "proportion" if target == "label" else "mean"
+        if lines is None and getattr(columns, aligned_name) is None:
+            raise ParameterError(aligned_name, "must name a column, constant in a bag, where there are no reports.")
+        columns.check(source, list(dict.fromkeys(names)), target)
         joint = Keys.of(names, rows, source)
     except ValueError:
         for what, table in (("events", rows), ("reports", source)):  # whose columns may then be of any type
@@ -212,7 +230,7 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     """The lines with a truth value for everything that may be wrong.  differing: what several reports of a bag are."""
     names = proportion_columns(columns.classes)
     values = {name: col(f"value_{number}") for number, name in enumerate(names)}
-    if columns.count is not None:
+    if columns.adds_up:
         values = {name: value / col(SIZE) for name, value in values.items()}
     both = both.with_columns(keyed=keys.there(), reports=col("reports").fill_null(0), **values)
     has_rows, has_report = col("keyed") & ~col(SIZE).is_null(), col("keyed") & (col("reports") > 0)
@@ -230,7 +248,8 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
         "unclear": usable & (col("unclear") == 1),
         "no_value": usable & ~finite,
         "outside" if columns.count is None else "impossible": exact
-        & any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions),
+        & any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+        & lit(columns.target == "label"),
         "other_size": usable & (col("reported_size") != col(SIZE)),
         "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & lit(len(names) > 1),
         "wrong_noise": usable & (col("wrong_noise") == 1),
@@ -259,6 +278,12 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
     names = proportion_columns(columns.classes)
     values = [col(name) for name in names]
     no_count = any_of((value != as_whole(value)) | (value > size) | (value < 0) for value in values)
+    counts = [value * size for value in values]
+    part = any_of((count - count.round(0)).abs() > _ROUNDING * (1 + count.abs()) for count in counts)
+    beyond = _FAR * col(NOISE).fill_null(0.0).sqrt() + _ROUNDING
+    plain = usable & ~col("no_value") & ~col("wrong_noise")
+    noised = plain & ~col(NOISE).is_null()
+    far = any_of((count < -beyond) | (count > size + beyond) for count in counts)
     figures = {
         "rows": total(size),
         "reports": total(reports),
@@ -270,6 +295,11 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "least": where(usable, values[0]).min(),
         "greatest": where(usable, values[0]).max(),
         "no_counts": total(usable & no_count),
+        "parts": total(plain & col(NOISE).is_null() & part),
+        "far": total(plain & far),
+        "noised_count": where(noised, counts[0]).sum(),
+        "noised_rows": total(where(noised, size)),
+        "noise": where(noised, col(NOISE)).sum(),
         **Summary.figures(names, used),
     }
     for kind in MISMATCHES:
@@ -307,6 +337,8 @@ def _summary(
     if unmeant and not found["matched"]:
         check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
         raise ValueError(f"no bag of the events has a report ({unmeant[0]}): {check}.")
+    if drop or not hint:
+        _check_labels(found, columns, hint)
     if wrong and not drop:
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
@@ -320,6 +352,21 @@ def _summary(
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 
 
+def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequence[str]) -> None:
+    """Raise where reports look like values: far from those of labels, most of them, or all with noise together.
+
+    Of reports that are mostly no whole counts, some such are enough.  hint: what else they may be.
+    """
+    beyond = _FAR * math.sqrt(found["noise"] or 0.0)
+    together = not -beyond <= (found["noised_count"] or 0.0) <= (found["noised_rows"] or 0.0) + beyond
+    far, parts = int(found["far"]), int(found["parts"]) if columns.adds_up and found["far"] else 0
+    if columns.target == "value" or not (together or 2 * max(far, parts) > found["usable"]):
+        return
+    what, way = ("counts", "sum") if columns.adds_up else ("proportions", "mean")
+    ways = f"if these are {way}s of values, say ", Parameter("target"), "='value', and name the column by "
+    raise AdviceError(f"{what} are far beyond those of labels 0 and 1: ", *(hint or [*ways, Parameter(way)]), ".")
+
+
 def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
     """What proportions far outside [0, 1] may be."""
     if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
@@ -327,5 +374,6 @@ def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
     if not found["no_counts"]:
         return ["if these are counts, name the column as such (", Parameter("count"), ")"]
     if found["least"] >= 0 and found["greatest"] <= 100:
-        return ["if these are percentages, divide them by 100"]
+        means = ["; if means of values, say ", Parameter("target"), "='value' and name it by ", Parameter("mean")]
+        return ["if these are percentages, divide them by 100", *means]
     return []

@@ -9,6 +9,7 @@ from bagwise.tables.bag_table import LABELLED, NUMBER, BagTable, Summary
 from bagwise.tables.model import TableModel
 from bagwise.tables.sources import Source, read
 from bagwise.tables.table import Table, all_of, any_of, as_text, col, kind_of, length, lit, null, total, where
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats
 
@@ -66,6 +67,8 @@ def score_labels(model: TableModel, data: BagTable, labels: Source, label: str) 
 
 def _labelled(data: BagTable, labels: Source, label: str) -> Table:
     """The features of labelled rows, as the events have them, and their labels in the columns of proportions."""
+    if data.target == "value":
+        raise ParameterError("labels", "is for labels 0 and 1 or classes, not for values: leave it out.")
     table = read(labels, data.connection, what="labels")
     if absent := [name for name in (label, *data.features) if name not in table.columns]:
         raise ValueError(f"labels: there is no column {absent[0]!r}: there are {', '.join(table.columns)}.")

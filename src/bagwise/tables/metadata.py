@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bagwise.data.shards import Shards
-from bagwise.evaluation import Evaluation
+from bagwise.evaluation import Evaluation, ValueEvaluation
 from bagwise.formation import FORMATIONS, Told
 from bagwise.gains import clear
 from bagwise.metrics import METRICS, Estimate
@@ -106,6 +106,7 @@ class About:
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
     sensitivity: by how much predictions move when a column is shuffled.
+    target: what it predicts, "label" or "value".  values: the evaluation on bags held out of a model of values.
     """
 
     model: str
@@ -125,6 +126,8 @@ class About:
     held_out: str
     refitted: bool
     sensitivity: dict[str, float]
+    target: str = "label"
+    values: ValueEvaluation | None = None
 
     @property
     def fitted_by(self) -> str:
@@ -156,9 +159,16 @@ class About:
 
 
 def about(
-    model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
+    model: TableModel,
+    data: BagTable | Shards,
+    measured: Measurement | ValueEvaluation | None,
+    *,
+    seen: Summary,
+    refitted: bool = False,
 ) -> About:
     """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
+    values = measured if isinstance(measured, ValueEvaluation) else None
+    measured = None if isinstance(measured, ValueEvaluation) else measured
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
     return About(
@@ -177,8 +187,10 @@ def about(
         guess={} if measured is None else measured.guess,
         gain={} if measured is None else measured.gain,
         held_out="" if measured is None or measured.predictions is None else measured.predictions.fingerprint,
-        refitted=refitted and found is not None,
+        refitted=refitted and (found is not None or values is not None),
         sensitivity=sensitivity(model, data),
+        target=model.target,
+        values=values,
     )
 
 
@@ -213,6 +225,9 @@ def _is_sound(found: About) -> bool:
     one, outputs = found.evaluation, 1 if found.classes is None else len(found.classes)
     sound = len(found.summary.prior) == outputs and found.summary.used_rows > 0 and bool(str(found.summary))
     sound &= found.formation is None or found.formation.name in FORMATIONS
+    sound &= found.target in ("label", "value") and (found.values is None or found.target == "value")
+    if (curve := None if found.values is None else found.values.calibration) is not None:
+        sound &= len({len(points) for points in vars(curve).values()}) == 1
     sound &= all(len({trial.risk is None, trial.low is None, trial.high is None}) == 1 for trial in found.trials)
     told = {name for name in METRICS if one is not None and getattr(one, name) is not None}
     sound &= told in (set(), {*METRICS}, {*METRICS} - {"auc"}) and {*found.gain} in (set(), told)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sklearn.base import clone
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, given_reports
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
 from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
@@ -21,12 +21,15 @@ from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
-from bagwise.utils.parameters import check_parameters
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters
 from bagwise.utils.rng import RandomState
 from bagwise.utils.typing import Floats
 
 Tell: TypeAlias = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all (None where nobody knows) and what is going on."""
+
+DEFAULT_MODEL = {"label": "auto", "value": "boosting"}
+"""What `fit` takes where no model is named, by the target."""
 
 _IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
 
@@ -39,12 +42,12 @@ class TableModel:
     ----------
     features : Features
         Columns and their roles.
-    estimator : BagClassifier
+    estimator : BagClassifier or BagRegressor
         Reads the numbers and codes that `features` makes or, if there is an `encoding`, what that makes of them.
     encoding : Encoding or None
         See `estimator`.
     classes : tuple of str or None
-        Names of the classes, None for labels 0 and 1.
+        Names of the classes, None for labels 0 and 1, and for values.
     kind : str
         What `fit` was asked for, or the class of the estimator.
     keys : tuple of str
@@ -56,7 +59,7 @@ class TableModel:
     """
 
     features: Features
-    estimator: BagClassifier
+    estimator: BagEstimator
     encoding: Encoding | None
     classes: tuple[str, ...] | None
     kind: str
@@ -65,20 +68,32 @@ class TableModel:
     reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
 
     def __post_init__(self) -> None:
-        kinds = {"features": Features, "estimator": BagClassifier, "encoding": Encoding | None, "kind": str}
+        kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
+        kinds["estimator"] = BagClassifier | BagRegressor
         for name, kind in {**kinds, "summary": Summary, "reports": ReportColumns}.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
-        if len(self.estimator.classes_) != (2 if self.classes is None else len(self.classes)):
+        if self.target == "value":
+            if self.classes is not None:
+                raise ValueError("a table's model of values has no classes")
+        elif len(self.estimator.classes_) != (2 if self.classes is None else len(self.classes)):
             raise ValueError("a table's model has as many classes as its estimator")
 
+    @property
+    def target(self) -> str:
+        """What it predicts: a "label", or a real "value"."""
+        return "value" if isinstance(self.estimator, BagRegressor) else "label"
+
     def predict(self, batch: pa.RecordBatch | pa.Table) -> Floats:
-        """(n,) probabilities of label 1, or (n, classes), of a `batch` of rows with the made columns."""
+        """(n,) probabilities of label 1 or values, or (n, classes), of a `batch` of rows with the made columns."""
         return self.predict_codes(self.features.matrix(batch))
 
     def predict_codes(self, codes: Floats) -> Floats:
         """The same of the numbers and `codes` that `Features.matrix` makes."""
-        h = self.estimator.predict_proba(codes if self.encoding is None else self.encoding(codes))
+        rows = codes if self.encoding is None else self.encoding(codes)
+        if isinstance(self.estimator, BagRegressor):
+            return self.estimator.predict(rows)
+        h: Floats = self.estimator.predict_proba(rows)
         return h if self.classes is not None else h[:, 1]
 
     def score(self, table: Table, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -108,6 +123,13 @@ class TableModel:
         """Predictions `h` of rows, given the reports of their `bags`, too (see `BagClassifier.predict_proba`)."""
         return given_reports(h, bags, getattr(self.estimator, "effect_variance_", 0.0))
 
+    def check_target(self, target: str) -> None:
+        """Raise unless reports tell of what it predicts."""
+        if target != self.target:
+            one, other = ("sum", "mean") if self.target == "value" else ("count", "proportion")
+            said = f"the model predicts {self.target}s, the reports tell of {target}s: name their column by "
+            raise AdviceError(said, Parameter(one), " or ", Parameter(other), ".")
+
     def check_classes(self, classes: tuple[str, ...] | None) -> None:
         """Raise unless reports tell of these `classes`, in order."""
         if classes != self.classes:
@@ -136,7 +158,7 @@ class Recipe:
     seen: Summary
     reports: ReportColumns = field(default_factory=ReportColumns)
 
-    def model(self, estimator: BagClassifier, encoding: Encoding | None, kind: str) -> TableModel:
+    def model(self, estimator: BagEstimator, encoding: Encoding | None, kind: str) -> TableModel:
         """The model, once an estimator is fitted to the shards."""
         about = (self.classes, kind, self.keys, self.summary, self.reports)
         return TableModel(self.features, estimator, encoding, *about)
@@ -144,7 +166,7 @@ class Recipe:
 
 def fit(
     data: BagTable,
-    model: str | BagClassifier = "auto",
+    model: str | BagEstimator | None = None,
     *,
     roles: Mapping[str, str] | None = None,
     max_levels: int = MAX_LEVELS,
@@ -159,9 +181,10 @@ def fit(
     ----------
     data : BagTable
         Events and reports, joined.
-    model : str or BagClassifier
-        One of `MODELS` ("auto", "boosting", "logistic", "mean-map", "network", "ridge", "sgd"), or an estimator with
-        settings of your own.
+    model : str, BagClassifier or BagRegressor, optional
+        One of `MODELS` ("auto", "boosting", "logistic", "mean-map", "network", "ridge", "sgd"), for values one of
+        `VALUE_MODELS` ("boosting", "ridge", "sgd"), or an estimator with settings of your own. "auto" by default, for
+        values "boosting".
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
         as boosting and networks do (see `bagwise.data.Reads`).
@@ -184,7 +207,11 @@ def fit(
     """
     began = time.monotonic()
     check_parameters({"formation": formation}, {"formation": FORMATION})
-    estimator: BagClassifier = make(model) if isinstance(model, str) else clone(model)
+    model = model or DEFAULT_MODEL[data.target]
+    estimator: Any = make(model, target=data.target) if isinstance(model, str) else clone(model)
+    if not isinstance(estimator, BagRegressor if data.target == "value" else BagClassifier):
+        wanted = "a regressor, since reports tell of values" if data.target == "value" else "a classifier"
+        raise ParameterError("model", f"must be {wanted}, got {type(estimator).__name__}.")
     if isinstance(model, str) and "random_state" in estimator.get_params(deep=False):
         estimator.set_params(random_state=random_state)
     if formation != "auto":
@@ -208,7 +235,7 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
     return Features.of(data.events, data.features, roles=roles, max_levels=max_levels)
 
 
-def _fit_rows(data: BagTable, features: Features, estimator: BagClassifier, end: float | None) -> Encoding | None:
+def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:
     """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
     many = data.summary.used_rows * len(features.made) > _IN_MEMORY
     if many and not estimator.reads.blocks:

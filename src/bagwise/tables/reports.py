@@ -26,17 +26,28 @@ from bagwise.tables.table import (
     where,
     without_nan,
 )
-from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, instance, number, several
+from bagwise.utils.parameters import (
+    NONE,
+    Parameter,
+    ParameterError,
+    check_parameters,
+    instance,
+    number,
+    one_of,
+    several,
+)
 
 # Ways to declare noise; where a table has several, the first is exact and the others say how it was made.
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
+_REPORTED = {"label": ("count", "proportion"), "value": ("sum", "mean")}  # one of which says what a bag reports
+_WHAT = tuple(name for names in _REPORTED.values() for name in names)
 _RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
 _NAME = instance(str, "the name of a column")
 _CONSTRAINTS = {
     **dict.fromkeys(("count", "proportion"), several(_NAME, "the name of a column, or of one per class") | NONE),
-    **dict.fromkeys(("size", "suppressed"), _NAME | NONE),
+    **dict.fromkeys(("size", "suppressed", "sum", "mean"), _NAME | NONE),
     **dict.fromkeys(("noise_variance", "noise_scale"), number(least=0) | _NAME | NONE),
     "epsilon": number(above=0) | _NAME | NONE,
 }
@@ -53,6 +64,8 @@ class ReportColumns:
     noise_scale: str | float | None = None
     epsilon: str | float | None = None
     suppressed: str | None = None
+    sum: str | None = None
+    mean: str | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
@@ -61,7 +74,7 @@ class ReportColumns:
         """What is given, and what the names of the columns say where nothing is; `never` is not guessed."""
         told = {key: value for key, value in vars(self).items() if value is not None}
         found = [name for name in vars(self) if name in names and name not in {*never, *self.names}]
-        for same in (("count", "proportion"), _NOISES):  # what is told counts, then what comes first
+        for same in (_WHAT, _NOISES):  # what is told counts, then what comes first
             known = [name for name in same if name in told] or [name for name in same if name in found]
             found = [name for name in found if name not in same or name == known[0]]
         return ReportColumns(**{**dict(zip(found, found, strict=True)), **told})
@@ -69,12 +82,40 @@ class ReportColumns:
     def otherwise(self, others: ReportColumns, names: Sequence[str]) -> ReportColumns:
         """What is given, and for the rest what `others` say, as far as these are numbers or among the `names`."""
         told = {key: value for key, value in vars(self).items() if value is not None}
-        groups = [group for group in (("count", "proportion"), _NOISES) if {*group} & {*told}]
+        groups = [group for group in (_WHAT, _NOISES) if {*group} & {*told}]
         settled, free = {*told, *(key for group in groups for key in group)}, {*names} - {*self.names}
         usual = {
             key: value for key, value in vars(others).items() if key not in settled and {*_names_of(value)} <= free
         }
         return ReportColumns(**usual, **told)
+
+    @property
+    def target(self) -> str:
+        """What is reported: of "label" 0 and 1 or classes counts or proportions, of a real "value" sums or means."""
+        return "label" if self.sum is None and self.mean is None else "value"
+
+    def of_target(self, target: str | None) -> str:
+        """The target asked for, by default the one that the columns tell; an error where these say something else."""
+        check_parameters({"target": target}, {"target": one_of(*_REPORTED) | NONE})
+        wanted = target or self.target
+        if others := [name for name in _WHAT if getattr(self, name) is not None and name not in _REPORTED[wanted]]:
+            ways = Parameter(_REPORTED[wanted][0]), " or ", Parameter(_REPORTED[wanted][1])
+            raise ParameterError(others[0], f"does not go with {wanted}s: name their column by ", *ways, ".")
+        if wanted == "value" and self.epsilon is not None:
+            ways = Parameter("noise_variance"), " or ", Parameter("noise_scale")
+            raise ParameterError("epsilon", "tells the noise on counts, not on values: give ", *ways, ".")
+        return wanted
+
+    @staticmethod
+    def not_of(target: str) -> tuple[str, ...]:
+        """Columns that say nothing where this is the `target`, whatever they are called."""
+        others = (name for one, names in _REPORTED.items() if one != target for name in names)
+        return (*others, "epsilon") if target == "value" else tuple(others)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether a bag reports a count or a sum, which its size divides."""
+        return self.count is not None or self.sum is not None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -92,12 +133,15 @@ class ReportColumns:
         """All columns that are named."""
         return tuple(name for given in vars(self).values() for name in _names_of(given))
 
-    def check(self, table: Table, keys: Sequence[str]) -> None:
-        """Raise unless the table has what is named, and nothing is said twice."""
+    def check(self, table: Table, keys: Sequence[str], target: str = "label") -> None:
+        """Raise unless the table has what is named, and nothing is said twice.  target: what is to be reported."""
         there = ", ".join(table.columns)
-        if (self.count is None) == (self.proportion is None):
-            rest = f" must name a column of the reports, one of the two: they have {there}."
-            raise ParameterError("count", "or ", Parameter("proportion"), rest)
+        one, other = _REPORTED[target]
+        if (getattr(self, one) is None) == (getattr(self, other) is None):
+            rest = [f" must name a column of the reports, one of the two: they have {there}"]
+            if target == "label" and any(name in table.columns for name in _REPORTED["value"]):
+                rest += ["; if they report values, say ", Parameter("target"), "='value'"]
+            raise ParameterError(one, "or ", Parameter(other), *rest, ".")
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
         if len(self.noises) > 1:
@@ -118,7 +162,7 @@ class ReportColumns:
 
         And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
-        values = _names_of(self.count if self.count is not None else self.proportion)
+        values = next((names for name in _WHAT if (names := _names_of(getattr(self, name)))), ())
         variance, wrong = self._variance()
         withheld, unclear = self._marked(table)
         return {

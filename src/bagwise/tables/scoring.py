@@ -29,6 +29,7 @@ from bagwise.tables.reports import ReportColumns
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Table, col
 from bagwise.utils.files import TemporaryFolder, replacing
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers, NDArray
 
@@ -172,6 +173,8 @@ def _reported(
     connection: Connection,
 ) -> BagTable:
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
+    if model.target == "value":
+        raise ParameterError("reports", "makes scores of labels add up, not those of values: leave it out.")
     lines = None if reports is None else read(reports, connection, what="reports")
     columns = {*table.columns} if lines is None else {*table.columns} & {*lines.columns}
     named = keys or (model.keys if {*model.keys} <= columns else None)

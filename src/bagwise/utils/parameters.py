@@ -132,6 +132,10 @@ def one_of(*options: Any) -> Constraint:
     )
 
 
+TARGET = one_of("auto", "label", "value")
+"""What bags report of: labels 0 and 1 or classes, or real values; "auto" is told by what they are used for."""
+
+
 def instance(kind: type | tuple[type, ...], words: str) -> Constraint:
     """An object of a kind."""
     return Constraint(words, lambda value: isinstance(value, kind))

@@ -4,6 +4,17 @@ import math
 from collections.abc import Sequence
 
 
+def decimals_of(*values: float, digits: int = 4) -> int:
+    """Places behind the point, 10 at most, with which the largest of some values has so many digits.
+
+    >>> decimals_of(0.012, 0.034), decimals_of(1234567.8), decimals_of(0.0)
+    (5, 0, 3)
+    """
+    most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    leading = math.floor(math.log10(most)) if most > 0 else 0
+    return min(max(digits - 1 - leading, 0), 10)
+
+
 def rows_of(smallest: int, largest: int) -> str:
     """How many rows bags have.
 
@@ -22,13 +33,13 @@ def number_of(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], last: str = "and") -> str:
     """Names in a sentence.
 
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
+    >>> listed(["a"]), listed(["a", "b", "c"]), listed(["a", "b"], "or")
+    ('a', 'a, b and c', 'a or b')
     """
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def with_error(value: float, error: float) -> str:
