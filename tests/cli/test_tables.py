@@ -372,6 +372,41 @@ def test_models_of_log_odds_take_tables_as_they_are(labelled, tmp_path, kind, no
         np.testing.assert_allclose(sums, counts, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("default:values that training")
+def test_what_predict_meets_in_the_columns_is_told(model, tables, tmp_path):
+    """Never seen, missing, of another type, unknown: in words, in JSON, and beside scores on standard output."""
+    events = pd.read_parquet(tables[0])
+    events.loc[events["campaign"] == "north", "campaign"] = "east"
+    other = events.drop(columns="device").assign(age=events["age"].astype(str) + ".0", more=1)
+    other.to_parquet(tmp_path / "other.parquet")
+    command = ("predict", model, tmp_path / "other.parquet")
+    refused = sentence(call(*command, "--out", tmp_path / "scored.parquet"))
+    assert "column 'device' is missing: the model was trained with it" in refused
+    assert "(--missing-columns='as-missing')" in refused
+    told = call(*command, "--missing-columns", "as-missing", "--out", tmp_path / "scored.parquet")
+    assert told.exit_code == 0, told.output
+    unseen = (events["campaign"] == "east").sum()
+    lines = [
+        "6,000 rows scored.",
+        "Column 'age' holds text now, read as numbers.",
+        "Column 'device' is missing: it counts so in all rows.",
+        f"Column 'campaign': {unseen:,} rows ({unseen / 6000:.2g} of all) with a value that training did not have, "
+        "for example 'east': it counts as missing.",
+        "Not known to the model: more.",
+    ]
+    assert told.stdout.splitlines()[:-1] == lines
+    assert told.stderr.startswith("Warning: values that training did not have: column 'campaign' in ")
+    piped = call(*command, "--missing-columns", "as-missing", "--keep", "bag")
+    assert piped.stdout.count("\n") == 6001
+    assert piped.stderr.splitlines()[1:] == lines
+    out = ("--out", tmp_path / "scored.parquet", "--force", "--json")
+    facts = json.loads(call(*command, "--missing-columns", "as-missing", *out).stdout)["columns"]
+    assert (facts["rows"], facts["others"]) == (6000, ["more"])
+    found = {one["name"]: (one["missing"], one["held"], one["unseen"]) for one in facts["columns"]}
+    expected = {"age": (False, "text", 0), "device": (True, "", 0), "seen": (False, "", 0)}
+    assert found == {**expected, "campaign": (False, "", unseen)}
+
+
 def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
     """Nothing has to be told again that was told to fit; rows of other bags are scored as ever."""
     reports, scored = pd.read_parquet(tables[1]), tmp_path / "scored.parquet"
@@ -522,7 +557,7 @@ def test_nothing_is_overwritten_without_force(model, tables, tmp_path):
         (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "-1"], "--noise-variance must"),
         (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "2", "--epsilon", "1"], "-variance and --epsilon say"),
         (["diagnose", "EVENTS", "REPORTS", "--memory", "lots"], "--memory must"),
-        (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "column 'age' is missing"),
+        (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "none of the columns that the model uses is there"),
         (["predict", "MODEL", "EVENTS", "--out", "x.json"], "unknown ending"),
         (["predict", "MODEL", "EVENTS", "--keep", "nothing", "--out", "x.csv"], "no column 'nothing'"),
         (["predict", "nowhere", "EVENTS"], "nowhere"),

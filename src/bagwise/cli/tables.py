@@ -34,6 +34,7 @@ Model = StrEnum(
         "sgd": "sgd",
     },
 )
+MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that the command may take with auto
 _TO_FIT = 0.9  # of the time; the rest is for measuring
@@ -244,12 +245,17 @@ def predict(
     reported: options.Reported,
     out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    missing_columns: Annotated[
+        MissingColumns,
+        Option(help="Columns that the model uses and the table lacks: an error, or missing in all rows."),
+    ] = MissingColumns.error,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Score the rows of a table; rows stream through, however many there are.
 
+    The summary tells of columns that are missing, of another type, or have values that training did not have.
     With --reports, rows of bags that report something get the probability given that, too.
     """
     from bagwise.utils.records import as_data
@@ -263,10 +269,10 @@ def predict(
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
         given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
-        found = bagwise.tables.write_scores(fitted, source, target, **given)
+        found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
     if out != "-":
         show_result(as_json, {**as_data(found), "file": out}, str(found), f"Written: {out}")
-    elif found.bags:
+    elif found.bags or found.columns.changed:
         typer.echo(str(found), err=True)
 
 

@@ -78,13 +78,15 @@ def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] =
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
     others: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
-    for batch in model.features.select(data.rows(), NUMBER, *columns).batches():
-        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
+    reading = model.reading(data.rows())
+    for batch in reading.select(NUMBER, *columns).batches():
+        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), reading.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
         for name in columns:
             others[name].append(np.asarray(batch.column(name).to_pylist(), dtype=str))
+    reading.met.warn(stacklevel=3)
     number, h = np.concatenate(numbers), np.concatenate(predicted)
     # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))

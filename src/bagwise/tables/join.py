@@ -103,7 +103,8 @@ def join(
     bags = numbered(lines, joint, columns).keep()
     keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
     events = rows.select(*keyed, *features)
-    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns)
+    left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
+    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
 
 
 @dataclass(frozen=True, eq=False)
