@@ -503,6 +503,48 @@ def test_a_model_that_held_out_bags_do_not_prefer_says_so(tmp_path):
     assert page["remarks"][0].startswith(said)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default:these look like")
+def test_later_commands_know_what_was_told_to_fit(few, tmp_path):
+    """Keys, columns of reports, noise, roles and ignored columns."""
+    events = pd.read_parquet(few[0]).rename(columns={"bag": "cell"}).assign(noise="loud", day=1)
+    reports = pd.read_parquet(few[1]).rename(columns={"bag": "cell", "count": "bought", "size": "people"})
+    reports = reports.assign(day=1, count=reports["bought"] * 0 + 99)  # a column of the usual name that says nothing
+    events.to_parquet(tmp_path / "events.parquet")
+    reports.to_parquet(tmp_path / "reports.parquet")
+    tables = tmp_path / "events.parquet", tmp_path / "reports.parquet"
+    told = ("--keys", "cell", "--count", "bought", "--size", "people", "--noise-variance", 4, "--ignore", "noise,day")
+    fit = call("fit", *tables, *told, "--model", "ridge", "--roles", "age=category", "--out", tmp_path / "model")
+    assert fit.exit_code == 0, fit.output
+    options = "--keys cell --count bought --size people --noise-variance 4 --suppressed suppressed --ignore noise,day"
+    for shown in (fit, call("inspect", tmp_path / "model")):
+        assert f"Later commands take, unless told otherwise: {options}." in shown.stdout
+    model = tmp_path / "model"
+    known = call("evaluate", model, *tables, "--by", "noise", "--json")  # ignored, and asked for
+    assert known.exit_code == 0, known.output
+    told_again = call("evaluate", model, *tables, *told[:-1], "day", "--by", "noise", "--json")
+    assert known.stdout == told_again.stdout
+    found = json.loads(call("diagnose", *tables, "--model", model, "--json").stdout)
+    assert (found["tables"]["noised"], found["tables"]["bags"]) == (True, 75)
+    scored = call("predict", model, tables[0], "--reports", tables[1], "--out", tmp_path / "scored.parquet", "--json")
+    facts = json.loads(scored.stdout)
+    assert (facts["noised"], facts["bags"], facts["columns"]["others"]) == (True, 75, [])
+    page = call("page", *tables, "--model", model, "--out", tmp_path / "page.html")
+    assert page.exit_code == 0, page.output
+    assert f"--model ridge {options} --seed 0" in (tmp_path / "page.html").read_text()
+
+
+def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
+    events = pd.read_parquet(few[0])
+    events["user"] = [f"u{number % 1150}" for number in range(len(events))]  # 50 of them twice
+    events.to_parquet(tmp_path / "events.parquet")
+    tables = tmp_path / "events.parquet", few[1]
+    note = "user (taken for an id, since nearly every row has a value of its own; the role hashed or category keeps it)"
+    fit = call("fit", *tables, "--model", "ridge", "--hold-out", 0, "--out", tmp_path / "model")
+    assert f"Ignored: {note}." in fit.stdout
+    assert f"Ignored: {note}." in call("diagnose", *tables).stdout
+
+
 def test_refit_takes_the_held_out_bags_in(few, tmp_path):
     result = call("fit", *few, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)

@@ -82,16 +82,28 @@ def bag(
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
-def diagnose(joined: options.JoinedAsFarAsPossible, as_json: options.Json = False) -> None:
+def diagnose(
+    joined: options.JoinedAsFarAsPossible,
+    model: Annotated[
+        Path | None, Option(metavar="<dir>", help="Folder that bagwise fit wrote: columns mean what they meant to it.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """Check that events and reports fit, and tell how bags came about, whether they drift, or leak labels.
 
     Bags that do not fit are named, kind by kind, and left out, unless --on-mismatch error is given.
     """
-    with show_progress() as progress, joined(progress) as data:
+    fitted = None if model is None else _load(model)
+    with show_progress() as progress, joined(progress, like=fitted) as data:
+        from bagwise.tables.model import features_of
+
         progress(1, 2, "looking at the bags")
-        found = bagwise.tables.diagnose(data)
+        features = features_of(data) if fitted is None else fitted.features
+        found = bagwise.tables.diagnose(data, features)
+    ignored = {one.name: one.note for one in features.columns if one.note}
     facts = {
         "tables": data.summary,
+        "ignored": ignored,
         "verdict": found.verdict,
         "formation": found.formation,
         "sureness": found.sureness,
@@ -107,7 +119,8 @@ def diagnose(joined: options.JoinedAsFarAsPossible, as_json: options.Json = Fals
     }
     wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
     repair = ["Repair the tables, or pass --on-mismatch=drop to fit and evaluate."] if wrong else []
-    show_result(as_json, facts, str(data.summary), *repair, "", str(found))
+    left = [f"Ignored: {name} ({note})." for name, note in ignored.items()]
+    show_result(as_json, facts, str(data.summary), *left, *repair, "", str(found))
 
 
 def fit(
@@ -226,14 +239,15 @@ def evaluate(
             raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
         show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
         return
-    with show_progress() as progress, joined(progress) as data:
+    fitted, named = _load(folder), options.parse_names(strata) or []
+    needed = named if by is None else [*named, by]
+    with show_progress() as progress, joined(progress, like=fitted, needed=needed) as data:
         if labels is None and about is not None and about.has_seen(data.summary):
             way = "pass tables of other bags, or none to see how it did on the bags held out"
             said = f"these look like the tables that the model was fitted to, which flatter it: {way}."
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
-        fitted = _load(folder)
-        asked: dict[str, Any] = {"formation": formation.value, "strata": options.parse_names(strata) or (), "by": by}
+        asked: dict[str, Any] = {"formation": formation.value, "strata": named, "by": by}
         asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
         found = bagwise.tables.measure(fitted, data, labels=labels, label=label, **asked).evaluation
     show_result(as_json, found, *common.describe_evaluation(found))
@@ -304,7 +318,7 @@ def page(
     """Write one HTML file to look at and to send: a diagnosis, a model, a comparison, or a reproduction run.
 
     Tables alone are diagnosed. With --model, the model is judged by the bags of the tables that it was not fitted to;
-    without tables, the page shows what was stored with the model.
+    their columns mean what they meant to it (the first, of several). Without tables, the page shows what was stored.
     """
     check_free(out, force=force)
     folders = model or []
@@ -313,8 +327,9 @@ def page(
     if results is None and not folders and joined is None:
         raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
     command = _command(context)
-    tables_of: options.Joined = joined or (lambda _: nullcontext())
-    with show_progress() as progress, tables_of(progress) as data:
+    tables_of: options.Joined = joined or (lambda _, **__: nullcontext())
+    first = _load(folders[0]) if folders and joined is not None else None
+    with show_progress() as progress, tables_of(progress, like=first) as data:
         progress(1, 2, "looking at the bags")
         if results is not None:
             made = bagwise.pages.reproduction_page(results, command=command)

@@ -207,6 +207,10 @@ class Features:
             raise ValueError(f"there is no column to learn from ({notes}).")
         return features
 
+    def among(self, names: Collection[str]) -> Features:
+        """Those of the columns that have one of these names."""
+        return Features(tuple(column for column in self.columns if column.name in names))
+
     @property
     def made(self) -> tuple[Made, ...]:
         """The columns that models read, in order."""

@@ -301,7 +301,8 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     data : BagTable
         Events and reports, as `join` returns them; 200,000 rows at most are read, but leaks are those of all bags.
     features : Features, optional
-        The columns to look at, with their roles; those that `fit` would read by default.
+        The columns to look at, with their roles, as far as the events have them; those that `fit` would read by
+        default.
     level : float
         Rate at which random bags raise a false alarm, at most.
 
@@ -310,7 +311,9 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     bagwise.diagnostics.Diagnosis
         As `bagwise.diagnose` returns it.
     """
-    features = features or features_of(data)
+    features = features_of(data) if features is None else features.among(data.features)
+    if not features.made:
+        raise ValueError("the events have none of the columns that the model was trained with: pass other tables.")
     most, reports = data.bags_with(_SAMPLE), data.reported
     lines = data.bags.filter(col(NUMBER) < most).numbered("bagwise_place", *data.keys).sort(NUMBER).fetch()
     rank = lines.column("bagwise_place").to_numpy()

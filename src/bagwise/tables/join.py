@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
-from bagwise.tables.reports import Keys, ReportColumns, choose_keys
+from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -49,7 +49,8 @@ def join(
     noise_scale: str | float | None = None,
     epsilon: str | float | None = None,
     suppressed: str | None = None,
-    ignore: Sequence[str] | str = (),
+    ignore: Sequence[str] | str | None = None,
+    like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] = "error",
     connection: Connection | None = None,
 ) -> BagTable:
@@ -76,8 +77,11 @@ def join(
     suppressed : str, optional
         Column that is true where the bag's report is withheld; such bags are left out. Truth values, numbers (0 is
         false) or words such as yes and no.
-    ignore : str or sequence of str
+    ignore : str or sequence of str, optional
         Columns of the events that are no features.
+    like : TableModel, optional
+        A model: keys, columns of the reports, noise and ignored columns are those that it was trained with, as far as
+        the tables have them and nothing else is given.
     on_mismatch : {"error", "drop"}
         Whether bags that do not fit raise, or are left out.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
@@ -96,8 +100,10 @@ def join(
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
     given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed)
-    found = match(events, reports, given, keys=keys, connection=connection)
+    found = match(events, reports, given, keys=keys, like=like, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
+    if ignore is None:
+        ignore = () if like is None else [name for name in like.ignored if name in rows.columns]
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
     lines, summary = found.checked(on_mismatch=on_mismatch)
     bags = numbered(lines, joint, columns).keep()
@@ -138,15 +144,17 @@ def match(
     given: ReportColumns,
     *,
     keys: Sequence[str] | str | None = None,
-    usual: ReportColumns | None = None,
+    like: Meaning | None = None,
     connection: Connection | None = None,
 ) -> Matched:
-    """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given."""
+    """Events and reports opened, and what their columns mean; like: what they mean where nothing is given."""
     own = home(events, reports, connection=connection)
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
-    given = given if usual is None else given.otherwise(usual, source.columns)
+    if like is not None:
+        given = given.otherwise(like.reports, source.columns)
+        keys = keys or (like.keys if {*like.keys} <= {*rows.columns} & {*source.columns} else None)
     try:
         names = choose_keys(keys, rows, lines, given)
         columns = given.guessed(source.columns, never=() if lines is not None else ("count", "size"))

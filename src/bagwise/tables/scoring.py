@@ -183,10 +183,7 @@ def _reported(
     connection: Connection,
 ) -> BagTable:
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
-    lines = None if reports is None else read(reports, connection, what="reports")
-    columns = {*table.columns} if lines is None else {*table.columns} & {*lines.columns}
-    named = keys or (model.keys if {*model.keys} <= columns else None)
-    found = match(table, lines, given, keys=named, usual=model.reports, connection=connection)
+    found = match(table, reports, given, keys=keys, like=model, connection=connection)
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
