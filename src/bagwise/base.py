@@ -20,7 +20,7 @@ from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
 from bagwise.utils.parameters import Constraint, check_parameters
-from bagwise.utils.typing import ArrayLike, Floats, NDArray
+from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
 _SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
 
@@ -120,6 +120,10 @@ class BagEstimator(ABC, BaseEstimator):
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
 
+    def used_features(self) -> Booleans | None:
+        """Whether each feature, as the model reads them, can move a prediction; None where any may."""
+        return None
+
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""
         self.formation_ = formation_of(self.formation, X, bags, values=isinstance(self, BagRegressor))
@@ -156,6 +160,10 @@ class LinearPredictor(NumericFeatures):
 
     def _predict_mean(self, X: Floats) -> Floats:
         return X @ self.coef_.T + self.intercept_
+
+    def used_features(self) -> Booleans | None:
+        """Whether each feature has a weight other than 0."""
+        return np.asarray(np.atleast_2d(self.coef_ != 0).any(axis=0))
 
 
 class BagClassifier(ClassifierMixin, BagEstimator):

@@ -372,6 +372,41 @@ def test_models_of_log_odds_take_tables_as_they_are(labelled, tmp_path, kind, no
         np.testing.assert_allclose(sums, counts, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("default:values that training")
+def test_what_predict_meets_in_the_columns_is_told(model, tables, tmp_path):
+    """Never seen, missing, of another type, unknown: in words, in JSON, and beside scores on standard output."""
+    events = pd.read_parquet(tables[0])
+    events.loc[events["campaign"] == "north", "campaign"] = "east"
+    other = events.drop(columns="device").assign(age=events["age"].astype(str) + ".0", more=1)
+    other.to_parquet(tmp_path / "other.parquet")
+    command = ("predict", model, tmp_path / "other.parquet")
+    refused = sentence(call(*command, "--out", tmp_path / "scored.parquet"))
+    assert "column 'device' is missing: the model was trained with it" in refused
+    assert "(--missing-columns='as-missing')" in refused
+    told = call(*command, "--missing-columns", "as-missing", "--out", tmp_path / "scored.parquet")
+    assert told.exit_code == 0, told.output
+    unseen = (events["campaign"] == "east").sum()
+    lines = [
+        "6,000 rows scored.",
+        "Column 'age' holds text now, read as numbers.",
+        "Column 'device' is missing: it counts so in all rows.",
+        f"Column 'campaign': {unseen:,} rows ({unseen / 6000:.2g} of all) with a value that training did not have, "
+        "for example 'east': it counts as missing.",
+        "Not known to the model: more.",
+    ]
+    assert told.stdout.splitlines()[:-1] == lines
+    assert told.stderr.startswith("Warning: values that training did not have: column 'campaign' in ")
+    piped = call(*command, "--missing-columns", "as-missing", "--keep", "bag")
+    assert piped.stdout.count("\n") == 6001
+    assert piped.stderr.splitlines()[1:] == lines
+    out = ("--out", tmp_path / "scored.parquet", "--force", "--json")
+    facts = json.loads(call(*command, "--missing-columns", "as-missing", *out).stdout)["columns"]
+    assert (facts["rows"], facts["others"]) == (6000, ["more"])
+    found = {one["name"]: (one["missing"], one["held"], one["unseen"]) for one in facts["columns"]}
+    expected = {"age": (False, "text", 0), "device": (True, "", 0), "seen": (False, "", 0)}
+    assert found == {**expected, "campaign": (False, "", unseen)}
+
+
 def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
     """Nothing has to be told again that was told to fit; rows of other bags are scored as ever."""
     reports, scored = pd.read_parquet(tables[1]), tmp_path / "scored.parquet"
@@ -468,6 +503,48 @@ def test_a_model_that_held_out_bags_do_not_prefer_says_so(tmp_path):
     assert page["remarks"][0].startswith(said)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default:these look like")
+def test_later_commands_know_what_was_told_to_fit(few, tmp_path):
+    """Keys, columns of reports, noise, roles and ignored columns."""
+    events = pd.read_parquet(few[0]).rename(columns={"bag": "cell"}).assign(noise="loud", day=1)
+    reports = pd.read_parquet(few[1]).rename(columns={"bag": "cell", "count": "bought", "size": "people"})
+    reports = reports.assign(day=1, count=reports["bought"] * 0 + 99)  # a column of the usual name that says nothing
+    events.to_parquet(tmp_path / "events.parquet")
+    reports.to_parquet(tmp_path / "reports.parquet")
+    tables = tmp_path / "events.parquet", tmp_path / "reports.parquet"
+    told = ("--keys", "cell", "--count", "bought", "--size", "people", "--noise-variance", 4, "--ignore", "noise,day")
+    fit = call("fit", *tables, *told, "--model", "ridge", "--roles", "age=category", "--out", tmp_path / "model")
+    assert fit.exit_code == 0, fit.output
+    options = "--keys cell --count bought --size people --noise-variance 4 --suppressed suppressed --ignore noise,day"
+    for shown in (fit, call("inspect", tmp_path / "model")):
+        assert f"Later commands take, unless told otherwise: {options}." in shown.stdout
+    model = tmp_path / "model"
+    known = call("evaluate", model, *tables, "--by", "noise", "--json")  # ignored, and asked for
+    assert known.exit_code == 0, known.output
+    told_again = call("evaluate", model, *tables, *told[:-1], "day", "--by", "noise", "--json")
+    assert known.stdout == told_again.stdout
+    found = json.loads(call("diagnose", *tables, "--model", model, "--json").stdout)
+    assert (found["tables"]["noised"], found["tables"]["bags"]) == (True, 75)
+    scored = call("predict", model, tables[0], "--reports", tables[1], "--out", tmp_path / "scored.parquet", "--json")
+    facts = json.loads(scored.stdout)
+    assert (facts["noised"], facts["bags"], facts["columns"]["others"]) == (True, 75, [])
+    page = call("page", *tables, "--model", model, "--out", tmp_path / "page.html")
+    assert page.exit_code == 0, page.output
+    assert f"--model ridge {options} --seed 0" in (tmp_path / "page.html").read_text()
+
+
+def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
+    events = pd.read_parquet(few[0])
+    events["user"] = [f"u{number % 1150}" for number in range(len(events))]  # 50 of them twice
+    events.to_parquet(tmp_path / "events.parquet")
+    tables = tmp_path / "events.parquet", few[1]
+    note = "user (taken for an id, since nearly every row has a value of its own; the role hashed or category keeps it)"
+    fit = call("fit", *tables, "--model", "ridge", "--hold-out", 0, "--out", tmp_path / "model")
+    assert f"Ignored: {note}." in fit.stdout
+    assert f"Ignored: {note}." in call("diagnose", *tables).stdout
+
+
 def test_refit_takes_the_held_out_bags_in(few, tmp_path):
     result = call("fit", *few, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)
@@ -522,7 +599,7 @@ def test_nothing_is_overwritten_without_force(model, tables, tmp_path):
         (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "-1"], "--noise-variance must"),
         (["diagnose", "EVENTS", "REPORTS", "--noise-variance", "2", "--epsilon", "1"], "-variance and --epsilon say"),
         (["diagnose", "EVENTS", "REPORTS", "--memory", "lots"], "--memory must"),
-        (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "column 'age' is missing"),
+        (["predict", "MODEL", "REPORTS", "--out", "x.parquet"], "none of the columns that the model uses is there"),
         (["predict", "MODEL", "EVENTS", "--out", "x.json"], "unknown ending"),
         (["predict", "MODEL", "EVENTS", "--keep", "nothing", "--out", "x.csv"], "no column 'nothing'"),
         (["predict", "nowhere", "EVENTS"], "nowhere"),

@@ -211,7 +211,8 @@ def test_matrix_does_not_depend_on_batches(duck: Any) -> None:
 def test_what_was_not_seen_in_training_is_missing(duck: Any) -> None:
     features, _ = learned({"c": ["a", "b", None], "x": [1, 2, 3]}, duck)
     new = read({"x": [4.5, None], "more": [1, 2], "c": ["radio", "b"]}, duck)
-    np.testing.assert_array_equal(features.matrix(features.select(new).fetch()), [[np.nan, 4.5], [1, np.nan]])
+    # Of gaps in x training knew nothing: they count as its mean.
+    np.testing.assert_array_equal(features.matrix(features.select(new).fetch()), [[np.nan, 4.5], [1, 2]])
     assert features.select(new, "more").fetch().column_names == ["more", *features.names]
 
 
@@ -256,7 +257,7 @@ def test_hashed_values_are_md5_in_python(duck: Any) -> None:
 def test_empty_and_infinite_columns(duck: Any) -> None:
     columns = {"x": [1, 2], "numbers": pa.nulls(2, pa.float64()), "days": pa.nulls(2, pa.date32()), "none": pa.nulls(2)}
     features, matrix = learned({**columns, "texts": pa.nulls(2, pa.string())}, duck)
-    assert features.columns[-1] == Column("texts", Role.ignored, note="it is empty")
+    assert features.columns[-1] == Column("texts", Role.ignored, note="it is empty", kind="text")
     assert np.isnan(matrix[:, 1:]).all()
     assert matrix.shape == (2, 5)
     for value in (float("inf"), -float("inf")):
@@ -281,7 +282,7 @@ TRAINED = {"number": [1.0], "text": ["a"], "day": [DAY], "moment": [MOMENT]}
         ({"number": ["1"]}, "column 'number' held numbers in training and text now: convert it first"),
         ({"day": ["x"]}, "column 'day' held dates in training and text now"),
         ({"moment": [DAY]}, "column 'moment' held times of day in training and dates now"),
-        ({"text": [["a"]]}, "column 'text' held categories in training and array<string> now"),
+        ({"text": [["a"]]}, "column 'text' held text in training and array<string> now"),
         ({"text": None}, "column 'text' is missing: the model was trained with it"),
     ],
 )
@@ -294,16 +295,20 @@ def test_other_columns_than_in_training_get_one_sentence(duck: Any, changed: dic
 
 
 def test_text_that_is_different_in_every_row_is_left_out():
-    """Hashed, it would be noise in 256 levels; nearly all different, or asked for, it is hashed."""
+    """Hashed, it would be noise in 256 levels; so where nearly every row has a value of its own. Roles overrule it."""
     n = 1000
     ids = [f"id-{number * 7919 % 10_007}" for number in range(n)]
-    frame = pd.DataFrame({"x": range(n), "id": ids, "near": ["same", *ids[1:-1], "same"], "own": ids, "few": ["a"] * n})
+    often = [f"id-{number * 7919 % 10_007}" for number in np.arange(n) * 85 // 100]  # 850 values
+    frame = pd.DataFrame({"x": range(n), "id": ids, "near": ["same", *ids[1:-1], "same"], "few": ["a"] * n})
+    frame = frame.assign(often=often, hashed=ids, category=ids, half=np.where(np.arange(n) % 2, ids, None))
     frame.loc[5, "id"] = None
     duck = connect()
-    features = Features.of(read(frame, duck), frame.columns, roles={"own": "hashed"})
+    features = Features.of(read(frame, duck), frame.columns, roles={"hashed": "hashed", "category": "category"})
     roles = {column.name: (column.role.value, column.note) for column in features.columns}
-    assert roles["id"] == ("ignored", "every row has a value of its own")
-    assert roles["near"] == roles["own"] == ("hashed", "")
-    assert roles["few"] == ("category", "")
+    keeps = "a value of its own; the role hashed or category keeps it"
+    assert roles["id"] == roles["half"] == ("ignored", f"taken for an id, since every row has {keeps}")
+    assert roles["near"] == ("ignored", f"taken for an id, since nearly every row has {keeps}")
+    assert roles["often"] == roles["hashed"] == ("hashed", "")
+    assert roles["few"] == roles["category"] == ("category", "")
     small = read(frame[:50], duck)  # few values are levels, whatever they are
     assert Features.of(small, ["id"]).columns[0].role == "category"

@@ -153,6 +153,12 @@ def test_names_of_columns_are_those_of_the_fit_unless_others_are_given(tmp_path:
     bw.save(model, tmp_path / "model")
     model = bw.load(tmp_path / "model")
     assert (model.reports.count, model.reports.size, model.reports.noise_scale) == ("bought", "people", 2.0)
+    assert model.ignored == ("row",)
+    again = tables.join(events, reports, like=model, on_mismatch="drop")
+    assert (again.columns, again.keys, again.ignored) == (model.reports, ("part", "bag"), ("row",))
+    assert (again.features, again.summary.noised) == (("x", "c"), True)
+    other = tables.join(events, reports, like=model, noise_variance=0, ignore=["c"], on_mismatch="drop")
+    assert (other.features, other.summary.noised) == (("row", "x"), False)  # told otherwise
     usual, _ = scored(model, events, reports, tmp_path / "usual.parquet")
     assert usual.noised
     exact, rows = scored(model, events, reports, tmp_path / "exact.parquet", noise_variance=0.0)

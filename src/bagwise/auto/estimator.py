@@ -25,7 +25,7 @@ from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Booleans, Floats
 
 PREFERRED = "boosting"
 """The default candidate that is best on most tables: kept unless another is clearly better."""
@@ -335,6 +335,16 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
+
+    def used_features(self) -> Booleans | None:
+        """Whether a model that was chosen uses each feature; None where one may use any."""
+        found = []
+        for weight, model in zip(self.weights_, self.models_, strict=True):
+            used = model.used_features() if weight else np.zeros(1, dtype=bool)
+            if used is None:
+                return None
+            found.append(used if not weight or model.reads.codes else self.encoding_.used(used))
+        return np.asarray(np.any(np.broadcast_arrays(*found), axis=0))
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = self._mixed(X)

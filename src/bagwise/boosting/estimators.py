@@ -22,7 +22,7 @@ from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 KINDS = ("greedy", "random")
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
@@ -268,6 +268,11 @@ class _BoostingFit(TableFeatures, BagEstimator):
             p = self.prior_
             h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
+
+    def used_features(self) -> Booleans | None:
+        """Whether a tree is split on each feature."""
+        used = [fit.used(self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        return np.asarray(np.any([np.zeros(len(self.features_.categories), dtype=bool), *used], axis=0))
 
     def _options(self, rows: BagRows) -> TreeOptions:
         own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")

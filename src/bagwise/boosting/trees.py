@@ -70,6 +70,10 @@ class Boosted:
         ]
         return np.asarray(start + np.stack(trees, axis=1))
 
+    def used(self, n_trees: int) -> Booleans:
+        """(features,) whether one of the first `n_trees` trees is split on each."""
+        return np.asarray(np.any([split_on(booster, n_trees) for booster in self.boosters], axis=0))
+
     def log_odds(self, scores: Floats) -> Floats:
         """Scores as log odds, centred."""
         return (scores if self.link == links.LOGIT else links.log_odds_of(scores, self.prior)) + self.offset
@@ -90,6 +94,15 @@ class Boosted:
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
         self.boosters = [lgb.Booster(model_str=booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
+
+
+def split_on(booster: lgb.Booster, n_trees: int = -1) -> Booleans:
+    """(features,) whether a tree is split on each; LightGBM's own counts leave splits out that gained nothing."""
+    used = np.zeros(booster.num_feature(), dtype=bool)
+    text = booster.model_to_string(num_iteration=n_trees) if n_trees else ""
+    for line in re.findall(r"^split_feature=(.*)$", text, re.MULTILINE):
+        used[[int(feature) for feature in line.split()]] = True
+    return used
 
 
 def varies(blocks: Iterable[Floats]) -> bool:

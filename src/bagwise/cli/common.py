@@ -233,6 +233,12 @@ def describe_model(about: About) -> list[str]:
     lines = [f"Model: {about.model} ({about.fitted_by}).", str(about.summary), f"Columns: {', '.join(used)}."]
     lines += [f"Ignored: {', '.join(ignored)}."] if ignored else []
     lines += [f"{one.name}: {one.note}." for one in about.columns if one.role == "time"]
+    told = [
+        f"--keys {','.join(about.keys)}",
+        *(f"--{name.replace('_', '-')} {one}" for name, one in about.reports.items()),
+    ]
+    told += [f"--ignore {','.join(about.ignored)}"] if about.ignored else []
+    lines.append(f"Later commands take, unless told otherwise: {' '.join(told)}.")
     if about.formation is not None:
         lines.append(f"Formation of bags: {about.formation.name} ({about.formation.reason}).")
     if about.bag_gain is not None:

@@ -45,8 +45,7 @@ def gather(
             shards = write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
                 write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
-            recipe = Recipe(features, data.named_keys, data.classes, train.summary, data.summary, data.columns)
-            bagwise.saving.save(recipe, new / _RECIPE)
+            bagwise.saving.save(Recipe.of(features, train, data), new / _RECIPE)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
     told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks{left}. Written: {out}"
@@ -138,12 +137,11 @@ def fit_in_processes(
     features, estimator = features_of(data, **columns), BagNeuralClassifier(random_state=random_state)
     if formation != "auto":
         estimator.set_params(formation=formation)
-    recipe = Recipe(features, data.named_keys, data.classes, data.summary, data.summary, data.columns)
     with TemporaryFolder() as folder:
         progress(0, None, "sorting rows by bag")
         shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
         launch(estimator, shards, processes=processes, progress=progress)
-        return recipe.model(estimator, shards.encoding(), "network")
+        return Recipe.of(features, data).model(estimator, shards.encoding(), "network")
 
 
 def check_of_labels(data: bagwise.tables.BagTable, what: str) -> None:

@@ -4,8 +4,9 @@ import functools
 import inspect
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from types import NoneType
 from typing import Annotated, Any, TypeAlias, get_args
@@ -20,8 +21,8 @@ Text: TypeAlias = str | None  # of an option that may be left out
 
 _PLACES = {"folder": 0, "events": 1, "reports": 1, "force": 4, "as_json": 4}  # others: 2, and 3 for what tables mean
 
-Joined = Callable[[Progress], AbstractContextManager[Any]]
-"""Called with a progress function: the events and reports of a command, joined, a `BagTable`."""
+Joined = Callable[..., AbstractContextManager[Any]]
+"""Called with a progress function, maybe with a model: the events and reports of a command, joined, a `BagTable`."""
 
 JoinedAsFarAsPossible = Annotated[Joined, {"on_mismatch": "drop"}]
 """The same, where bags that do not fit are left out by default; defaults of options by name."""
@@ -101,16 +102,24 @@ def _join(
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
     on_mismatch: Annotated[Mismatch, Option(help="Bags that do not fit: an error, or left out.")] = Mismatch.error,
     memory: Memory = None,
+    like: Any = None,
+    needed: Collection[str] = (),
 ) -> Iterator[Any]:
-    """Events and reports as the options of a command name them: a `BagTable`."""
+    """Events and reports as the options of a command name them: a `BagTable`.
+
+    like: a model, whose columns mean the same where no option says otherwise.  needed: columns that it may have ignored
+    and the command asks for.
+    """
     labels = {"count": count, "proportion": proportion, "sum": sum, "mean": mean, "target": target and target.value}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
     told = {"reports": reports, "keys": keys, "size": size, "suppressed": suppressed, "on_mismatch": on_mismatch}
     columns = _columns({**told, **labels, **noise})
     with table_source(events) as source:
         progress(0, None, "joining events and reports")
-        ignored, own = parse_names(ignore) or (), bagwise.tables.connect(memory=memory)
-        yield bagwise.tables.join(source, **columns, ignore=ignored, connection=own)
+        ignored, own = parse_names(ignore), bagwise.tables.connect(memory=memory)
+        if like is not None and ignored is None and {*like.ignored} & {*needed}:
+            like = replace(like, ignored=tuple(name for name in like.ignored if name not in needed))
+        yield bagwise.tables.join(source, **columns, ignore=ignored, like=like, connection=own)
 
 
 def _columns(given: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +138,8 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
     A command that takes `reported` gets those about reports, which are then an option, too.
     """
     own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _join))
+    for ours in ("progress", "like", "needed"):
+        del shared[ours]
     if "reported" in own:
         return _with_reports(command, own, shared)
     if "joined" not in own:
@@ -138,7 +149,6 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
         shared |= {name: shared[name].replace(default=Mismatch(value)) for name, value in defaults.items()}
     if NoneType in get_args(annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
-    del shared["progress"]
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
@@ -160,9 +170,7 @@ def _with_reports(
 ) -> Callable[..., None]:
     del own["reported"]
     of_values = ("target", "sum", "mean")  # whose scores reports do not change
-    shared = {
-        name: one for name, one in shared.items() if name not in ("progress", "events", "ignore", *of_values, *own)
-    }
+    shared = {name: one for name, one in shared.items() if name not in ("events", "ignore", *of_values, *own)}
     shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
 
     @functools.wraps(command)

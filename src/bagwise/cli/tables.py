@@ -34,6 +34,7 @@ Model = StrEnum(
         "sgd": "sgd",
     },
 )
+MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that the command may take with auto
 _TO_FIT = 0.9  # of the time; the rest is for measuring
@@ -81,16 +82,28 @@ def bag(
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 
-def diagnose(joined: options.JoinedAsFarAsPossible, as_json: options.Json = False) -> None:
+def diagnose(
+    joined: options.JoinedAsFarAsPossible,
+    model: Annotated[
+        Path | None, Option(metavar="<dir>", help="Folder that bagwise fit wrote: columns mean what they meant to it.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """Check that events and reports fit, and tell how bags came about, whether they drift, or leak labels.
 
     Bags that do not fit are named, kind by kind, and left out, unless --on-mismatch error is given.
     """
-    with show_progress() as progress, joined(progress) as data:
+    fitted = None if model is None else _load(model)
+    with show_progress() as progress, joined(progress, like=fitted) as data:
+        from bagwise.tables.model import features_of
+
         progress(1, 2, "looking at the bags")
-        found = bagwise.tables.diagnose(data)
+        features = features_of(data) if fitted is None else fitted.features
+        found = bagwise.tables.diagnose(data, features)
+    ignored = {one.name: one.note for one in features.columns if one.note}
     facts = {
         "tables": data.summary,
+        "ignored": ignored,
         "verdict": found.verdict,
         "formation": found.formation,
         "sureness": found.sureness,
@@ -106,7 +119,8 @@ def diagnose(joined: options.JoinedAsFarAsPossible, as_json: options.Json = Fals
     }
     wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
     repair = ["Repair the tables, or pass --on-mismatch=drop to fit and evaluate."] if wrong else []
-    show_result(as_json, facts, str(data.summary), *repair, "", str(found))
+    left = [f"Ignored: {name} ({note})." for name, note in ignored.items()]
+    show_result(as_json, facts, str(data.summary), *left, *repair, "", str(found))
 
 
 def fit(
@@ -232,19 +246,20 @@ def evaluate(
             raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
         show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
         return
-    with show_progress() as progress, joined(progress) as data:
+    fitted, named = _load(folder), options.parse_names(strata) or []
+    needed = named if by is None else [*named, by]
+    with show_progress() as progress, joined(progress, like=fitted, needed=needed) as data:
         if labels is None and about is not None and about.has_seen(data.summary):
             way = "pass tables of other bags, or none to see how it did on the bags held out"
             said = f"these look like the tables that the model was fitted to, which flatter it: {way}."
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
-        fitted = _load(folder)
         if fitted.target == "value":
             check_no_labels(strata=strata, by=by, threshold=threshold, labels=labels)
             values = measure_values(fitted, data, formation=formation.value, level=level or 0.95)
             show_result(as_json, values, *common.describe_evaluation(values))
             return
-        asked: dict[str, Any] = {"formation": formation.value, "strata": options.parse_names(strata) or (), "by": by}
+        asked: dict[str, Any] = {"formation": formation.value, "strata": named, "by": by}
         asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
         found = bagwise.tables.measure(fitted, data, labels=labels, label=label, **asked).evaluation
     show_result(as_json, found, *common.describe_evaluation(found))
@@ -256,12 +271,17 @@ def predict(
     reported: options.Reported,
     out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
     keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
+    missing_columns: Annotated[
+        MissingColumns,
+        Option(help="Columns that the model uses and the table lacks: an error, or missing in all rows."),
+    ] = MissingColumns.error,
     memory: options.Memory = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
     """Score the rows of a table; rows stream through, however many there are.
 
+    The summary tells of columns that are missing, of another type, or have values that training did not have.
     With --reports, rows of bags that report something get the probability given that, too.
     """
     from bagwise.utils.records import as_data
@@ -275,10 +295,10 @@ def predict(
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
         given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
-        found = bagwise.tables.write_scores(fitted, source, target, **given)
+        found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
     if out != "-":
         show_result(as_json, {**as_data(found), "file": out}, str(found), f"Written: {out}")
-    elif found.bags:
+    elif found.bags or found.columns.changed:
         typer.echo(str(found), err=True)
 
 
@@ -310,7 +330,7 @@ def page(
     """Write one HTML file to look at and to send: a diagnosis, a model, a comparison, or a reproduction run.
 
     Tables alone are diagnosed. With --model, the model is judged by the bags of the tables that it was not fitted to;
-    without tables, the page shows what was stored with the model.
+    their columns mean what they meant to it (the first, of several). Without tables, the page shows what was stored.
     """
     check_free(out, force=force)
     folders = model or []
@@ -319,8 +339,9 @@ def page(
     if results is None and not folders and joined is None:
         raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
     command = _command(context)
-    tables_of: options.Joined = joined or (lambda _: nullcontext())
-    with show_progress() as progress, tables_of(progress) as data:
+    tables_of: options.Joined = joined or (lambda _, **__: nullcontext())
+    first = _load(folders[0]) if folders and joined is not None else None
+    with show_progress() as progress, tables_of(progress, like=first) as data:
         progress(1, 2, "looking at the bags")
         if results is not None:
             made = bagwise.pages.reproduction_page(results, command=command)

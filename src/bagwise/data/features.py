@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, Self
 
@@ -164,6 +165,15 @@ class Encoding:
         """The columns that each column of codes begins at, and how many there are."""
         width = [1 + self.missing[i] if values is None else len(values) for i, values in enumerate(self.levels)]
         return np.concatenate([[0], np.cumsum(width)]).astype(np.int64)
+
+    def used(self, encoded: Booleans) -> Booleans:
+        """Which columns of codes are used, of those of what comes out: a column counts if one that is made of it does.
+
+        >>> codes = np.array([[20.0, 0.0], [60.0, 1.0]])
+        >>> Encoding.of(codes, categorical=[1]).used(np.array([False, False, True]))
+        array([False,  True])
+        """
+        return np.array([encoded[first:last].any() for first, last in pairwise(self._first)], dtype=bool)
 
     def __call__(self, X: Floats) -> NDArray[np.float32]:
         """(n, columns) finite numbers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -284,7 +285,10 @@ def _again(stored: Stored, data: BagTable | None, command: str | None) -> Sectio
     facts = [] if seed is None else [f"Seed: {seed}."]
     also: list[Part] = []
     if stored.about.model in MODELS:
-        fit = f"bagwise fit EVENTS REPORTS --model {stored.about.model}{'' if seed is None else f' --seed {seed}'}"
-        also = ["The model:", Code(fit)]
-        facts.append("Options for columns and noise are not stored with a model: add those that were given.")
+        told = {"model": stored.about.model, "keys": ",".join(stored.about.keys), **stored.about.reports}
+        told |= {"ignore": ",".join(stored.about.ignored)} if stored.about.ignored else {}
+        told |= {} if seed is None else {"seed": str(seed)}
+        options = (f"--{name.replace('_', '-')} {shlex.quote(given)}" for name, given in told.items())
+        also = ["The model:", Code(" ".join(["bagwise fit EVENTS REPORTS", *options]))]
+        facts.append("Roles of columns are in the table above: add --roles where they are not what the tables tell.")
     return parts.again(command, facts, [stored.versions], also)

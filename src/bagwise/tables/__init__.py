@@ -12,12 +12,15 @@ from bagwise.tables.join import join
 from bagwise.tables.labels import with_labels
 from bagwise.tables.model import TableModel, fit
 from bagwise.tables.publish import Published, put_in_bags
+from bagwise.tables.schema import ColumnMet, ColumnsMet, UnseenValuesWarning
 from bagwise.tables.scoring import Scored, write_scores
 from bagwise.tables.sources import read
 from bagwise.tables.table import Table
 
 __all__ = [
     "BagTable",
+    "ColumnMet",
+    "ColumnsMet",
     "Measurement",
     "Mismatch",
     "Published",
@@ -25,6 +28,7 @@ __all__ = [
     "Summary",
     "Table",
     "TableModel",
+    "UnseenValuesWarning",
     "connect",
     "diagnose",
     "evaluate",

@@ -152,6 +152,8 @@ class BagTable:
         What fits, and what was left out.
     columns : ReportColumns
         Which columns of the reports said what.
+    ignored : tuple of str
+        Columns of the events that were said to be no features; they are not in `events`.
     """
 
     events: Table
@@ -161,6 +163,7 @@ class BagTable:
     classes: tuple[str, ...] | None
     summary: Summary
     columns: ReportColumns = field(default_factory=ReportColumns, repr=False)
+    ignored: tuple[str, ...] = ()
 
     @property
     def connection(self) -> Connection:

@@ -3,7 +3,11 @@
 A number stays as it is, NaN being missing; text with few values is a category; text with many is hashed into a fixed
 number of categories, by MD5, which every engine computes alike; a time becomes hour, weekday (Monday is 0) and a trend
 in days, all in UTC if it has a time zone. A trend goes no further than it was seen: a time before the first or after
-the last of training counts as that one. Other columns (lists, bytes, durations, …) are ignored, and say so.
+the last of training counts as that one. Other columns (lists, bytes, durations, …) are ignored, and say so; so is
+text of which nearly every row has a value of its own, which is taken for an id.
+
+A category that training did not have is missing. What is missing is told to a model as such where training had gaps,
+too; a number or a time without gaps in training counts as its mean there, since models learned nothing about gaps.
 `Features` makes of the table one of numbers and text, and of that the matrix that every model reads; what was learned
 about the columns in training is part of the model.
 """
@@ -12,9 +16,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -40,7 +44,8 @@ from bagwise.utils.typing import Floats
 
 MAX_LEVELS = 64
 _SURELY_MORE = 4  # times the limit: an estimated number of values below that is not believed, they are counted
-_NEARLY_ALL = 0.8  # share of the rows that it must reach for every row to have a value of its own
+_IDS = 0.9  # values per row from which on a text is taken for an id: what was learned of one would serve no other row
+_SURELY_FEWER = 0.8  # of these: an estimated number of values below that is believed
 BUCKETS = tuple(f"{number:02x}" for number in range(256))  # of a hashed column: the first two digits of its MD5 sum
 
 
@@ -57,17 +62,25 @@ class Role(StrEnum):
 _HELD = {Role.number: "numbers", Role.time: "dates", Role.category: "categories", Role.hashed: "categories"}
 _TEXTS = (Role.category, Role.hashed)
 _READ = "bagwise_read_{}"  # what is read of a column: text, its checksum, or seconds
+_LINE = "bagwise_line"
 _ENDS = {"first": "min", "last": "max"}
 _THURSDAY = 3  # the day with which 1970 began; Monday is 0
 _HOURS, _WEEKDAYS = tuple(f"{hour:02d}" for hour in range(24)), tuple(str(day) for day in range(7))
 
 
+Watch: TypeAlias = Callable[[int, Any, Any], None]
+
+
 class Made(NamedTuple):
-    """A column that models read: numbers or, with levels, text.  of: makes it of what is `read`, null where missing."""
+    """A column that models read: numbers or, with levels, text.  of: makes it of what is `read`, null where missing.
+
+    typical: what a missing number counts as; None where models know of gaps.
+    """
 
     name: str
     levels: tuple[str, ...] | None
     of: Callable[[Expression], Expression]
+    typical: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,8 @@ class Column:
     """One column of the table, with what was learned about it.
 
     levels: values of a category, sorted.  first, last: seconds since 1970 of the first and the last training time.
-    has_hours: whether a time is more than a date.  note: why it is ignored.
+    has_hours: whether a time is more than a date.  note: why it is ignored.  kind: what it held, in words.
+    typical: mean of a number, or of the seconds of a time, where training had no gaps.
     """
 
     name: str
@@ -85,12 +99,14 @@ class Column:
     last: float = 0.0
     has_hours: bool = False
     note: str = ""
+    kind: str = ""
+    typical: float | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and all(isinstance(level, str) for level in self.levels)):
+        if not all(isinstance(text, str) for text in (self.name, self.kind, *self.levels)):
             raise ValueError("a column has a name and levels that are text")
-        if not (np.isfinite(self.first) and np.isfinite(self.last)):
-            raise ValueError(f"the first or the last time of column {self.name!r} is not finite")
+        if not np.isfinite([self.first, self.last, self.typical or 0.0]).all():
+            raise ValueError(f"the first, the last or the mean value of column {self.name!r} is not finite")
 
     def _to_state(self) -> dict[str, Any]:
         return {**vars(self), "role": self.role.value}
@@ -105,14 +121,24 @@ class Column:
         name = self.name
         hour = Made(f"{name}: hour", _HOURS, lambda seconds: _whole_text(seconds, 3600, 0, 24).str.zfill(2))
         weekday = Made(f"{name}: weekday", _WEEKDAYS, lambda seconds: _whole_text(seconds, 86_400, _THURSDAY, 7))
-        days = Made(f"{name}: days", None, lambda seconds: (self._held(seconds) - self.first) / 86_400)
+        middle = None if self.typical is None else (self.typical - self.first) / 86_400
+        days = Made(f"{name}: days", None, lambda seconds: (self._held(seconds) - self.first) / 86_400, middle)
         made = {
-            Role.number: (Made(name, None, lambda column: column.cast(nw.Float64)),),
+            Role.number: (Made(name, None, lambda column: column.cast(nw.Float64), self.typical),),
             Role.category: (Made(name, self.levels, lambda text: text),),
             Role.hashed: (Made(name, BUCKETS, lambda digits: digits.str.head(2)),),
             Role.time: (hour, weekday, days) if self.has_hours else (weekday, days),
         }
         return made.get(self.role, ())
+
+    @property
+    def said(self) -> str:
+        """What it held in training, in a sentence."""
+        return "times of day" if self.has_hours else (self.role in _TEXTS and self.kind) or _HELD[self.role]
+
+    def fits(self, type_: DataType) -> bool:
+        """Whether a column of a type can be read in its place."""
+        return _fits(self.role, type_) and (not self.has_hours or isinstance(type_, nw.Datetime))
 
     def _held(self, seconds: Expression) -> Expression:
         """The time, but no earlier and no later than was seen; null stays null, which LEAST of DuckDB would not do."""
@@ -166,19 +192,24 @@ class Features:
         for number, (name, role) in enumerate(kinds.items()):
             type_ = table.schema[name]
             if role is Role.category:
-                columns.append(_category(table, name, found.get(f"about_{number}"), max_levels))
+                column = _category(table, name, found.get(f"about_{number}"), max_levels)
             elif role is Role.time:
                 first, last = (float(found[f"{end}_{number}"] or 0) for end in ("first", "last"))
-                columns.append(Column(name, role, first=first, last=last, has_hours=isinstance(type_, nw.Datetime)))
+                column = Column(name, role, first=first, last=last, has_hours=isinstance(type_, nw.Datetime))
             else:
                 untold = role is Role.ignored and name not in given
                 why = "the index of a pandas table" if is_pandas_index(name) else f"nothing is made of {kind_of(type_)}"
-                columns.append(Column(name, role, note=why if untold else ""))
+                column = Column(name, role, note=why if untold else "")
+            columns.append(replace(column, kind=kind_of(type_), typical=_typical(found, number)))
         features = cls(tuple(columns))
         if not features.made:
             notes = "; ".join(f"{column.name}: {column.note or 'ignored'}" for column in columns)
             raise ValueError(f"there is no column to learn from ({notes}).")
         return features
+
+    def among(self, names: Collection[str]) -> Features:
+        """Those of the columns that have one of these names."""
+        return Features(tuple(column for column in self.columns if column.name in names))
 
     @property
     def made(self) -> tuple[Made, ...]:
@@ -218,20 +249,26 @@ class Features:
         for column in (one for one in self.columns if one.role is not Role.ignored):
             if column.name not in table.columns:
                 raise ValueError(f"column {column.name!r} is missing: the model was trained with it.")
-            type_ = table.schema[column.name]
-            if not _fits(column.role, type_) or (column.has_hours and not isinstance(type_, nw.Datetime)):
-                kind, now = "times of day" if column.has_hours else _HELD[column.role], kind_of(type_)
-                raise ValueError(f"column {column.name!r} held {kind} in training and {now} now: convert it first.")
+            if not column.fits(table.schema[column.name]):
+                held = f"held {column.said} in training and {kind_of(table.schema[column.name])} now"
+                raise ValueError(f"column {column.name!r} {held}: convert it first.")
 
-    def matrix(self, batch: pa.RecordBatch | pa.Table) -> Floats:
-        """(n, made) numbers and codes of the made columns of a batch; NaN for what is missing or unknown."""
+    def matrix(self, batch: pa.RecordBatch | pa.Table, watch: Watch | None = None) -> Floats:
+        """(n, made) numbers and codes of the made columns of a batch; NaN for what is missing or was never seen.
+
+        watch: called with the number of each made column of categories, its texts and their codes.
+        """
         matrix = np.empty((batch.num_rows, len(self.made)))
         for number, (name, made) in enumerate(zip(self.names, self.made, strict=True)):
             values = batch.column(name)
             if made.levels is not None:
-                values = pc.index_in(values, value_set=pa.array(made.levels, type=values.type))
+                codes = pc.index_in(values, value_set=pa.array(made.levels, type=values.type))
+                if watch is not None:
+                    watch(number, values, codes)
+                values = codes
             if values.null_count:
-                values = values.cast(pa.float64()).fill_null(np.nan)
+                gap = np.nan if made.typical is None else made.typical
+                values = values.cast(pa.float64()).fill_null(gap)
             matrix[:, number] = values.to_numpy(zero_copy_only=False)
         if (infinite := np.isinf(matrix).any(axis=0)).any():
             name = self.made[int(np.argmax(infinite))].name
@@ -259,23 +296,34 @@ def _fits(role: Role, type_: DataType) -> bool:
 
 
 def _figures(table: Table, kinds: Mapping[str, Role], given: Collection[str]) -> dict[str, Any]:
-    """In one query: when times begin and end, and about how many values there are of what may be a category."""
+    """In one query: when times begin and end, sums, and about how many values there are of what may be a category."""
     places = {name: number for number, name in enumerate(kinds)}
-    times = [name for name, role in kinds.items() if role is Role.time]
+    times, numbers = ([name for name, one in kinds.items() if one is role] for role in (Role.time, Role.number))
     texts = [name for name, role in kinds.items() if role is Role.category and name not in given]
-    if not times and not texts:
+    if not (times or numbers or texts):
         return {}
-    read = {name: _READ.format(places[name]) for name in (*times, *texts)}
+    read = {name: _READ.format(places[name]) for name in (*times, *numbers, *texts)}
     figures = {f"{first}_{places[name]}": (end, read[name]) for name in times for first, end in _ENDS.items()}
+    for name in (*times, *numbers):
+        figures |= {f"sum_{places[name]}": ("sum", read[name]), f"known_{places[name]}": ("count", read[name])}
     figures |= {f"about_{places[name]}": ("about", read[name]) for name in texts}
     table = table.with_seconds(**{read[name]: col(name) for name in times})
-    table = table.select(*(read[name] for name in times), **{read[name]: col(name) for name in texts})
-    (line,) = table.aggregate(figures).fetch().to_pylist()
+    plain = {read[name]: col(name) for name in texts} | {read[name]: col(name).cast(nw.Float64) for name in numbers}
+    table = table.select(*(read[name] for name in times), **plain, **{_LINE: lit(1)})
+    (line,) = table.aggregate({**figures, "lines": ("count", _LINE)}).fetch().to_pylist()
     return dict(line)
 
 
+def _typical(found: Mapping[str, Any], number: int) -> float | None:
+    """The mean of a column without gaps, as far as it is a number."""
+    known, added = found.get(f"known_{number}", 0), found.get(f"sum_{number}")
+    if not known or known < found["lines"] or added is None or not np.isfinite(float(added)):
+        return None
+    return float(added) / int(known)
+
+
 def _category(table: Table, name: str, about: int | None, max_levels: int) -> Column:
-    """A category with its levels; hashed if they are too many, ignored if every row has one of its own.
+    """A category with its levels; hashed if they are too many, ignored if nearly every row has one of its own.
 
     about: how many levels there are; None where the user says that it is a category.
     """
@@ -288,12 +336,15 @@ def _category(table: Table, name: str, about: int | None, max_levels: int) -> Co
             return Column(name, Role.ignored, note="it is empty")
         if about is None or len(found) <= max_levels:
             return Column(name, Role.category, levels=tuple(sorted(found)))
-    counts = table.line(rows=length(), held=col(name).count())
-    if min(about, counts["held"]) < _NEARLY_ALL * counts["rows"]:
+    held = table.line(held=col(name).count())["held"]
+    if min(about, held) < _SURELY_FEWER * _IDS * held:
         return Column(name, Role.hashed)
-    if table.filter(~col(name).is_null()).line(n=col(name).n_unique())["n"] < counts["held"]:
+    own = table.filter(~col(name).is_null()).line(n=col(name).n_unique())["n"]
+    if own < _IDS * held:
         return Column(name, Role.hashed)
-    return Column(name, Role.ignored, note="every row has a value of its own")
+    every = "every row has" if own == held else "nearly every row has"
+    note = f"taken for an id, since {every} a value of its own; the role hashed or category keeps it"
+    return Column(name, Role.ignored, note=note)
 
 
 def _whole_text(seconds: Expression, unit: int, first: int, many: int) -> Expression:

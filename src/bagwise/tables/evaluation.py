@@ -82,13 +82,15 @@ def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] =
     reports, most = data.reported, data.bags_with(_SAMPLE)
     numbers, predicted, codes = [], [], []
     others: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
-    for batch in model.features.select(data.rows(), NUMBER, *columns).batches():
-        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), model.features.matrix(batch)
+    reading = model.reading(data.rows())
+    for batch in reading.select(NUMBER, *columns).batches():
+        number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), reading.matrix(batch)
         numbers.append(number)
         predicted.append(model.predict_codes(read))
         codes.append(read[number < most])
         for name in columns:
             others[name].append(np.asarray(batch.column(name).to_pylist(), dtype=str))
+    reading.met.warn(stacklevel=3)
     number, h = np.concatenate(numbers), np.concatenate(predicted)
     # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
     order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
@@ -330,7 +332,8 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     data : BagTable
         Events and reports, as `join` returns them; 200,000 rows at most are read, but leaks are those of all bags.
     features : Features, optional
-        The columns to look at, with their roles; those that `fit` would read by default.
+        The columns to look at, with their roles, as far as the events have them; those that `fit` would read by
+        default.
     level : float
         Rate at which random bags raise a false alarm, at most.
 
@@ -339,7 +342,9 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     bagwise.diagnostics.Diagnosis
         As `bagwise.diagnose` returns it.
     """
-    features = features or features_of(data)
+    features = features_of(data) if features is None else features.among(data.features)
+    if not features.made:
+        raise ValueError("the events have none of the columns that the model was trained with: pass other tables.")
     most, reports = data.bags_with(_SAMPLE), data.reported
     lines = data.bags.filter(col(NUMBER) < most).numbered("bagwise_place", *data.keys).sort(NUMBER).fetch()
     rank = lines.column("bagwise_place").to_numpy()

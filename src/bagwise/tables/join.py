@@ -15,7 +15,7 @@ from typing import Any, Literal
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
-from bagwise.tables.reports import Keys, ReportColumns, choose_keys
+from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -54,7 +54,8 @@ def join(
     sum: str | None = None,
     mean: str | None = None,
     target: Literal["label", "value"] | None = None,
-    ignore: Sequence[str] | str = (),
+    ignore: Sequence[str] | str | None = None,
+    like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] = "error",
     connection: Connection | None = None,
 ) -> BagTable:
@@ -87,8 +88,11 @@ def join(
     target : {"label", "value"}, optional
         What is reported: labels 0 and 1, or classes; or values, whose column is then called `sum` or `mean` unless it
         is named. By default as the named columns tell, and labels where none is named.
-    ignore : str or sequence of str
+    ignore : str or sequence of str, optional
         Columns of the events that are no features.
+    like : TableModel, optional
+        A model: keys, columns of the reports, noise and ignored columns are those that it was trained with, as far as
+        the tables have them and nothing else is given.
     on_mismatch : {"error", "drop"}
         Whether bags that do not fit raise, or are left out.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
@@ -107,14 +111,17 @@ def join(
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
     given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean)
-    found = match(events, reports, given, keys=keys, target=target, connection=connection)
+    found = match(events, reports, given, keys=keys, target=target, like=like, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
+    if ignore is None:
+        ignore = () if like is None else [name for name in like.ignored if name in rows.columns]
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
     lines, summary = found.checked(on_mismatch=on_mismatch)
     bags = numbered(lines, joint, columns).keep()
     keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
     events = rows.select(*keyed, *features)
-    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns)
+    left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
+    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +155,11 @@ def match(
     given: ReportColumns,
     *,
     keys: Sequence[str] | str | None = None,
-    usual: ReportColumns | None = None,
     target: str | None = None,
+    like: Meaning | None = None,
     connection: Connection | None = None,
 ) -> Matched:
-    """Events and reports opened, and what their columns mean; usual: what they mean where nothing is given.
+    """Events and reports opened, and what their columns mean; like: what they mean where nothing is given.
 
     target: see `join`.
     """
@@ -160,7 +167,9 @@ def match(
     rows = read(events, own, what="events")
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
-    given = given if usual is None else given.otherwise(usual, source.columns)
+    if like is not None:
+        given = given.otherwise(like.reports, source.columns)
+        keys = keys or (like.keys if {*like.keys} <= {*rows.columns} & {*source.columns} else None)
     target = given.of_target(target)
     never = given.not_of(target) + (() if lines is not None else ("count", "size", "sum"))
     try:

@@ -60,9 +60,11 @@ def with_labels(data: BagTable, labels: Source, *, label: str = "label") -> BagT
 def score_labels(model: TableModel, data: BagTable, labels: Source, label: str) -> tuple[Floats, Floats]:
     """Predictions for labelled rows, (n,) or (n, classes), and their labels, (n,) numbers of classes."""
     rows = _labelled(data, labels, label)
-    table = model.features.select(rows, *data.proportions).fetch()
+    reading = model.reading(rows)
+    table = reading.select(*data.proportions).fetch()
     y = np.stack([table.column(name).to_numpy() for name in data.proportions], axis=1)
-    return model.predict(table), (y[:, 0] if data.classes is None else y.argmax(axis=1)).astype(float)
+    labelled = y[:, 0] if data.classes is None else y.argmax(axis=1)
+    return model.predict_codes(reading.matrix(table)), labelled.astype(float)
 
 
 def _labelled(data: BagTable, labels: Source, label: str) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 from bagwise.data.shards import Shards
@@ -103,6 +104,7 @@ class About:
     model, estimator: its kind, as `bagwise fit` calls it, and its class.  chosen: by the estimator among candidates.
     formation: how it took its bags to have come about, and why.  bag_gain: what held-out bags said while it was fitted.
     summary, seen: of the bags that it was fitted to, and of all tables that these are from.
+    keys, reports, ignored: what columns mean to later commands; reports: by parameter of `join`, columns or numbers.
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
     sensitivity: by how much predictions move when a column is shuffled.
@@ -117,6 +119,8 @@ class About:
     summary: Summary
     seen: Summary
     keys: tuple[str, ...]
+    reports: dict[str, str]
+    ignored: tuple[str, ...]
     classes: tuple[str, ...] | None
     columns: tuple[ColumnNote, ...]
     trials: tuple[Trial, ...]
@@ -180,6 +184,8 @@ def about(
         summary=model.summary,
         seen=seen,
         keys=model.keys,
+        reports={name: _named(given) for name, given in vars(model.reports).items() if given is not None},
+        ignored=model.ignored,
         classes=model.classes,
         columns=columns,
         trials=_trials(model, found),
@@ -192,6 +198,11 @@ def about(
         target=model.target,
         values=values,
     )
+
+
+def _named(given: Any) -> str:
+    """Columns, or a number, as an option names them."""
+    return f"{given:.12g}" if isinstance(given, Real) else given if isinstance(given, str) else ",".join(given)
 
 
 def _learned(estimator: Any, name: str) -> Any:

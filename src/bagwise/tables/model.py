@@ -1,11 +1,15 @@
 """A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from sklearn.base import clone
 
@@ -19,6 +23,7 @@ from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.schema import Reading
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters
@@ -56,6 +61,8 @@ class TableModel:
         What it was trained on.
     reports : ReportColumns
         Which columns of the reports said what.
+    ignored : tuple of str
+        Columns of the events that were said to be no features.
     """
 
     features: Features
@@ -66,6 +73,7 @@ class TableModel:
     keys: tuple[str, ...]
     summary: Summary = field(repr=False)
     reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
+    ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
@@ -96,13 +104,28 @@ class TableModel:
         h: Floats = self.estimator.predict_proba(rows)
         return h if self.classes is not None else h[:, 1]
 
-    def score(self, table: Table, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    @cached_property
+    def unused(self) -> tuple[str, ...]:
+        """Columns that no prediction depends on: of weight 0, or never split on."""
+        used = self.estimator.used_features()
+        if used is None:
+            return ()
+        made = used if self.encoding is None else self.encoding.used(used)
+        of = np.array([column.name for column in self.features.columns for _ in column.made])
+        return tuple(column.name for column in self.features.columns if not made[of == column.name].any())
+
+    def reading(self, table: Table, *, missing_columns: str = "error") -> Reading:
+        """How the rows of a table are read, in the types of training; missing_columns: as in `write_scores`."""
+        known = {*self.keys, *self.reports.names, *self.ignored}
+        return Reading(self.features, table, unused=self.unused, known=known, missing_columns=missing_columns)
+
+    def score(self, table: Table | Reading, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
 
         Parameters
         ----------
-        table : Table
-            As `read` returns it.
+        table : Table or Reading
+            As `read` returns it; or as `reading` does, which then counts what it meets.
         keep : sequence of str, optional
             Columns to hand on; all of them if not given.
 
@@ -110,9 +133,10 @@ class TableModel:
         ------
         pyarrow.RecordBatch
         """
-        kept = list(table.columns if keep is None else keep)
-        for batch in self.features.select(table, *kept).batches():
-            yield self.scored(batch.select(kept), self.predict(batch))
+        reading = self.reading(table) if isinstance(table, Table) else table
+        kept = list((table if isinstance(table, Table) else table.table).columns if keep is None else keep)
+        for batch in reading.select(*kept).batches():
+            yield self.scored(batch.select(kept), self.predict_codes(reading.matrix(batch)))
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
         """Rows with columns of their predictions."""
@@ -147,7 +171,7 @@ class TableModel:
 class Recipe:
     """What a model must know of the tables that shards were gathered from.
 
-    features, keys, classes, reports: as in `TableModel`.
+    features, keys, classes, reports, ignored: as in `TableModel`.
     summary, seen: of the bags gathered to learn from, and of the tables.
     """
 
@@ -157,10 +181,17 @@ class Recipe:
     summary: Summary
     seen: Summary
     reports: ReportColumns = field(default_factory=ReportColumns)
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, features: Features, train: BagTable, seen: BagTable | None = None) -> Recipe:
+        """Of bags to learn from, and of the tables that these are from."""
+        keys, columns, summary = train.named_keys, train.columns, train.summary
+        return cls(features, keys, train.classes, summary, (seen or train).summary, columns, train.ignored)
 
     def model(self, estimator: BagEstimator, encoding: Encoding | None, kind: str) -> TableModel:
-        """The model, once an estimator is fitted to the shards."""
-        about = (self.classes, kind, self.keys, self.summary, self.reports)
+        """The model, once an estimator is fitted to them."""
+        about = (self.classes, kind, self.keys, self.summary, self.reports, self.ignored)
         return TableModel(self.features, estimator, encoding, *about)
 
 
@@ -227,7 +258,7 @@ def fit(
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
         in_engine = estimator.reads.moments and width <= WIDEST
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
-    return TableModel(features, estimator, encoding, data.classes, kind, data.named_keys, data.summary, data.columns)
+    return Recipe.of(features, data).model(estimator, encoding, kind)
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Protocol
 
 import narwhals.stable.v2 as nw
 
@@ -201,6 +201,22 @@ def _names_of(value: Any) -> tuple[str, ...]:
     if value is None or isinstance(value, Real):
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+class Meaning(Protocol):
+    """What columns meant to a model."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that tell the bag of a row."""
+
+    @property
+    def reports(self) -> ReportColumns:
+        """Which columns of the reports said what."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Columns of the events that were no features."""
 
 
 @dataclass(frozen=True)

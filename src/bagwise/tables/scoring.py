@@ -7,7 +7,7 @@ temporary file, from which rows come back in the order they had.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
@@ -26,6 +26,7 @@ from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.join import match, numbered
 from bagwise.tables.model import TableModel, Tell
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.schema import ColumnsMet, Reading
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Table, col
 from bagwise.utils.files import TemporaryFolder, replacing
@@ -55,6 +56,8 @@ class Scored:
         Whether a report has declared noise, so that scores add up to it only about.
     mismatches : tuple of Mismatch
         Bags and rows whose scores are those of the model alone, and why.
+    columns : ColumnsMet
+        How the columns of the table fit the model: what is missing, converted, or was never seen.
     """
 
     rows: int
@@ -62,17 +65,19 @@ class Scored:
     bags: int = 0
     noised: bool = False
     mismatches: tuple[Mismatch, ...] = ()
+    columns: ColumnsMet = field(default_factory=lambda: ColumnsMet(0, ()))
 
     def __str__(self) -> str:
         told = f"{number_of(self.rows, 'row')} scored"
         if not self.bags:
-            return f"{told}."
+            return "\n".join([f"{told}.", *self.columns.lines])
         how = "follow, as far as its noise lets them," if self.noised else "add up to"
         told += (
             f", {self.reported_rows:,} of them in {number_of(self.bags, 'bag')} with a report, which their scores {how}"
         )
         left = f"{self.rows - self.reported_rows:,} without, by the model alone"
-        return "\n".join([f"{told}; {left}.", *(f"Not used: {mismatch}." for mismatch in self.mismatches)])
+        unused = (f"Not used: {mismatch}." for mismatch in self.mismatches)
+        return "\n".join([f"{told}; {left}.", *unused, *self.columns.lines])
 
 
 def write_scores(
@@ -82,6 +87,7 @@ def write_scores(
     *,
     reports: Source | None = None,
     keep: Sequence[str] | None = None,
+    missing_columns: Literal["error", "as-missing"] = "error",
     connection: Connection | None = None,
     progress: Tell | None = None,
     keys: Sequence[str] | str | None = None,
@@ -105,6 +111,8 @@ def write_scores(
         features and report, which adds up to the count where that is exact; others that given features alone.
     keep : sequence of str, optional
         Columns to hand on; all by default.
+    missing_columns : {"error", "as-missing"}
+        Whether columns that the model uses and the table lacks raise, or count as missing in every row.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
     progress : callable, optional
@@ -120,7 +128,9 @@ def write_scores(
     Returns
     -------
     Scored
-        How many rows were written, and how many of them have a report.
+        How many rows were written, how many of them have a report, and what was met in the columns. A warning
+        (`UnseenValuesWarning`) says where more than a tenth of the rows have a value that training did not have, in a
+        column that the model uses.
     """
     own = home(source, reports, connection=connection, ordered=True)
     table = read(source, own, what="the table")
@@ -136,16 +146,16 @@ def write_scores(
     if kind not in _WRITERS:
         raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
     tell, summary = progress or (lambda done, total, text: None), None
-    given = ReportColumns(**columns)
+    given, reading = ReportColumns(**columns), model.reading(table, missing_columns=missing_columns)
     if reports is None and given.proportion is None:
-        scoring: Any = nullcontext(model.score(table, keep=kept))
+        scoring: Any = nullcontext(model.score(reading, keep=kept))
     else:
         if ours := [name for name in kept if name.lower().startswith(_OURS)]:
             raise ValueError(f"column {ours[0]!r} has a name that bagwise uses: rename it.")
         tell(0, None, "joining rows and reports")
         data = _reported(model, table, reports, given, keys=keys, on_mismatch=on_mismatch, connection=own)
         summary, text = data.summary, "{:,} rows scored, bag by bag"
-        scoring = _in_order(_by_bag(model, data, kept), lambda rows: tell(rows, total, text.format(rows)))
+        scoring = _in_order(_by_bag(model, reading, data, kept), lambda rows: tell(rows, total, text.format(rows)))
     rows = 0
     with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,), scoring as scored:
         first = next(scored)
@@ -154,9 +164,10 @@ def write_scores(
                 writer.write(batch)
                 rows += batch.num_rows
                 tell(rows, total, f"{rows:,} rows")
+    reading.met.warn()
     if summary is None:
-        return Scored(rows)
-    return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches)
+        return Scored(rows, columns=reading.met)
+    return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches, reading.met)
 
 
 # -- with reports -----------------------------------------------------------------------------------------------------
@@ -175,10 +186,7 @@ def _reported(
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
     if model.target == "value":
         raise ParameterError("reports", "makes scores of labels add up, not those of values: leave it out.")
-    lines = None if reports is None else read(reports, connection, what="reports")
-    columns = {*table.columns} if lines is None else {*table.columns} & {*lines.columns}
-    named = keys or (model.keys if {*model.keys} <= columns else None)
-    found = match(table, lines, given, keys=named, usual=model.reports, connection=connection)
+    found = match(table, reports, given, keys=keys, like=model, connection=connection)
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
@@ -188,15 +196,16 @@ def _reported(
     return BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns)
 
 
-def _by_bag(model: TableModel, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _by_bag(model: TableModel, reading: Reading, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows as they are kept, with their place and their scores, bag after bag; those in no bag come as they are."""
     bags = data.bags.select(*data.keys, **{_BAG: col(NUMBER)})
-    rows = model.features.select(data.events, *kept, _ROW, *data.keys).join(bags, data.keys, "left")
+    rows = reading.select(*kept, _ROW, *data.keys, of=data.events).join(bags, data.keys, "left")
     query = rows.select(*kept, _ROW, _BAG, *model.features.names).sort(_BAG, _ROW)
     reported, text = data.reported, _key_text(data)
     stream: Any = query.batches()
     with closing(stream):
-        for table, bag, h in _whole_bags(_scored(model, batch, [*kept, _ROW]) for batch in stream):
+        pieces = (_scored(batch, [*kept, _ROW], model.predict_codes(reading.matrix(batch))) for batch in stream)
+        for table, bag, h in _whole_bags(pieces):
             inside = bag >= 0
             if inside.any():
                 h = h.copy()
@@ -204,9 +213,9 @@ def _by_bag(model: TableModel, data: BagTable, kept: Sequence[str]) -> Iterator[
             yield from (model.scored(batch, h[start : start + batch.num_rows]) for start, batch in _placed(table))
 
 
-def _scored(model: TableModel, batch: pa.RecordBatch, kept: Sequence[str]) -> _Piece:
+def _scored(batch: pa.RecordBatch, kept: Sequence[str], h: Floats) -> _Piece:
     bag = batch.column(_BAG).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return pa.Table.from_batches([batch.select(kept)]), bag, model.predict(batch)
+    return pa.Table.from_batches([batch.select(kept)]), bag, h
 
 
 def _whole_bags(pieces: Iterator[_Piece]) -> Iterator[_Piece]:

@@ -54,7 +54,8 @@ class Engine(Protocol):
     def aggregate(self, table: Any, figures: Mapping[str, tuple[str, ...]], by: str | None) -> Any:
         """Figures by name, of all lines or of those with the same value of `by`: a function and columns of ours.
 
-        Functions: "min", "max", "about", roughly how many values there are, and "sum", of the product of the columns.
+        Functions: "min", "max", "count", "about", roughly how many values there are, and "sum", of the product of the
+        columns.
         """
 
     def number(self, table: Any, name: str) -> Any:
