@@ -19,6 +19,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
+from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
@@ -119,6 +120,17 @@ class BagEstimator(ABC, BaseEstimator):
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
+
+    @UnlessRefused
+    def partial_fit(
+        self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None, **options: Any
+    ) -> Self:
+        """Learn from further bags, where an estimator can (see `bagwise.updatable`)."""
+        raise NotImplementedError
+
+    def _refuses_updates(self) -> str | None:
+        """Why it has no `partial_fit`, None if it has one."""
+        return f"a {type(self).__name__} {CANNOT}"
 
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""
