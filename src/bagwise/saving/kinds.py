@@ -15,6 +15,7 @@ _MODULE_OF = ESTIMATORS | {
     "Encoding": "bagwise.data.features",
     "FeatureCodes": "bagwise.data.features",
     "Features": "bagwise.tables.columns",
+    "Further": "bagwise.boosting.further",
     "LogisticMemory": "bagwise.linear.memory",
     "Mismatch": "bagwise.tables.bag_table",
     "Moments": "bagwise.linear.moments",
