@@ -1,7 +1,8 @@
 """Estimators that bags which came later can refine, without the old rows: what they share."""
 
 from abc import abstractmethod
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -10,9 +11,14 @@ from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import name
 from bagwise.base import BagClassifier, BagEstimator, check_enough, classes_of
 from bagwise.data.rows import InMemory
+from bagwise.gains import HeldOut, best_stretch, log_likelihoods
+from bagwise.log_odds import stretched
+from bagwise.risk import least_of
 from bagwise.updates import FORGETTING, OLD_FOLDER, CannotUpdateError, Forgetting, Step, UnlessRefused, Update
 from bagwise.utils.parameters import check_parameters
 from bagwise.utils.typing import ArrayLike, Floats
+
+_CLEARLY = 2.0  # standard errors
 
 
 class Updatable(BagEstimator):
@@ -156,6 +162,37 @@ class UpdatableClassifier(BagClassifier, Updatable):
             given = Bags.singletons(indicators[:, 1] if len(self.classes_) == 2 else indicators)
         check_enough(given)
         return given
+
+
+class Preferred(NamedTuple):
+    """What held-out new bags prefer: the model as it was (0), stretched and moved (1), or what was learned anew (2).
+
+    stretch: of its scores.  gains: (m,) of held-out new bags over the mean label.
+    """
+
+    which: int
+    stretch: float
+    gains: Floats
+
+
+def preferred(old: Sequence[HeldOut], new: Sequence[HeldOut], *, effect_variance: float = 0.0) -> Preferred:
+    """The model as it was, unless the likelihood of held-out new bags is clearly higher with another.
+
+    Clearly is by more than two standard errors of the difference over bags.
+
+    old, new: what it says as it was, and after it learned from the other new bags, fold by fold; new may be empty.
+    """
+    stretches = [best_stretch(each, effect_variance=effect_variance)[0] for each in (old, new) if each]
+    as_it_was = [stretched(one.scores, stretch=1.0, shift=0.0) for one in old]
+    pairs = zip(as_it_was, old, strict=True)
+    said = [np.concatenate([log_likelihoods(s, one.bags, effect_variance=effect_variance) for s, one in pairs])]
+    for each, stretch in zip((old, new), stretches, strict=False):
+        factor = np.array([stretch])
+        found = [one.log_likelihoods(factor, effect_variance=effect_variance)[0] for one in each]
+        said.append(np.concatenate(found))
+    best = least_of([-one for one in said], errors=_CLEARLY)
+    gains = said[best] - np.concatenate([one.constant(effect_variance=effect_variance) for one in old])
+    return Preferred(best, [1.0, *stretches][best], gains)
 
 
 def _error(values: Floats) -> float:

@@ -12,9 +12,9 @@ from bagwise.boosting import links
 from bagwise.boosting.ensemble import Ensemble
 from bagwise.boosting.trees import Boosted
 from bagwise.folds import Fold
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods
+from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of, shift_to
-from bagwise.risk import least_of
+from bagwise.updatable import preferred
 from bagwise.utils.typing import Floats
 
 
@@ -64,28 +64,17 @@ def choose_further(
     for fold in folds:
         train, held_out = bags.take(fold.train), bags.take(fold.held_out)
         parts.append(HeldOut(prior_of(train), old[train.order], old[held_out.order], held_out))
-    stretch, _ = best_stretch(parts, effect_variance=variance)
-    said = [
-        np.concatenate([log_likelihoods(one.scores, one.bags, effect_variance=variance) for one in parts]),
-        _by(parts, stretch, variance),
-    ]
-    if tried is not None:
-        said.append(_by(tried.parts, tried.stretch, variance))
-    best = least_of([-one for one in said])
-    gains = said[best] - np.concatenate([one.constant(effect_variance=variance) for one in parts])
-    if best == 0:
-        return Found(None, gains, effect_variance)
-    if best == 1 or tried is None:
-        return Found(Further([], stretch, shift_to(prior_of(bags), stretch * old[bags.order])), gains, effect_variance)
+    found = preferred(parts, [] if tried is None else tried.parts, effect_variance=variance)
+    if found.which == 0:
+        return Found(None, found.gains, effect_variance)
+    stretch = found.stretch
+    if found.which == 1 or tried is None:
+        offset = shift_to(prior_of(bags), stretch * old[bags.order])
+        return Found(Further([], stretch, offset), found.gains, effect_variance)
     fits = []
     for kind in tried.kinds.values():
         for fit, stage in zip(kind.fits, kind.stages, strict=True):
             fit.keep(stage.n_trees)
             fits.append(fit)
-    offset = shift_to(prior_of(bags), tried.stretch * tried.sample)
-    return Found(Further(fits, tried.stretch, offset), gains, variance)
-
-
-def _by(parts: Sequence[HeldOut], stretch: float, variance: float) -> Floats:
-    """(m,) log-likelihoods of held-out bags, E[h] = p in the others."""
-    return np.concatenate([one.log_likelihoods(np.array([stretch]), effect_variance=variance)[0] for one in parts])
+    offset = shift_to(prior_of(bags), stretch * tried.sample)
+    return Found(Further(fits, stretch, offset), found.gains, variance)
