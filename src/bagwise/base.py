@@ -128,9 +128,13 @@ class BagEstimator(ABC, BaseEstimator):
         """Learn from further bags, where an estimator can (see `bagwise.updatable`)."""
         raise NotImplementedError
 
-    def _refuses_updates(self) -> str | None:
+    def refuses_updates(self) -> str | None:
         """Why it has no `partial_fit`, None if it has one."""
         return f"a {type(self).__name__} {CANNOT}"
+
+    def cannot_update(self) -> str | None:
+        """Why it cannot learn from further bags as it is, None if it can."""
+        return self.refuses_updates()
 
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""

@@ -24,7 +24,7 @@ _CLEARLY = 2.0  # standard errors
 class Updatable(BagEstimator):
     """An estimator that bags which came later can refine, without the old rows.
 
-    It says how (`_update_bags`), and why not where that is so (`_why_not`).
+    It says how (`_update_bags`), and why not where that is so (`cannot_update`).
 
     Attributes
     ----------
@@ -49,12 +49,13 @@ class Updatable(BagEstimator):
     def _more_bags(self, y: Any, bags: Any, n_rows: int) -> Bags:
         """Further bags, of the classes that are known."""
 
-    def _refuses_updates(self) -> str | None:
+    def refuses_updates(self) -> str | None:
+        """Why it has no `partial_fit`, None if it has one."""
         return None
 
-    def _why_not(self) -> str | None:
-        """Why it cannot be updated, None if it can."""
-        if (reason := self._refuses_updates()) is not None:
+    def cannot_update(self) -> str | None:
+        """Why it cannot learn from further bags as it is, None if it can."""
+        if (reason := self.refuses_updates()) is not None:
             return reason
         return None if getattr(self, "memory_", None) is not None else OLD_FOLDER
 
@@ -102,7 +103,7 @@ class Updatable(BagEstimator):
     def update_rows(self, data: InMemory, *, forgetting: Forgetting = 1.0) -> Self:
         """As `partial_fit`, from bags of rows as `fit_rows` takes them, in memory; returns the estimator itself."""
         check_parameters(self, self._constraints)
-        if (reason := self._why_not()) is not None:
+        if (reason := self.cannot_update()) is not None:
             raise CannotUpdateError(f"{reason}.")
         check_enough(data.bags)
         before = self._gains_of(data)

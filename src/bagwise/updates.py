@@ -105,7 +105,7 @@ class CannotUpdateError(AttributeError, ValueError):
 
 
 class UnlessRefused:
-    """A method that an estimator has unless `_refuses_updates` says why not: scikit-learn sees none then.
+    """A method that an estimator has unless `refuses_updates` says why not: scikit-learn sees none then.
 
     A user who calls it reads the reason.
     """
@@ -116,7 +116,7 @@ class UnlessRefused:
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self.method
-        if (reason := instance._refuses_updates()) is not None:
+        if (reason := instance.refuses_updates()) is not None:
             raise CannotUpdateError(f"{reason}.")
         return MethodType(self.method, instance)
 

@@ -315,17 +315,19 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
                 shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
             )
 
-    def _refuses_updates(self) -> str | None:
+    def refuses_updates(self) -> str | None:
+        """Why what was chosen has no updates, None if it has."""
         for model in getattr(self, "models_", []):
             if not isinstance(model, Updatable):
                 return f"a {type(model).__name__}, which was chosen, {CANNOT}"
-            if (reason := model._refuses_updates()) is not None:
+            if (reason := model.refuses_updates()) is not None:
                 return reason
         return None
 
-    def _why_not(self) -> str | None:
-        reasons = (model._why_not() for model in self.models_ if isinstance(model, Updatable))
-        return self._refuses_updates() or next((one for one in reasons if one is not None), None)
+    def cannot_update(self) -> str | None:
+        """Why what was chosen cannot learn from further bags as it is, None if it can."""
+        reasons = (model.cannot_update() for model in self.models_ if isinstance(model, Updatable))
+        return self.refuses_updates() or next((one for one in reasons if one is not None), None)
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         """What was chosen is refined; candidates are not tried again."""

@@ -395,14 +395,16 @@ class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
     True
     """
 
-    def _refuses_updates(self) -> str | None:
+    def refuses_updates(self) -> str | None:
+        """Why there are no updates of several classes."""
         if len(getattr(self, "classes_", ())) <= 2:
             return None
         way = "fit them to the reports of both months together, or take ridge"
         return f"boosted trees of several classes cannot be updated: {way}"
 
-    def _why_not(self) -> str | None:
-        return self._refuses_updates()
+    def cannot_update(self) -> str | None:
+        """Why it cannot learn from further bags: whatever folder it is from, its trees suffice."""
+        return self.refuses_updates()
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         check_together(forgetting, "boosted trees")

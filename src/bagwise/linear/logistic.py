@@ -156,7 +156,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         self.memory_ = LogisticMemory.of(design, before, sums, covariance)
         return chosen.gains
 
-    def _refuses_updates(self) -> str | None:
+    def refuses_updates(self) -> str | None:
+        """Why there are no updates of several classes."""
         if len(getattr(self, "classes_", ())) <= 2:
             return None
         way = "fit it to the reports of both months together, or take ridge"

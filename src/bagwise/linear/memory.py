@@ -27,6 +27,7 @@ from bagwise.updates import MOST_KEPT, WEIGHTS, Forgetting
 from bagwise.utils.typing import Floats
 
 _NEARBY = np.array([0.1, 1 / 3, 1.0, 3.0, 10.0])  # penalties, beside the one that was chosen before
+_ROUNDING = 1e-9
 _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty about that one, a priori
 
 
@@ -57,7 +58,7 @@ def expected(ways: Sequence[Weighing], totals: Floats) -> Weighing:
     """
     chance = softmax(totals + _plausible(ways))
     apart = np.array([one.apart for one in ways])
-    kept = chance * apart if chance[apart].sum() > 0.5 else chance * ~apart
+    kept = chance * apart if chance[apart].sum() > 0.5 + _ROUNDING else chance * ~apart
     weight = float(kept @ [one.weight for one in ways] / kept.sum())
     return Weighing(round(weight, 3), bool(kept[apart].sum() > 0))
 

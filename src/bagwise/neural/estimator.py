@@ -346,7 +346,8 @@ class BagNeuralClassifier(NetworkClassifier):
         self._keep()
         return self
 
-    def _why_not(self) -> str | None:
+    def cannot_update(self) -> str | None:
+        """Nothing: its weights suffice."""
         return None
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
