@@ -26,6 +26,7 @@ from bagwise.utils.signals import Stopped
 
 if TYPE_CHECKING:
     from bagwise.evaluation import Evaluation
+    from bagwise.tables import Updated
     from bagwise.tables.metadata import About
 
 Progress = Callable[..., None]
@@ -246,6 +247,11 @@ def describe_model(about: About) -> list[str]:
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
     lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
+
+
+def update_facts(updated: Updated) -> dict[str, Any]:
+    """What an update of a model came to, as plain data."""
+    return {"update": updated.update, "drift": updated.drift, "novelties": updated.novelties}
 
 
 def describe_trials(about: About) -> list[str]:

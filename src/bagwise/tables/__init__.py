@@ -2,7 +2,8 @@
 
 An *events* table has features and the keys of bags, one line per row, and no labels; a *reports* table has one line per
 bag. `join` checks that the two fit, in the engine; `fit` learns from them; the `TableModel` that comes out scores rows
-of other tables, and `update` refines it by those of later months. `put_in_bags` is the data holder's side: it makes the two tables out of one with labels.
+of other tables, and `update` refines it by those that come later. `put_in_bags` is the data holder's side: it makes the
+two tables out of one with labels.
 """
 
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
