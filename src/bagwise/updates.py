@@ -24,8 +24,8 @@ MOST_KEPT = 2**23
 """Numbers, 64 megabytes, that a linear model keeps for updates at most."""
 
 OLD_FOLDER = (
-    "this model holds nothing of the bags that it was fitted to, as it comes from a folder of an earlier version or is "
-    "too wide: fit one to the reports of both months together"
+    "this model cannot be updated, as it keeps nothing of the bags that it was fitted to (its folder is of an earlier "
+    "version, or it has too many columns): fit one to the reports of both months together"
 )
 """Why a model that could be updated cannot."""
 
@@ -124,5 +124,5 @@ class UnlessRefused:
 def check_together(forgetting: Forgetting, name: str) -> None:
     """Raise where a model that goes on from what it is was asked to forget."""
     if forgetting not in ("auto", 1):
-        way = "new bags choose how far it leaves what it was; leave it at 1, or take ridge or logistic"
-        raise ParameterError("forgetting", f"is for linear models: of {name}, {way}.")
+        way = "new bags choose how far these leave what they were: leave it out, or take ridge or logistic"
+        raise ParameterError("forgetting", f"is for linear models, not for {name}; {way}.")

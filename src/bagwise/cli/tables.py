@@ -171,6 +171,11 @@ def fit(
         told |= {"formation": formation.value, "random_state": seed, "progress": progress}
 
         updated = None
+        if source is not None:
+            told_before = metadata.read_about(bagwise.saving.inspect(source).about)
+            if told_before is not None and told_before.has_seen(data.summary):
+                said = "these look like the tables that the model was fitted to last: they would count twice."
+                warnings.warn(said, stacklevel=1)
 
         def learn(bags: Any, share: float) -> Any:
             """Fit, so that by the end of it no more than a share of the time is over."""

@@ -352,7 +352,7 @@ class BagNeuralClassifier(NetworkClassifier):
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         """As many epochs as held-out new bags like, from the weights as they are."""
-        check_together(forgetting, "a network")
+        check_together(forgetting, "networks")
         rng = generator(self.random_state)
         if not (folds := folds_of(len(bags), self.cv, rng)):
             return Step(f"kept as it was, as of {len(bags)} bags none can be held out", learned=False)
