@@ -19,6 +19,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
+from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
@@ -123,6 +124,21 @@ class BagEstimator(ABC, BaseEstimator):
     def used_features(self) -> Booleans | None:
         """Whether each feature, as the model reads them, can move a prediction; None where any may."""
         return None
+
+    @UnlessRefused
+    def partial_fit(
+        self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None, **options: Any
+    ) -> Self:
+        """Learn from further bags, where an estimator can (see `bagwise.updatable`)."""
+        raise NotImplementedError
+
+    def refuses_updates(self) -> str | None:
+        """Why it has no `partial_fit`, None if it has one."""
+        return f"a {type(self).__name__} {CANNOT}"
+
+    def cannot_update(self) -> str | None:
+        """Why it cannot learn from further bags as it is, None if it can."""
+        return self.refuses_updates()
 
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""

@@ -88,7 +88,7 @@ def test_an_estimator_that_reads_numbers_is_handed_finite_ones(data):
 def test_an_estimator_that_reads_blocks_is_handed_shards_where_rows_are_too_many(data, monkeypatch):
     memory = tables.fit(data, OfBlocks()).estimator
     assert (memory.kind_, memory.blocks_) == (InMemory, 1)
-    monkeypatch.setattr(table_model, "_IN_MEMORY", 100)
+    monkeypatch.setattr(table_model, "IN_MEMORY", 100)
     disk = tables.fit(data, OfBlocks()).estimator
     assert disk.kind_ is Shards
     np.testing.assert_allclose(disk.sum_, memory.sum_, rtol=1e-6)

@@ -23,6 +23,8 @@ from bagwise.formation import formation_of, settled
 from bagwise.gains import tell_gain
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
+from bagwise.updatable import Updatable, UpdatableClassifier
+from bagwise.updates import CANNOT, Forgetting, Step
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
@@ -61,7 +63,7 @@ def default_candidates() -> dict[str, BagClassifier]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagAutoClassifier(TableFeatures, BagClassifier):
+class BagAutoClassifier(TableFeatures, UpdatableClassifier):
     """Candidates of all families, chosen without labels on held-out bags, then refitted.
 
     Where bags are random they are compared by the clipped empirical risk, in other formations by the likelihood of what
@@ -123,6 +125,8 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
     stretch_, offset_ : float, and float or array
         What log odds of the models are multiplied by, 1 where they are clearly better than the mean label; and what is
         added so that their mean prediction is p, 0 where it is.
+    update_ : Update
+        What the last update, by `partial_fit`, of these models came to; candidates are not tried again.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
     prior_ : float or array
@@ -310,6 +314,36 @@ class BagAutoClassifier(TableFeatures, BagClassifier):
             self.offset_ = (
                 shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
             )
+
+    def refuses_updates(self) -> str | None:
+        """Why what was chosen has no updates, None if it has."""
+        for model in getattr(self, "models_", []):
+            if not isinstance(model, Updatable):
+                return f"a {type(model).__name__}, which was chosen, {CANNOT}"
+            if (reason := model.refuses_updates()) is not None:
+                return reason
+        return None
+
+    def cannot_update(self) -> str | None:
+        """Why what was chosen cannot learn from further bags as it is, None if it can."""
+        reasons = (model.cannot_update() for model in self.models_ if isinstance(model, Updatable))
+        return self.refuses_updates() or next((one for one in reasons if one is not None), None)
+
+    def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
+        """What was chosen is refined; candidates are not tried again."""
+        for model in self.models_:
+            assert isinstance(model, Updatable)
+            read = X if model.reads.codes else self.encoding_(X)
+            model.update_rows(InMemory(read, bags, self._categorical()), forgetting=forgetting)
+        last = [model.update_ for model in self.models_ if isinstance(model, Updatable)]
+        h = self._mixed(X[some_rows(bags)])
+        if self.stretch_ != 1 or np.any(self.offset_):  # the models' own mean prediction, whatever they are shrunk by
+            s, mean = self.stretch_ * scores_of(h), h.mean(axis=0)
+            self.offset_ = shift_to(float(mean), s) if s.ndim == 1 else shift_to_classes(mean, s)
+        self.prior_ = prior_of(bags) if bags.proportion.ndim == 1 else prior_of_classes(bags)
+        self.gain_, self.gain_error_ = last[0].after, last[0].after_error
+        how = "; ".join(dict.fromkeys(one.how for one in last))
+        return Step(how, any(one.learned for one in last), last[0].forgetting, last[0].apart)
 
     def _line(self, name: str) -> dict[str, Any]:
         return next(line for line in self.trials_ if line["candidate"] == name)

@@ -11,8 +11,9 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor
 from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
 from bagwise.boosting.ensemble import Tried, choose_ensemble
-from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of
-from bagwise.boosting.trees import Job, side_by_side
+from bagwise.boosting.further import Further, choose_further
+from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
+from bagwise.boosting.trees import Boosted, Job, side_by_side
 from bagwise.boosting.tuning import Path, best_stage, choose, join, sample_of, some_watched
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
@@ -20,6 +21,8 @@ from bagwise.folds import ENOUGH, Fold, folds_of
 from bagwise.gains import tell_gain
 from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
+from bagwise.updatable import UpdatableClassifier
+from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
@@ -83,11 +86,7 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self._fit_whole(self._table(data), rng)
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        if bags.n_bagged < len(X):  # rows in no bag say nothing, not even where to cut
-            rows = np.flatnonzero(bags.code >= 0)
-            code = bags.code[rows]
-            noise = None if bags.noise_variance is None else bags.noise_variance[code]
-            X, bags = X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
+        X, bags = _in_bags(X, bags)
         rng = generator(self.random_state)
         self._tell_formation(X, bags)
         table = self._table(InMemory(X, bags))
@@ -102,6 +101,7 @@ class _BoostingFit(TableFeatures, BagEstimator):
     def _choose(self, table: Table, rng: np.random.Generator) -> bool:
         """Kinds, penalties, numbers of trees and the stretch of their mean; whether fits to all bags are needed."""
         self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
+        self.updates_: list[Further] = []
         self.gain_ = self.gain_error_ = self.risk_ = float("nan")
         self.stretch_, self.effect_variance_ = 1.0, 0.0
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
@@ -130,18 +130,19 @@ class _BoostingFit(TableFeatures, BagEstimator):
         kinds: Collection[str] = KINDS,
         effect_variance: float = 0.0,
         rows: Integers | None = None,
+        begin: Floats | None = None,
     ) -> list[tuple[str, float, list[Job]]]:
         """Each of the kinds with each penalty, and its fits without each fold."""
         seeds = [int(one) for one in rng.integers(2**31, size=len(folds))]  # every kind and penalty meets the same
         most, patience = self.n_estimators, self.early_stopping_rounds
         found = []
-        for kind, options in self._kinds(table).items():
+        for kind, options in (self._kinds(table) if begin is None else self._further_kinds(table)).items():
             if kind not in kinds:
                 continue
             for penalty in self._penalties(options):
                 of = replace(options, reg_lambda=penalty, effect_variance=effect_variance)
                 each = zip(folds, seeds, strict=True)
-                jobs = [Job(table, of, most, seed, fold, patience, rows) for fold, seed in each]
+                jobs = [Job(table, of, most, seed, fold, patience, rows, begin) for fold, seed in each]
                 found.append((kind, penalty, jobs))
         return found
 
@@ -172,10 +173,14 @@ class _BoostingFit(TableFeatures, BagEstimator):
         rng: np.random.Generator,
         effect_variance: float,
         kinds: Collection[str] = KINDS,
+        begin: Floats | None = None,
     ) -> dict[str, Tried]:
-        """The fits of each kind without each fold, with the better of its penalties; those in which trees can grow."""
+        """The fits of each kind without each fold, with the better of its penalties; those in which trees can grow.
+
+        begin: (n,) log odds of rows that further trees begin at.
+        """
         rows = sample_of(folds, table.bags)
-        tried = self._jobs(table, folds, rng, kinds=kinds, effect_variance=effect_variance, rows=rows)
+        tried = self._jobs(table, folds, rng, kinds=kinds, effect_variance=effect_variance, rows=rows, begin=begin)
         jobs = [job for *_, each in tried for job in each]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
         found: dict[str, Tried] = {}
@@ -240,6 +245,13 @@ class _BoostingFit(TableFeatures, BagEstimator):
         both = self.objective == "auto" and self.formation_.name == "random"
         return kinds | ({"greedy": square["greedy"]} if both and "greedy" in square else {})
 
+    def _further_kinds(self, table: Table) -> dict[str, TreeOptions]:
+        """What further trees are: those on log odds, on the likelihood where reports are counts."""
+        options = replace(self._options(table.rows), counts=True, link=LOGIT)
+        options = replace(options, objective=LIKELIHOOD if are_counts(table.bags) else SQUARE)
+        kinds = {"greedy": options, "random": replace(options, extra_trees=True)}
+        return {kind: kinds[kind] for kind in self.kinds}
+
     def _centre(self) -> None:
         """Make the mean prediction of the training rows p: that of each fit, then that of their stretched mean."""
         fits = [fit for fits in self.fits_.values() for fit in fits]
@@ -257,15 +269,12 @@ class _BoostingFit(TableFeatures, BagEstimator):
         return np.asarray(self.stretch_ * log_odds + self.offset_)
 
     def _predict_mean(self, X: Floats) -> Floats:
-        fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
-        if not fits:
-            return np.full(len(X), self.prior_[0])
-        scores = [fit.scores(X, n_trees, self.n_jobs) for fit, n_trees in fits]
         if isinstance(self, BagClassifier):
-            z = self._stretched(np.mean([fit.log_odds(s) for (fit, _), s in zip(fits, scores, strict=True)], axis=0))
-            h = prediction_of(np.clip(z, -_SUREST, _SUREST), LOGIT)
+            h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
+        elif not self.fits_:
+            return np.full(len(X), self.prior_[0])
         else:
-            p = self.prior_
+            p, scores = self.prior_, [s for _, s in self._scores(X)]
             h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
 
@@ -274,6 +283,20 @@ class _BoostingFit(TableFeatures, BagEstimator):
         used = [fit.used(self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
         return np.asarray(np.any([np.zeros(len(self.features_.categories), dtype=bool), *used], axis=0))
 
+    def _scores(self, X: Floats) -> list[tuple[Boosted, Floats]]:
+        """The fits, and what each says, (n, outputs)."""
+        fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        return [(fit, fit.scores(X, n_trees, self.n_jobs)) for fit, n_trees in fits]
+
+    def _log_odds(self, X: Floats) -> Floats:
+        """(n, outputs) log odds, by the fits and what updates added to them."""
+        found = [fit.log_odds(s) for fit, s in self._scores(X)]
+        start = np.tile(score_of(self.prior_, LOGIT), (len(X), 1))
+        z = self._stretched(np.mean(found, axis=0)) if found else start
+        for update in getattr(self, "updates_", []):  # folders of earlier versions have none
+            z = update.log_odds(X, z, self.n_jobs)
+        return np.asarray(z)
+
     def _options(self, rows: BagRows) -> TreeOptions:
         own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
         smooth = self.cat_smooth * int(rows.size.sum()) / len(rows.size)
@@ -281,7 +304,17 @@ class _BoostingFit(TableFeatures, BagEstimator):
         return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
 
 
-class BagBoostingClassifier(_BoostingFit, BagClassifier):
+def _in_bags(X: Floats, bags: Bags) -> tuple[Floats, Bags]:
+    """The rows in bags alone: others say nothing, not even where to cut."""
+    if bags.n_bagged == len(X):
+        return X, bags
+    rows = np.flatnonzero(bags.code >= 0)
+    code = bags.code[rows]
+    noise = None if bags.noise_variance is None else bags.noise_variance[code]
+    return X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
+
+
+class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
     """Boosted trees from bags: LightGBM grows them, their leaf values are solved at the level of bags.
 
     Two classes go up the likelihood of the reported counts, which is right in every formation (see
@@ -349,6 +382,8 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
     fits_ : dict
         By kind, the fits that predictions are the mean of.
+    updates_, update_ : list of Further and Update
+        What `partial_fit` added to their log odds, one after the other; and what the last update came to.
     features_ : FeatureCodes
         The columns of the table it was fitted to, and the levels of their categories.
 
@@ -363,6 +398,38 @@ class BagBoostingClassifier(_BoostingFit, BagClassifier):
     >>> bool(model.score(X, y) > 0.9)
     True
     """
+
+    def refuses_updates(self) -> str | None:
+        """Why there are no updates of several classes."""
+        if len(getattr(self, "classes_", ())) <= 2:
+            return None
+        way = "fit them to the reports of both months together, or take ridge"
+        return f"boosted trees of several classes cannot be updated: {way}"
+
+    def cannot_update(self) -> str | None:
+        """Why it cannot learn from further bags: whatever folder it is from, its trees suffice."""
+        return self.refuses_updates()
+
+    def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
+        check_together(forgetting, "boosted trees")
+        X, bags = _in_bags(X, bags)
+        rng, old = generator(self.random_state), self._log_odds(X)[:, 0]
+        folds = some_watched(folds_of(len(bags), self.cv, rng, enough=len(bags)), bags)
+        if not folds:
+            return Step(f"kept as it was, as of {len(bags)} bags none can be held out", learned=False)
+        table = self._table(InMemory(X, bags))
+        fits_of = partial(self._try_kinds, table, folds, rng, begin=old)
+        tried, _ = choose_ensemble(fits_of, folds, bags, self.formation_)
+        found = choose_further(old, bags, folds, tried, self.effect_variance_)
+        if found.update is None:
+            return Step("kept as it was, which held-out new bags like as well as what was learned from them", False)
+        self.updates_ = [*getattr(self, "updates_", []), found.update]
+        self.prior_, self.effect_variance_ = np.atleast_1d(prior_of(bags)), found.effect_variance
+        self.gain_, self.gain_error_ = tell_gain(found.gains, stacklevel=5)
+        n_trees = [max(one.num_trees() for one in fit.boosters) for fit in found.update.fits]
+        if not n_trees:
+            return Step("log odds stretched and moved to the new bags, which ask for no further trees")
+        return Step(f"up to {max(n_trees)} further trees in each of {len(n_trees)} fits to new bags")
 
 
 class BagBoostingRegressor(_BoostingFit, BagRegressor):

@@ -126,7 +126,14 @@ class _Growth:
     """
 
     def __init__(
-        self, table: Table, bags: Bags, watch: Bags | None, prior: Floats, options: TreeOptions, seed: int
+        self,
+        table: Table,
+        bags: Bags,
+        watch: Bags | None,
+        prior: Floats,
+        options: TreeOptions,
+        seed: int,
+        begin: Floats | None = None,
     ) -> None:
         self.table, self.options, self.watch = table, options, watch
         n_rows, n_columns = table.rows.shape
@@ -155,6 +162,9 @@ class _Growth:
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched, self.seen = np.tile(start, (0 if watch is None else watch.n_bagged, 1)), [0] * len(prior)
+        if begin is not None:
+            self.scores[:, 0] = begin if self.place is None else begin[self.place >= 0]
+            self.watched[:, 0] = begin[:0] if watch is None else begin[watch.order]
 
     def add_tree(self, output: int) -> bool:
         """Grow a tree on the gradient of each row, then solve for its values. False if none can grow."""
@@ -267,7 +277,7 @@ class Job:
 
     fold: bags to fit to and bags to watch; None: fit to all.  patience: growth stops when bags that are watched have
     liked no fit better for so many trees.  rows: of the table, whose scores are kept; None where labels are not 0 and
-    1: then the deviations of watched bags are.
+    1: then the deviations of watched bags are.  begin: (n,) scores of the table's rows that trees begin at; None: p.
     """
 
     table: Table
@@ -277,6 +287,7 @@ class Job:
     fold: Fold | None = None
     patience: int = 0
     rows: Integers | None = None
+    begin: Floats | None = None
 
     def fit(self, n_jobs: int) -> Boosted:
         """The fit, by `n_jobs` threads; what is watched is recorded on the way."""
@@ -288,7 +299,7 @@ class Job:
         if not varies(table.blocks()):
             model.trained = links.score_of(prior, options.link)[None]  # as every row has it
             return model
-        growth = _Growth(table, bags, watch, prior, options, self.seed)
+        growth = _Growth(table, bags, watch, prior, options, self.seed, self.begin)
         model.boosters = growth.boosters
         best, best_gap, barren = 0, np.inf, 0
         for tree in range(1, self.n_trees + 1):

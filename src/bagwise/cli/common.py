@@ -27,6 +27,7 @@ from bagwise.utils.text import decimals_of
 
 if TYPE_CHECKING:
     from bagwise.evaluation import Evaluation, ValueEvaluation
+    from bagwise.tables import Updated
     from bagwise.tables.metadata import About
 
 Progress = Callable[..., None]
@@ -254,6 +255,11 @@ def describe_model(about: About) -> list[str]:
     places = 4 if about.target == "label" else decimals_of(*about.sensitivity.values())
     lines += [f"  {value:,.{places}f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
+
+
+def update_facts(updated: Updated) -> dict[str, Any]:
+    """What an update of a model came to, as plain data."""
+    return {"update": updated.update, "drift": updated.drift, "novelties": updated.novelties}
 
 
 def describe_trials(about: About) -> list[str]:

@@ -5,11 +5,12 @@ import inspect
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from typer import Argument, Option
 
@@ -51,6 +52,12 @@ _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
 HoldOut = Annotated[float, Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
+Source = Annotated[
+    Path | None, Option("--from", file_okay=False, help="Folder of a model of earlier tables, to be refined by these.")
+]
+Forgetting = Annotated[
+    Text, Option(help="Weight of what --from learned, 0 to 1, of linear models; as new bags ask for if not given.")
+]
 MaxLevels = Annotated[int, Option(min=2, help="Text columns with more values are hashed.")]
 Labels = Annotated[Text, Option(help=f"Rows with features and a label each, beside the reports. {SOURCE}")]
 Label = Annotated[str, Option(help="Column of labels in --labels.")]
@@ -206,6 +213,16 @@ def parse_roles(text: str | None) -> dict[str, str]:
     if wrong := [pair for pair in pairs if len(pair) != 2]:
         raise Misuse(f"--roles has {wrong[0][0]!r} without a role: write column=role.")
     return {name.strip(): role.strip() for name, role in pairs}
+
+
+def parse_forgetting(text: str | None) -> float | Literal["auto"]:
+    """A weight from 0 to 1, or auto."""
+    if text in (None, "auto"):
+        return "auto"
+    with suppress(ValueError):
+        if 0 <= (weight := float(text or "")) <= 1:
+            return weight
+    raise Misuse(f"--forgetting must be auto or a number from 0 to 1, got {text}.")
 
 
 def _one_or_more(text: str | None) -> str | list[str] | None:

@@ -130,6 +130,8 @@ def fit(
         Model | None,
         Option(help="auto tries linear models, boosting and, with torch, networks; held-out bags decide."),
     ] = None,
+    source: options.Source = None,
+    forgetting: options.Forgetting = None,
     hold_out: options.HoldOut = 0.2,
     refit: Annotated[
         bool, Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
@@ -150,7 +152,10 @@ def fit(
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Learn a model of single rows from events and reports, and measure it on bags held out."""
+    """Learn a model of single rows from events and reports, and measure it on bags held out.
+
+    With --from, a model that was fitted to earlier tables is refined by these, after a look at what has changed.
+    """
     began = time.monotonic()
     check_free(out, force=force)
     bagwise.saving.check_free(out, force=True)
@@ -165,6 +170,15 @@ def fit(
         raise Misuse("--time-budget must be a finite number of seconds, of at least 1.")
     if refit and not hold_out:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
+    weight, before = options.parse_forgetting(forgetting), None
+    if source is not None:
+        given = {"--model": model is not None, "--roles": roles, "--max-levels": max_levels != 64}
+        given |= {"--engine": engine is not Engine.here, "--time-budget": time_budget is not None}
+        if told_too := [option for option, one in given.items() if one]:
+            raise Misuse(f"{told_too[0]} does not go with --from: the model is what it was fitted as; leave it out.")
+        before = _load(source)
+    elif forgetting is not None:
+        raise Misuse("--forgetting belongs to --from: pass the folder of a model of earlier tables, too.")
     with show_progress() as progress, joined(progress) as data:
         from bagwise.tables import metadata
         from bagwise.tables.evaluation import measure, measure_values
@@ -173,8 +187,19 @@ def fit(
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
         told |= {"formation": formation.value, "random_state": seed, "progress": progress}
 
+        updated = None
+        if source is not None:
+            told_before = metadata.read_about(bagwise.saving.inspect(source).about)
+            if told_before is not None and told_before.has_seen(data.summary):
+                said = "these look like the tables that the model was fitted to last: they would count twice."
+                warnings.warn(said, stacklevel=1)
+
         def learn(bags: Any, share: float) -> Any:
             """Fit, so that by the end of it no more than a share of the time is over."""
+            nonlocal updated
+            if before is not None:
+                updated = bagwise.tables.update(before, bags, forgetting=weight, progress=progress)
+                return updated.model
             if engine is Engine.torchrun:
                 check_of_labels(bags, "--engine torchrun")
                 return fit_in_processes(bags, processes or 2, **told)
@@ -199,7 +224,9 @@ def fit(
         progress(1, 1, "looking at columns")
         about = metadata.about(fitted, train, measured, seen=data.summary, refitted=refit)
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
-    show_result(as_json, about, *common.describe_model(about), f"Written: {out}")
+    facts = about if updated is None else {**as_data(about), **common.update_facts(updated)}
+    lines = [] if updated is None else [str(updated), ""]
+    show_result(as_json, facts, *lines, *common.describe_model(about), f"Written: {out}")
 
 
 def _split(data: bagwise.tables.BagTable, hold_out: float) -> tuple[bagwise.tables.BagTable, bagwise.tables.BagTable]:

@@ -143,6 +143,27 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
+class Quadratic:
+    """A log-likelihood of w that is known about a point alone: g·(w − w₀) − (w − w₀)ᵀH(w − w₀)/2.
+
+    w: (d,) w₀.  gradient: (d,) g.  hessian: (d, d) H.
+    """
+
+    w: Floats
+    gradient: Floats
+    hessian: Floats
+
+    def value(self, w: Floats) -> float:
+        """At w, over that at w₀."""
+        step = w - self.w
+        return float(self.gradient @ step - step @ self.hessian @ step / 2)
+
+    def slope(self, w: Floats) -> Floats:
+        """(d,) its gradient at w."""
+        return np.asarray(self.gradient - self.hessian @ (w - self.w))
+
+
+@dataclass(frozen=True, eq=False)
 class System:
     """Gradient and curvature of the likelihood by w, and by the intercept of features measured from `centre`.
 
@@ -168,10 +189,12 @@ class System:
         values, vectors = np.linalg.eigh(self.hessian[:-1, :-1])
         return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
-    def step(self, w: Floats, penalty: Floats) -> tuple[Floats, float]:
+    def step(self, w: Floats, penalty: Floats, beside: Quadratic | None = None) -> tuple[Floats, float]:
         """Newton's step from w, and the rise it promises; where L is convex, as far as it would be if it were not."""
-        gradient = self.gradient - penalty * w
-        values, vectors = np.linalg.eigh(self.hessian[:-1, :-1] + np.diag(penalty))
+        gradient, hessian = self.gradient - penalty * w, self.hessian[:-1, :-1] + np.diag(penalty)
+        if beside is not None:
+            gradient, hessian = gradient + beside.slope(w), hessian + beside.hessian
+        values, vectors = np.linalg.eigh(hessian)
         least = 1e-8 * np.abs(values).max(initial=1e-300)
         step = np.asarray(vectors @ ((vectors.T @ gradient) / np.maximum(np.abs(values), least)))
         return step, float(gradient @ step)
@@ -269,9 +292,10 @@ def maximise(
     effect_variance: float = 0.0,
     start: Floats | None = None,
     close: float = 1e-3,
+    beside: Quadratic | None = None,
 ) -> Point:
     """As `climb`, the place alone."""
-    return climb(design, prior, penalty, effect_variance=effect_variance, start=start, close=close)[0]
+    return climb(design, prior, penalty, effect_variance=effect_variance, start=start, close=close, beside=beside)[0]
 
 
 def climb(
@@ -282,23 +306,27 @@ def climb(
     effect_variance: float = 0.0,
     start: Floats | None = None,
     close: float = 1e-3,
+    beside: Quadratic | None = None,
 ) -> tuple[Point, Point, System]:
     r"""The maximum of the likelihood less :math:`\sum_c \lambda_c w_c^2 / 2`.
 
-    penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.
+    penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.  beside: that of other bags.
     Returns where it is, and the point before the last step with its derivatives.
     """
+
+    def height(of: Point) -> float:
+        return of.value - float(penalty @ of.w**2) / 2 + (0.0 if beside is None else beside.value(of.w))
+
     at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
     for _ in range(_STEPS):
         before, sums = at, system(design, at)
-        step, rise = sums.step(at.w, penalty)
+        step, rise = sums.step(at.w, penalty, beside)
         scores, along = at.s - at.intercept, design.scores(step)
         share = min(1.0, _FARTHEST / float(np.abs(along).mean() + 1e-12))
-        height = at.value - penalty @ at.w**2 / 2
         for _ in range(_HALVINGS):
             w, s = at.w + share * step, scores + share * along
             moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, start=at.intercept)
-            risen = moved.value - penalty @ moved.w**2 / 2 - height
+            risen = height(moved) - height(at)
             if risen >= 1e-4 * share * rise:
                 break
             share /= 2

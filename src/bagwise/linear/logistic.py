@@ -10,10 +10,11 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
+from bagwise.base import LinearPredictor, check_finite_features
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
-from bagwise.linear.likelihood import Design, climb, maximise, maximise_classes, system
+from bagwise.linear.likelihood import Design, Point, climb, maximise, maximise_classes, system
+from bagwise.linear.memory import TOGETHER, LogisticMemory, Refit, choose_refit
 from bagwise.linear.penalties import (
     ALPHAS,
     CHOICE_ROWS,
@@ -27,6 +28,8 @@ from bagwise.linear.penalties import (
 )
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.likelihood import check_counts
+from bagwise.updatable import UpdatableClassifier
+from bagwise.updates import Forgetting, Step
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -36,7 +39,7 @@ _TINY = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagLogisticClassifier(LinearPredictor, BagClassifier):
+class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     r"""Logistic regression from bags: the likelihood of their counts, right in every formation.
 
     Maximises :math:`\sum_j \log P(\sum_{i \in j} B_i = k_j \alpha_j)`, :math:`B_i \sim \mathrm{Bernoulli}(h_i)`,
@@ -81,6 +84,9 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         several classes. See `coef_interval`.
     freedom_ : int
         Bags beyond the number of weights.
+    memory_, update_ : LogisticMemory and Update
+        What `partial_fit` goes on from, the likelihood of all bags so far as a quadratic about its maximum; and what
+        the last update came to.
 
     Examples
     --------
@@ -135,8 +141,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         )
         self.alpha_, self.scaling_, self.stretch_ = chosen.alpha, chosen.scaling, chosen.stretch
         self.effect_variance_ = chosen.effect_variance
-        tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
-        self.effects_ = chosen.effect_variance * design.bags.sum(at.h * (1 - at.h)) * tilt
+        self.effects_ = self._effects(at, design.bags)
         scores, coef = self.stretch_ * (at.s - at.intercept), self.stretch_ * at.w / design.scale
         self._keep(coef[None], np.array([shift_to(at.prior, scores)]) - coef @ design.mean, classes=False)
         self.freedom_ = len(design.bags) - design.X.shape[1] - 1
@@ -148,7 +153,62 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         known = (self.freedom_ > 0) & np.isfinite(design.scale)  # nothing is known of the weight of a constant
         self.free_coef_: Floats | None = free / design.scale
         self.coef_errors_: Floats | None = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
+        self.memory_ = LogisticMemory.of(design, before, sums, covariance)
         return chosen.gains
+
+    def refuses_updates(self) -> str | None:
+        """Why there are no updates of several classes."""
+        if len(getattr(self, "classes_", ())) <= 2:
+            return None
+        way = "fit it to the reports of both months together, or take ridge"
+        return f"logistic regression of several classes cannot be updated: {way}"
+
+    def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
+        if bags.noise_variance is None:
+            check_counts(bags)
+        old: LogisticMemory = self.memory_
+        design = old.design(X, bags, getattr(self, "feature_names_in_", None))
+        last = Refit(TOGETHER, self.alpha_, self.stretch_, self.effect_variance_, old.w)
+        chosen = choose_refit(
+            design,
+            old,
+            last,
+            forgetting,
+            self.cv,
+            generator(self.random_state),
+            scaling=self.scaling_,
+            alphas=None if self.alphas is None else self._penalties(ALPHAS)[0],
+            effects=self.formation_.name in ("features", "effects"),
+        )
+        how, prior, penalty = chosen.how, prior_of(bags), penalty_of(design, chosen.alpha, self.scaling_)
+        at, before, sums = climb(
+            design,
+            prior,
+            penalty,
+            effect_variance=chosen.effect_variance,
+            start=chosen.start,
+            close=_CLOSE if bags.n_bagged <= CHOICE_ROWS else _NEARLY,
+            beside=old.quadratic(how.weight),
+        )
+        self.alpha_, self.stretch_, self.effect_variance_ = chosen.alpha, chosen.stretch, chosen.effect_variance
+        self.effects_ = self._effects(at, bags)
+        scores, coef = at.s - at.intercept, self.stretch_ * at.w / design.scale
+        beyond = old.shift(scores, prior, at.w, how) - at.intercept  # of old and new rows, over that of new ones
+        intercept = shift_to(prior, self.stretch_ * scores) + beyond
+        self._keep(coef[None], np.array([intercept]) - coef @ design.mean, classes=False)
+        self.memory_ = old.beside(design, before, sums, sums.free(before.w)[1], how)
+        free, covariance = self.memory_.free()
+        self.freedom_ = round(self.memory_.bags) - X.shape[1] - 1
+        known = (self.freedom_ > 0) & np.isfinite(design.scale)
+        self.free_coef_ = free / design.scale
+        self.coef_errors_ = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
+        self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=5)
+        return Step("likelihood of new bags beside that of the old ones", True, how.weight, how.apart)
+
+    def _effects(self, at: Point, bags: Bags) -> Floats:
+        """(m,) estimates of the effects of bags."""
+        tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
+        return np.asarray(self.effect_variance_ * bags.sum(at.h * (1 - at.h)) * tilt)
 
     def _fit_classes(self, design: Design, rng: np.random.Generator) -> Floats | None:
         self.scaling_ = USUAL_SCALING if self.scaling is None else float(self.scaling)
@@ -158,7 +218,7 @@ class BagLogisticClassifier(LinearPredictor, BagClassifier):
         coef = coef / design.scale
         self._keep(coef, intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
-        self.free_coef_ = self.coef_errors_ = None
+        self.free_coef_ = self.coef_errors_ = self.memory_ = None
         self.freedom_ = len(design.bags) - design.X.shape[1] - 1
         return gains
 

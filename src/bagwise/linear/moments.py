@@ -61,6 +61,10 @@ class Moments:
     def __sub__(self, other: Moments) -> Moments:
         return Moments(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
 
+    def times(self, weight: float) -> Moments:
+        """Of the same bags, each counted by a weight."""
+        return Moments(*(weight * getattr(self, name) for name in self.__dataclass_fields__))
+
     @property
     def mean_x(self) -> Floats:
         """Mean of x over rows, μ."""
@@ -182,30 +186,40 @@ def told_variance(size: Integers, outputs: Floats, noise: Floats, *, labels: boo
 class BagSums:
     """Bag sums of features, measured from their mean; X is read once for them.
 
-    deviation: (m, d).  origin: (d,) the mean.  bags: the reports.  fold: (m,) the fold of each bag.
+    deviation: (m, d).  origin: (d,) the mean.  bags: the reports.  fold: (m,) the fold of each bag.  n_folds: how many.
     """
 
     deviation: Floats
     origin: Floats
     bags: Bags
     fold: Integers
+    n_folds: int
 
     @classmethod
-    def of(cls, X: Floats, bags: Bags, n_folds: int, rng: np.random.Generator, names: ArrayLike | None) -> BagSums:
-        """Of random folds of bags."""
+    def of(
+        cls,
+        X: Floats,
+        bags: Bags,
+        n_folds: int,
+        rng: np.random.Generator,
+        names: ArrayLike | None,
+        origin: Floats | None = None,
+    ) -> BagSums:
+        """Of random folds of bags; measured from another origin than the mean, where one is given."""
         sums, size = bags.sum_table(X), bags.size
-        origin = sums.sum(axis=0) / bags.n_bagged
-        check_finite_features(origin, X, names)
+        mean = sums.sum(axis=0) / bags.n_bagged
+        check_finite_features(mean, X, names)
+        origin = mean if origin is None else origin
         # Measured from the mean, sums of squares lose no digits to a large offset.
         deviation = sums - size[:, None] * origin
         rounding = 16 * np.finfo(float).eps * size[:, None] * np.abs(origin)
         deviation[:, (np.abs(deviation) <= rounding).all(axis=0)] = 0.0  # a constant feature
-        return cls(deviation, origin, bags, rng.permutation(len(bags)) % n_folds)
+        return cls(deviation, origin, bags, rng.permutation(len(bags)) % n_folds, n_folds)
 
     def moments(self, count: Floats) -> list[Moments]:
         """One for each fold.  count: (m,) what bags are worth."""
         bags, found = self.bags, []
-        for f in range(int(self.fold.max()) + 1):
+        for f in range(self.n_folds):
             one = self.fold == f
             found.append(Moments.of(self.deviation[one], bags.size[one], bags.outputs[one], count[one]))
         return found
@@ -223,7 +237,8 @@ class BagSums:
         noise, size = self.bags.noise_per_row, self.bags.size.astype(float)
         if coef is not None and self.bags.equal_size is None:
             prior = (size[:, None] * self.bags.outputs).sum(axis=0) / size.sum()
-            residual = size[:, None] * (self.bags.outputs - prior) - self.deviation @ coef
+            centred = self.deviation - size[:, None] * (self.deviation.sum(axis=0) / size.sum())
+            residual = size[:, None] * (self.bags.outputs - prior) - centred @ coef
             square = (residual**2).mean(axis=1) / size - noise
             slope = float(np.cov(size, square)[0, 1] / np.var(size, ddof=1))
             noise = noise + max(slope, 0.0) * size

@@ -172,8 +172,8 @@ def _choose(
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
         begin = Choice(max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA)
-    alpha = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
-    found = replace(begin, alpha=alpha, effect_variance=_USUAL_EFFECTS if effects else 0.0)
+    inside = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
+    found = replace(begin, alpha=inside, effect_variance=_USUAL_EFFECTS if effects else 0.0)
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     best: tuple[float, Choice, list[_Held]] | None = None

@@ -85,16 +85,18 @@ class Trust:
             total += log_likelihoods_by_each([self._said(fold, w) for w in each], fold.held_out).sum(axis=1)
         return int(np.argmax(total))
 
-    def sigmoid(self, models: Sequence[Floats], h: Floats, *, steeper: bool) -> tuple[Floats, Floats]:
+    def sigmoid(
+        self, models: Sequence[Floats], h: Floats, *, steeper: bool, mean: float | None = None
+    ) -> tuple[Floats, Floats]:
         """Slope and offset by h of log odds whose probabilities have mean p, and the gains of held-out bags.
 
         models: weights (d, 1), one for each fold.  h: predictions of the model of all bags for the rows.  steeper: see
-        `may_be_steeper`.
+        `may_be_steeper`.  mean: another than p, where bags that are gone count, too.
         """
         parts, stretches = self.parts(models), STRETCHES if steeper else STRETCHES[STRETCHES <= 1]
         stretch, gains = best_stretch(parts, stretches=stretches) if parts else (1.0, np.zeros(0))
         slope = stretch / (self.prior * (1 - self.prior))
-        return np.array([slope, shift_to(self.prior, slope * h)]), gains
+        return np.array([slope, shift_to(self.prior if mean is None else mean, slope * h)]), gains
 
     def _part(self, fold: _Fold, w: Floats) -> HeldOut:
         """What one model of two classes says."""

@@ -10,19 +10,22 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier, BagRegressor, LinearPredictor, check_finite_features
 from bagwise.data.rows import Reads
 from bagwise.formation import Told
 from bagwise.gains import tell_gain
+from bagwise.linear.memory import TOGETHER, RidgeMemory, RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
-from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.linear.probabilities import EDGE, SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.updatable import Updatable, UpdatableClassifier
+from bagwise.updates import OLD_FOLDER, CannotUpdateError, Forgetting, Step, Update
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -34,8 +37,11 @@ _LEAST_VARIANCE = 1e-12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _RidgeFit(LinearPredictor, BagEstimator):
-    """The fit of both ridge estimators."""
+class _RidgeFit(LinearPredictor, Updatable):
+    """The fit of both ridge estimators.
+
+    memory_: the moments of all bags so far, None where they are too many to be kept.
+    """
 
     reads: ClassVar[Reads] = Reads(moments=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -51,24 +57,61 @@ class _RidgeFit(LinearPredictor, BagEstimator):
     random_state: RandomState = None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        self._learn(X, bags, None, 1.0)
+
+    def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
+        return self._added(self._learn(X, bags, self.memory_, forgetting))
+
+    @staticmethod
+    def _added(how: Weighing) -> Step:
+        return Step("moments of bags added to those of the old ones", True, how.weight, how.apart)
+
+    def _spread_of(self, whole: Moments, noise: float) -> float:
+        """The variance of labels, as moments tell it."""
+        if isinstance(self, BagClassifier):
+            return label_variance(whole.mean_y)
+        varied = float((whole.yy - whole.rows * whole.mean_y**2).mean()) / whole.bags - noise
+        return max(varied, _LEAST_VARIANCE)
+
+    def _learn(self, X: Floats, bags: Bags, old: RidgeMemory | None, forgetting: Forgetting) -> Weighing:
+        """Solve for bags, and for the old ones; how these count."""
         names, rng = getattr(self, "feature_names_in_", None), generator(self.random_state)
+        folds, origin = (min(int(self.cv), len(bags)), None) if old is None else (len(old.parts), old.origin)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
-            sums = BagSums.of(X, bags, min(int(self.cv), len(bags)), rng, names)
+            sums = BagSums.of(X, bags, folds, rng, names, origin)
             parts = sums.moments(np.ones(len(bags)))
             whole = sum(parts[1:], parts[0])
             check_finite_features(whole.xx, X, names)
-        self._tell_formation(X, bags)
+        if old is None:
+            self._tell_formation(X, bags)
         spread = sums.label_variance(labels=isinstance(self, BagClassifier))
         grouped = self.formation_.name in ("features", "effects")
         count = sums.counts(spread)
         if bags.noise_variance is not None:
             parts = sums.moments(count)
-        self._solve(parts, sums.origin, self._noise(bags, count), classes=bags.proportion.ndim == 2)
+        how = TOGETHER if old is None else old.weigh(parts, self._penalties[0], self.scaling_, spread, forgetting)
+        parts = self._solve_beside(old, parts, sums, count, how)
         if grouped and bags.equal_size is None:
             count = sums.counts(spread, np.atleast_2d(self.coef_).T)
-            parts = sums.moments(count)
-            self._solve(parts, sums.origin, self._noise(bags, count), classes=bags.proportion.ndim == 2)
-        self._measure(X, sums, parts, spread, rng)
+            parts = self._solve_beside(old, sums.moments(count), sums, count, how)
+        self._measure(X, sums, parts, spread, rng, None if old is None else how)
+        return how
+
+    def _solve_beside(
+        self, old: RidgeMemory | None, parts: list[Moments], sums: BagSums, count: Floats, how: Weighing
+    ) -> list[Moments]:
+        """Solve for the moments of bags and the old ones, which are kept and returned."""
+        noise, own = self._noise(sums.bags, count), None
+        if old is not None:
+            parts, noise = old.beside(parts, noise, how)
+            own = old.own_rows
+        self._solve(parts, sums.origin, noise, classes=sums.bags.proportion.ndim == 2)
+        self._remember(parts, sums.origin, noise, own)
+        return parts
+
+    def _remember(self, parts: list[Moments], origin: Floats, noise: float, own_rows: RowMoments | None) -> None:
+        memory = RidgeMemory(tuple(parts), origin, noise, own_rows)
+        self.memory_ = memory if memory.small else None
 
     @staticmethod
     def _noise(bags: Bags, count: Floats) -> float:
@@ -76,8 +119,16 @@ class _RidgeFit(LinearPredictor, BagEstimator):
         return float(count @ bags.noise_per_row / count.sum()) * int(bags.outputs.shape[1])
 
     @abstractmethod
-    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
-        """Set the gains of held-out bags, and what else they tell."""
+    def _measure(
+        self,
+        X: Floats,
+        sums: BagSums,
+        parts: list[Moments],
+        spread: float,
+        rng: np.random.Generator,
+        how: Weighing | None,
+    ) -> None:
+        """Set the gains of held-out bags, and what else they tell.  how: bags that are gone count; None without any."""
 
     def _without(self, parts: list[Moments], scaling: float, alphas: Floats) -> list[Floats]:
         """Weights (alphas, d, c) of the fits without each of the folds."""
@@ -111,9 +162,38 @@ class _RidgeFit(LinearPredictor, BagEstimator):
         if isinstance(self, BagClassifier):
             self.classes_ = np.arange(max(outputs, 2))
         self._solve(parts, origin, noise, classes=outputs > 1)
+        self._remember(parts, origin, noise, None)
         whole = sum(parts[1:], parts[0])
         self.formation_ = self._told_by_moments(whole, noise)
         self._measure_moments()
+        return self
+
+    def update_moments(self, parts: list[Moments], *, noise: float = 0.0, forgetting: Forgetting = 1.0) -> Self:
+        """Learn from moments of further bags, in as many folds as were fitted to, beside those of the old ones.
+
+        Parameters
+        ----------
+        parts, noise
+            As for `fit_moments`, with x measured from the same origin, `memory_.origin`.
+        forgetting : float or "auto"
+            As for `partial_fit`.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        old = self.memory_
+        if old is None:
+            raise CannotUpdateError(f"{OLD_FOLDER}.")
+        spread = self._spread_of(sum(parts[1:], parts[0]), noise)
+        how = old.weigh(parts, self._penalties[0], self.scaling_, spread, forgetting)
+        joined, noise = old.beside(parts, noise, how)
+        self._solve(joined, old.origin, noise, classes=len(parts[0].y) > 1)
+        self._remember(joined, old.origin, noise, old.own_rows)
+        self._measure_moments()
+        rows, bags = (round(sum(getattr(part, name) for part in parts)) for name in ("rows", "bags"))
+        self.update_ = Update(bags, rows, *self._added(how), *[float("nan")] * 4)
         return self
 
     def _told_by_moments(self, whole: Moments, noise: float) -> Told:
@@ -134,7 +214,7 @@ class _RidgeFit(LinearPredictor, BagEstimator):
 
     def _solve(self, parts: list[Moments], origin: Floats, noise: float, *, classes: bool) -> None:
         self.alphas_, self.scalings_ = self._penalties
-        solution = solve_ridge(parts, self.alphas_, self.scalings_, noise)
+        solution = solve_ridge([part for part in parts if part.bags], self.alphas_, self.scalings_, noise)
         coef, intercept, self.alpha_, self.scaling_, self.risks_ = solution
         self._keep(coef.T, intercept - origin @ coef, classes=classes)
 
@@ -145,7 +225,7 @@ class _RidgeFit(LinearPredictor, BagEstimator):
         return alphas, _SCALINGS if self.scaling is None else np.array([float(self.scaling)])
 
 
-class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
+class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
     r"""Linear classifier from bags, in closed form.
 
     Minimises the debiased square loss of :math:`h(x) = w \cdot x + b` plus a ridge penalty on w; several classes by the
@@ -204,12 +284,20 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
         super()._measure_moments()
         self.sigmoid_ = None
 
-    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
+    def _measure(
+        self,
+        X: Floats,
+        sums: BagSums,
+        parts: list[Moments],
+        spread: float,
+        rng: np.random.Generator,
+        how: Weighing | None,
+    ) -> None:
         bags, formation, self.sigmoid_ = sums.bags, self.formation_.name, None
         some = some_bags(bags, X.shape[1], rng)
         trust = Trust(X, bags.take(some), sums.fold[some])
         if formation == "rates" and bags.proportion.ndim == 1:
-            without = self._fit_rates(trust, sums, parts, spread)
+            without = self._fit_rates(trust, sums, parts, spread, how)
         else:
             if formation != "random":
                 self._choose_by_likelihood(trust, sums, parts)
@@ -217,8 +305,10 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
         if bags.proportion.ndim == 2:
             gains = trust.gains(without)
         else:
-            steeper = may_be_steeper(formation, len(bags))
-            self.sigmoid_, gains = trust.sigmoid(without, self._linear(trust.rows), steeper=steeper)
+            steeper = may_be_steeper(formation, round(sum(part.bags for part in parts)))
+            h = self._linear(trust.rows)
+            mean = None if how is None or how.apart else float(np.clip(h.mean(), EDGE, 1 - EDGE))
+            self.sigmoid_, gains = trust.sigmoid(without, h, steeper=steeper, mean=mean)
         if formation == "random" and not np.isnan(self.risks_).all():
             _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
@@ -237,16 +327,23 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
         intercept = whole.mean_y - (whole.mean_x + sums.origin) @ coef
         self._keep(coef.T, intercept, classes=len(intercept) > 1)
 
-    def _fit_rates(self, trust: Trust, sums: BagSums, parts: list[Moments], spread: float) -> list[Floats]:
+    def _fit_rates(
+        self, trust: Trust, sums: BagSums, parts: list[Moments], spread: float, how: Weighing | None
+    ) -> list[Floats]:
         """Least squares on single rows, the penalty under which held-out bags are likeliest; the fits without folds."""
-        whole = sum(parts[1:], parts[0])
-        rows = trust.rows - sums.origin
-        covariance = rows.T @ rows / len(rows)
+        whole, rows = sum(parts[1:], parts[0]), trust.rows - sums.origin
+        own, centre = RowMoments.of(rows), sums.origin
+        covariance: Floats = rows.T @ rows / len(rows)
+        if how is not None and self.memory_ is not None:
+            own, new = own.beside(self.memory_.own_rows, how.weight), own.mean
+            covariance, centre = own.covariance, sums.origin + (new if how.apart else own.mean)
         scale = np.sqrt(np.diag(covariance))
         inverse = np.where(scale > 0, 1 / np.where(scale > 0, scale, 1.0), 0.0)
         values, vectors = linalg.eigh(covariance * np.outer(inverse, inverse))
         self.alphas_ = _RATES_ALPHAS if self.alphas is None else self._penalties[0]
-        noise = self._noise(sums.bags, sums.counts(spread)) * whole.bags
+        noise = whole.bags * (
+            self._noise(sums.bags, sums.counts(spread)) if self.memory_ is None else self.memory_.noise
+        )
 
         def weights(moments: Moments, noise: float) -> Floats:
             """The fits (alphas, d, 1) with each penalty."""
@@ -261,7 +358,9 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, BagClassifier):
         self.alpha_, self.scaling_, self.scalings_ = float(self.alphas_[best]), 1.0, np.ones(1)
         self.risks_ = np.full((1, len(self.alphas_)), np.nan)
         coef = weights(whole, noise)[best]
-        self._keep(coef.T, whole.mean_y - sums.origin @ coef, classes=False)
+        self._keep(coef.T, whole.mean_y - centre @ coef, classes=False)
+        if self.memory_ is not None:
+            self.memory_ = replace(self.memory_, own_rows=own)
         return [w[best] for w in without]
 
 
@@ -294,7 +393,20 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     (array([ 3., -1.]), 10)
     """
 
-    def _measure(self, X: Floats, sums: BagSums, parts: list[Moments], spread: float, rng: np.random.Generator) -> None:
+    def _more_bags(self, y: Any, bags: Any, n_rows: int) -> Bags:
+        given = self._given_bags(y, bags, n_rows)
+        self._check_bags(given)
+        return given
+
+    def _measure(
+        self,
+        X: Floats,
+        sums: BagSums,
+        parts: list[Moments],
+        spread: float,
+        rng: np.random.Generator,
+        how: Weighing | None,
+    ) -> None:
         bags, gains = sums.bags, np.zeros(len(sums.bags))
         whole, root = sum(parts[1:], parts[0]), np.sqrt(sums.bags.size)
         for f, (coef,) in enumerate(self._without(parts, self.scaling_, np.array([self.alpha_]))):

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, NumericFeatures, check_finite_features
+from bagwise.base import NumericFeatures, check_finite_features
 from bagwise.data.rows import Reads
 from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
+from bagwise.updatable import UpdatableClassifier
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
@@ -41,7 +42,7 @@ _SUREST = 30.0  # log odds of a probability that is not 1 yet
 _DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
-class NetworkClassifier(NumericFeatures, BagClassifier):
+class NetworkClassifier(NumericFeatures, UpdatableClassifier):
     """A classifier that reads with a network; how it learns is left to a class of its own.
 
     `_scale` standardises the features, None for a module of the user's; `_training` goes on from what was learned.
@@ -218,11 +219,15 @@ class NetworkClassifier(NumericFeatures, BagClassifier):
         flat = X.reshape(len(X), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
-        dtype = None if self._scale is not None else getattr(torch, self.dtype)
-        scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
-        scores = self.stretch_ * scores + self.offset_
+        scores = self._scores(X)
         h: Floats = expit(np.clip(scores, -_SUREST, _SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
         return h
+
+    def _scores(self, X: Floats) -> Floats:
+        """Log odds (n,), or logits (n, classes), stretched and moved."""
+        dtype = None if self._scale is not None else getattr(torch, self.dtype)
+        scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+        return np.asarray(self.stretch_ * scores + self.offset_)
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         """Numbers; with a module of the user's, of any shape (n, …)."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import nn
 
-from bagwise.bags import Bags, as_bags
-from bagwise.bags.reading import name
-from bagwise.base import check_enough, classes_of
+from bagwise.bags import Bags
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import folds_of
@@ -27,8 +25,11 @@ from bagwise.neural.classifier import NetworkClassifier
 from bagwise.neural.networks import Standardise
 from bagwise.neural.training import score
 from bagwise.neural.tuning import candidates_of, choose, held_out, linear_effect_variance
-from bagwise.utils.parameters import ParameterError, check_parameters
+from bagwise.updatable import preferred
+from bagwise.updates import Forgetting, Step, check_together
+from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.rng import generator
+from bagwise.utils.text import number_of
 from bagwise.utils.typing import ArrayLike, Floats
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
+_UPDATE_RATES = (1.0, 0.2)  # of the learning rate of before
 _MOST_CLASSES = 10  # beyond which the count likelihood takes too long
 _OFFSET_ROWS = 200_000
 _SETTLED = ("learning_rate_", "n_epochs_", "risk_", "loss_", "effect_variance_", "stretch_", "gain_", "gain_error_")
@@ -115,6 +117,8 @@ class BagNeuralClassifier(NetworkClassifier):
     gain_, gain_error_ : float
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where none was held
         out.
+    update_ : Update
+        What the last update came to, by `partial_fit` with ``epochs="auto"``.
     history_ : list of dict
         One per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss (mean over
         training bags), risk (held out, None where not measured).
@@ -290,6 +294,7 @@ class BagNeuralClassifier(NetworkClassifier):
         *,
         bags: ArrayLike | Bags | None = None,
         classes: ArrayLike | None = None,
+        epochs: Literal[1, "auto"] = 1,
     ) -> Self:
         """Train one more epoch, on the bags given; the first call starts a network, standardised by its rows.
 
@@ -303,15 +308,25 @@ class BagNeuralClassifier(NetworkClassifier):
             As for `fit`.
         classes : array, optional
             All classes, in the first call without `bags` that does not show them all.
+        epochs : 1 or "auto"
+            "auto" updates a network that was fitted: as many epochs, from its weights, as held-out new bags like, with
+            stretch and offset anew; it stays as it was where these do not clearly prefer another. `update_` says what
+            it came to.
 
         Returns
         -------
         Self
         """
+        check_parameters({"epochs": epochs}, {"epochs": one_of(1, "auto")})
+        if epochs == "auto" and hasattr(self, "_training"):
+            X = self._check_features(X, fitting=False)
+            return self.update_rows(InMemory(X, self._more_bags(y, bags, len(X))))
+        if epochs == "auto":
+            return self.fit(X, y, bags=bags)
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
         check_parameters(self, self._constraints)
-        given = self._read_bags(X, y, bags, classes, first=first)
+        given = self._read_bags(y, bags, len(X), classes, first=first)
         rates = self._rates()
         if first:
             rng = generator(self.random_state)
@@ -331,32 +346,49 @@ class BagNeuralClassifier(NetworkClassifier):
         self._keep()
         return self
 
-    def _read_bags(self, X: Floats, y: Any, bags: Any, classes: Any, *, first: bool) -> Bags:
-        if bags is not None:
-            given = as_bags(y, bags, len(X))
-            shown = classes_of(given.proportion)
-            self.classes_ = shown if first else self.classes_
-            if len(shown) != len(self.classes_):
-                raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
-            given.check_proportions()
-        elif y is None:
-            raise ValueError("y is missing: pass labels, or proportions with bags.")
+    def cannot_update(self) -> str | None:
+        """Nothing: its weights suffice."""
+        return None
+
+    def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
+        """As many epochs as held-out new bags like, from the weights as they are."""
+        check_together(forgetting, "networks")
+        rng = generator(self.random_state)
+        if not (folds := folds_of(len(bags), self.cv, rng)):
+            return Step(f"kept as it was, as of {len(bags)} bags none can be held out", learned=False)
+        data, old = BagTensors(self._as_read(X[bags.order]), bags), self._scores(X[bags.order])
+        rates = [factor * self.learning_rate_ for factor in _UPDATE_RATES]
+        by_likelihood = FORMATIONS[self.formation_.name].choice == "likelihood"
+        body, start = self._training.reading, partial(self._run, self._training.reading)
+        candidates = candidates_of(
+            start,
+            rates,
+            data,
+            folds,
+            self.batch_rows,
+            rng,
+            stackable=self.module is None and self.optimizer is None and bags.proportion.ndim == 1,
+            effect_variance=self.effect_variance_ if by_likelihood else None,
+        )
+        tried = choose(candidates, max_epochs=self.max_epochs, patience=self.patience, record=self._record)
+        said = ([old] * len(folds), tried.scores)
+        parts = [[held_out(one, data.bags, fold) for one, fold in zip(each, folds, strict=True)] for each in said]
+        found = preferred(*parts, effect_variance=self.effect_variance_)
+        if found.which == 0:
+            return Step("kept as it was, which held-out new bags like as well as what was learned from them", False)
+        self.prior_, self._rows_seen = prior(bags), self._rows_seen + bags.n_bagged
+        self.gain_, self.gain_error_ = tell_gain(found.gains, stacklevel=5)
+        if found.which == 1:
+            self.stretch_, how = found.stretch * self.stretch_, "log odds stretched and moved to the new bags"
         else:
-            labels = np.asarray(y)
-            if first:
-                self.classes_ = np.unique(labels if classes is None else np.asarray(classes))
-            if len(labels) != len(X):
-                raise ValueError(f"X has {len(X)} rows but y has {len(labels)}.")
-            if len(self.classes_) < 2:
-                raise ValueError("y holds one class only: name all classes in the first call, classes=[…].")
-            indicators = (labels[:, None] == self.classes_).astype(float)
-            for unknown in labels[indicators.sum(axis=1) != 1]:
-                raise ValueError(
-                    f"y holds the class {name(unknown)}, which is not among classes: name all in the first call."
-                )
-            given = Bags.singletons(indicators[:, 1] if len(self.classes_) == 2 else indicators)
-        check_enough(given)
-        return given
+            self.stretch_, how = found.stretch, f"{number_of(tried.n_epochs, 'further epoch')} on new bags"
+            self._training = self._run(body, tried.learning_rate, self.prior_, rng)
+            for _ in range(tried.n_epochs):
+                self.n_epochs_ += 1
+                self._trained(self.n_epochs_, self._training.epoch(data, self.batch_rows), stage="partial_fit")
+            self._keep()
+        self.offset_ = self._offset(data)
+        return Step(how)
 
     def _trained(self, epoch: int, loss: float, *, stage: str) -> None:
         """An epoch is over."""

@@ -15,12 +15,18 @@ _MODULE_OF = ESTIMATORS | {
     "Encoding": "bagwise.data.features",
     "FeatureCodes": "bagwise.data.features",
     "Features": "bagwise.tables.columns",
+    "Further": "bagwise.boosting.further",
+    "LogisticMemory": "bagwise.linear.memory",
     "Mismatch": "bagwise.tables.bag_table",
+    "Moments": "bagwise.linear.moments",
     "Recipe": "bagwise.tables.model",
     "ReportColumns": "bagwise.tables.reports",
+    "RidgeMemory": "bagwise.linear.memory",
+    "RowMoments": "bagwise.linear.memory",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
     "Told": "bagwise.formation",
+    "Update": "bagwise.updates",
 }
 _OTHER_MODELS = {"Recipe", "TableModel"}  # that are no estimators
 _REGISTERED: dict[str, type] = {}

@@ -2,7 +2,8 @@
 
 An *events* table has features and the keys of bags, one line per row, and no labels; a *reports* table has one line per
 bag. `join` checks that the two fit, in the engine; `fit` learns from them; the `TableModel` that comes out scores rows
-of other tables. `put_in_bags` is the data holder's side: it makes the two tables out of one with labels.
+of other tables, and `update` refines it by those that come later. `put_in_bags` is the data holder's side: it makes the
+two tables out of one with labels.
 """
 
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
@@ -16,6 +17,7 @@ from bagwise.tables.schema import ColumnMet, ColumnsMet, UnseenValuesWarning
 from bagwise.tables.scoring import Scored, write_scores
 from bagwise.tables.sources import read
 from bagwise.tables.table import Table
+from bagwise.tables.updating import Novelty, Updated, update
 
 __all__ = [
     "BagTable",
@@ -23,12 +25,14 @@ __all__ = [
     "ColumnsMet",
     "Measurement",
     "Mismatch",
+    "Novelty",
     "Published",
     "Scored",
     "Summary",
     "Table",
     "TableModel",
     "UnseenValuesWarning",
+    "Updated",
     "connect",
     "diagnose",
     "evaluate",
@@ -39,6 +43,7 @@ __all__ = [
     "read",
     "sensitivity",
     "split",
+    "update",
     "with_labels",
     "write_scores",
 ]

@@ -266,7 +266,7 @@ def _told(
     inside = "" if strata is None else ", inside strata"
     if formation != "auto":
         return Told(formation, f"as asked for{inside}")
-    frame = _frame(model.features, found.codes)
+    frame = frame_of(model.features, found.codes)
     if strata is not None:
         stratum = stratum_of_bags(strata, found.bags)[: len(found.some)]  # which are the first of the bags
         return formation_inside(stratum, frame, found.some, h=found.said)
@@ -349,7 +349,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     lines = data.bags.filter(col(NUMBER) < most).numbered("bagwise_place", *data.keys).sort(NUMBER).fetch()
     rank = lines.column("bagwise_place").to_numpy()
     table = features.select(data.rows(most), NUMBER).fetch()
-    frame, number = _frame(features, features.matrix(table)), table.column(NUMBER).to_numpy()
+    frame, number = frame_of(features, features.matrix(table)), table.column(NUMBER).to_numpy()
     # Of several keys, one may be what the others are random in.
     several = data.keys if len(data.keys) > 1 else ()
     keys = {key: np.asarray(lines.column(key).to_pylist(), dtype=str)[number] for key in several}
@@ -358,7 +358,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     return replace(found, leaks=leaks(*reports, values=data.target == "value"))
 
 
-def _frame(features: Features, matrix: Floats) -> Any:
+def frame_of(features: Features, matrix: Floats) -> Any:
     """Numbers and codes as a data frame of numbers, whether they are missing, and categories."""
     import pandas as pd
 

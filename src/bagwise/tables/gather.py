@@ -27,6 +27,7 @@ from bagwise.linear.moments import Moments, label_variance, told_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
+from bagwise.updates import Forgetting
 from bagwise.utils.files import new_folder
 from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -144,6 +145,16 @@ def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
     return encoding
 
 
+def update_in_engine(
+    data: BagTable, features: Features, model: Any, encoding: Encoding, forgetting: Forgetting
+) -> None:
+    """Update a model that was fitted in the engine, or to the same columns, by moments of further bags."""
+    sums, totals = _bag_sums(data, features)
+    _, _, deviations = _encode(totals, features, (encoding, model.memory_.origin))
+    parts, noise = _moments(sums, deviations, data, len(model.memory_.parts))
+    model.update_moments(parts, noise=noise, forgetting=forgetting)
+
+
 def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:
     """Per usable bag: sums of numbers, how many are known, rows of each level; and the sums of these over all bags."""
     columns = list(enumerate(zip(features.names, features.made, strict=True)))
@@ -178,27 +189,36 @@ def _finite(added: float | None) -> bool:
     return added is not None and bool(np.isfinite(added))
 
 
-def _encode(totals: Mapping[str, Any], features: Features) -> tuple[Encoding, Floats, list[Expression]]:
-    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means."""
+def _encode(
+    totals: Mapping[str, Any], features: Features, known: tuple[Encoding, Floats] | None = None
+) -> tuple[Encoding, Floats, list[Expression]]:
+    """The encoding of rows, the means of the encoded columns, and their bag sums less those of the means.
+
+    known: an encoding of before, and the means of its columns.
+    """
     rows, k = totals[SIZE], col(SIZE).cast(nw.Float64)
-    low, missing, encoded = [], [], []
+    encoded: list[tuple[float, Expression]] = []
+    low, missing = [], []
     for number, made in enumerate(features.made):
         mean, gap = 0.0, False
         for i in range(len(made.levels or ())):
-            share = totals[_LEVEL.format(number, i)] / rows
+            share = totals[_LEVEL.format(number, i)] / rows if known is None else float(known[1][len(encoded)])
             encoded.append((share, col(_LEVEL.format(number, i)).cast(nw.Float64) - k * share))
         if made.levels is None:
-            added, known = totals[_SUM.format(number)], totals[_known(number, totals)]
+            added, told = totals[_SUM.format(number)], totals[_known(number, totals)]
             if not _finite(added):
                 raise ValueError(f"column {made.name!r} contains NaN or infinity: replace such values first.")
-            mean, gap = added / max(known, 1), known < rows
+            mean, gap = added / max(told, 1), told < rows
+            share = 1 - told / rows
+            if known is not None:
+                mean, gap = float(known[0].low[number]), bool(known[0].missing[number])
+                share = float(known[1][len(encoded) + 1]) if gap else 0.0
             count = col(_known(number, totals)).cast(nw.Float64)
             # A constant column deviates by rounding only.
             deviation = col(_SUM.format(number)) - count * mean
             slack = 16 * np.finfo(float).eps * abs(mean)
             encoded.append((0.0, if_else(deviation.abs() <= count * slack, lit(0.0), deviation)))
             if gap:
-                share = 1 - known / rows
                 encoded.append((share, k * (1 - share) - count))
         low.append(mean)
         missing.append(gap)
@@ -219,9 +239,11 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     figures = {"bags": ("sum", "worth"), "rows": ("sum", "worth", "k"), "noise": ("sum", "worth", "noise")}
     figures |= {f"zz{i}_{j}": ("sum", "worth", f"z{i}", f"z{j}") for i, j in pairs}
-    lines = sorted(table.aggregate(figures, by="fold").fetch().to_pylist(), key=itemgetter("fold"))
+    lines = table.aggregate(figures, by="fold").fetch().to_pylist()
+    told = {line["fold"] for line in lines}  # of bags that came later there may be fewer than folds
+    lines += [{**dict.fromkeys(figures, 0.0), "fold": fold} for fold in range(folds) if fold not in told]
     of_x, of_y, parts = slice(1, d + 1), slice(d + 1, None), []
-    for line in lines:
+    for line in sorted(lines, key=itemgetter("fold")):
         zz = np.empty((len(columns), len(columns)))
         for i, j in pairs:
             zz[i, j] = zz[j, i] = line[f"zz{i}_{j}"]

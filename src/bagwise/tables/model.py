@@ -36,7 +36,7 @@ Tell: TypeAlias = Callable[[int, int | None, str], None]
 DEFAULT_MODEL = {"label": "auto", "value": "boosting"}
 """What `fit` takes where no model is named, by the target."""
 
-_IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
+IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
 
 
 @dataclass(eq=False)
@@ -253,7 +253,7 @@ def fit(
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
     end = None if time_budget is None else began + time_budget
-    with _telling(estimator, tell):
+    with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
         in_engine = estimator.reads.moments and width <= WIDEST
@@ -268,7 +268,7 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:
     """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
-    many = data.summary.used_rows * len(features.made) > _IN_MEMORY
+    many = data.summary.used_rows * len(features.made) > IN_MEMORY
     if many and not estimator.reads.blocks:
         what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
         way = "choose boosting, a network, or ridge with fewer categories"
@@ -281,7 +281,7 @@ def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: 
 
 
 @contextmanager
-def _telling(estimator: Any, tell: Tell) -> Iterator[None]:
+def telling(estimator: Any, tell: Tell) -> Iterator[None]:
     """While this lasts, the estimator tells of every step."""
     silent = estimator.get_params(deep=False).get("callback", tell) is None
     if silent:
