@@ -69,6 +69,14 @@ def _column(meaning: str, name: str, *option: str) -> Any:
     return Option(*option, help=f"{meaning}; {name} if there is one.")
 
 
+class Mechanism(StrEnum):
+    """How noise was made, as options name it."""
+
+    laplace = "laplace"
+    discrete_laplace = "discrete-laplace"
+    gaussian = "gaussian"
+
+
 @contextmanager
 def table_source(path: str) -> Iterator[str]:
     """A path as it is, or what comes in on standard input, as a file."""
@@ -104,6 +112,17 @@ def _join(
         Target | None,
         Option(help="What is reported: labels 0 and 1 or classes, or real values, as of purchases; label if not told."),
     ] = None,
+    low: Annotated[Text, Option(help="Reports' column of the least count that a bag may have.")] = None,
+    high: Annotated[Text, Option(help="Reports' column of the greatest count that a bag may have.")] = None,
+    hidden: Annotated[
+        Text, Option(help="Between which counts those lie that are not shown (* or none), as 0-9.")
+    ] = None,
+    rounded: Annotated[float | None, Option(min=1, help="Counts were rounded to a multiple of this, as 5.")] = None,
+    clamped: Annotated[Text, Option(help="What counts below and above were set to, as 0-100.")] = None,
+    mechanism: Annotated[Mechanism | None, Option(help="How noise was made; laplace if not told.")] = None,
+    sensitivity: Annotated[
+        Text, Option(help="By how much one person changes a count, which --epsilon is about: a number or a column; 1.")
+    ] = None,
     sum: Annotated[Text, _column("Reports' column of sums of values", "sum")] = None,
     mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
@@ -119,6 +138,8 @@ def _join(
     """
     labels = {"count": count, "proportion": proportion, "sum": sum, "mean": mean, "target": target and target.value}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
+    noise |= {"mechanism": mechanism and mechanism.value, "sensitivity": sensitivity}
+    labels |= {"low": low, "high": high, "hidden": hidden, "rounded": rounded, "clamped": clamped}
     told = {"reports": reports, "keys": keys, "size": size, "suppressed": suppressed, "on_mismatch": on_mismatch}
     columns = _columns({**told, **labels, **noise})
     with table_source(events) as source:
@@ -135,7 +156,7 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
         raise Misuse("only the events can come from standard input: name a file of reports.")
     read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": lambda one: one.value}
     read |= {"count": _one_or_more, "proportion": _one_or_more}
-    read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon"), _number)
+    read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), _number)
     return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.bags.intervals import Intervals
 from bagwise.data.features import Encoding
 from bagwise.utils.typing import Floats, Integers, NDArray
 
@@ -240,18 +241,27 @@ def prior(data: BagRows) -> float | Floats:
 def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
     """Some bags alone, as those of a table of their rows, bag after bag.  coded: with the number of each row's bag."""
     noise = None if data.noise_variance is None else data.noise_variance[numbers]
-    return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded)
+    whole = data.bags.interval if isinstance(data, InMemory) else None
+    interval = None if whole is None else whole.take(numbers)
+    return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded, interval=interval)
 
 
 def bags_in_order(
-    keys: Integers, size: Integers, proportion: Floats, noise_variance: Floats | None, *, coded: bool = True
+    keys: Integers,
+    size: Integers,
+    proportion: Floats,
+    noise_variance: Floats | None,
+    *,
+    coded: bool = True,
+    interval: Intervals | None = None,
 ) -> Bags:
-    """Bags of a table whose rows stand bag after bag.  coded: see `subset`."""
+    """Bags of a table whose rows stand bag after bag.  coded: see `subset`.  interval: as in `Bags`."""
     offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
     codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
-    return Bags.build(keys, np.arange(n_rows, dtype=small), offsets, proportion, noise_variance, n_rows, codes)
+    order = np.arange(n_rows, dtype=small)
+    return Bags.build(keys, order, offsets, proportion, noise_variance, n_rows, codes, interval)
 
 
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from bagwise.bags.intervals import Intervals
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engines import Connection
 from bagwise.tables.reports import ReportColumns
@@ -20,6 +21,7 @@ from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
 NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
+LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"  # where counts are not known: ends, added noise
 LABELLED = "bagwise_labelled"  # a key of rows with labels of their own: their number, from 1; 0 for the others
 CHANGED = "the events are not those that were joined with the reports: join them again."
 MISMATCHES = {
@@ -95,6 +97,10 @@ class Summary:
         What is not used, and why; a bag may have several.
     labelled : int
         Rows with labels of their own, each one of the bags.
+    inexact : int
+        Used bags whose count is hidden, rounded or clamped: no more is known than between which numbers it lies.
+    noise : str
+        How noise was declared, in words.
     """
 
     rows: int
@@ -107,6 +113,8 @@ class Summary:
     noised: bool
     mismatches: tuple[Mismatch, ...] = ()
     labelled: int = 0
+    inexact: int = 0
+    noise: str = ""
 
     @staticmethod
     def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
@@ -124,7 +132,9 @@ class Summary:
 
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
-        noised = ", with declared noise" if self.noised else ""
+        noised = f", with {self.noise or 'declared noise'}" if self.noised else ""
+        if self.inexact:
+            noised += f", {number_of(self.inexact, 'count')} known to lie between two numbers only"
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
@@ -204,7 +214,8 @@ class BagTable:
 
     def reports(self) -> pa.Table:
         """What each bag reported, in the order of the bags' numbers."""
-        table = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE).sort(NUMBER).fetch()
+        ends = [LOW, HIGH, DECLARED] if self.summary.inexact else []
+        table = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE, *ends).sort(NUMBER).fetch()
         if not np.array_equal(table.column(NUMBER).to_numpy(), np.arange(table.num_rows)):
             raise ValueError(CHANGED)
         noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
@@ -214,15 +225,33 @@ class BagTable:
     def reported(self) -> Reported:
         """The same as arrays."""
         classes = None if self.classes is None else len(self.classes)
-        return Reported(*read_reports(self.reports(), classes=classes, noised=self.summary.noised))
+        reports, inexact = self.reports(), bool(self.summary.inexact)
+        size, proportion, noise = read_reports(reports, classes=classes, noised=self.summary.noised or inexact)
+        return Reported(size, proportion, noise, interval_of(reports) if inexact else None)
 
 
 class Reported(NamedTuple):
-    """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None."""
+    """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None.
+
+    And between which numbers counts lie, where some are not known.
+    """
 
     size: Integers
     proportion: Floats
     noise: Floats | None
+    interval: Intervals | None = None
+
+
+def interval_of(reports: pa.Table) -> Intervals:
+    """The intervals of a table of bags, of whose counts some are not known."""
+    size = reports.column(SIZE).to_numpy()
+    low, high, declared, proportion = (
+        np.asarray(reports.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False))
+        for name in (LOW, HIGH, DECLARED, PROPORTION)
+    )
+    noise, known, count = np.nan_to_num(declared), np.isnan(low), size * proportion
+    count = np.where(noise == 0, np.rint(count), count)
+    return Intervals(np.where(known, count, low), np.where(known, count, high), noise)
 
 
 def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
@@ -265,4 +294,7 @@ def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
 
 def is_reserved(name: str) -> bool:
     """Whether a column of the user's would be taken for one of ours; engines do not see upper case."""
-    return re.fullmatch(rf"bagwise_.*|{NUMBER}|{SIZE}|{NOISE}|{PROPORTION}(_\d+)?", name.lower()) is not None
+    return (
+        re.fullmatch(rf"bagwise_.*|{NUMBER}|{SIZE}|{NOISE}|{LOW}|{HIGH}|{DECLARED}|{PROPORTION}(_\d+)?", name.lower())
+        is not None
+    )

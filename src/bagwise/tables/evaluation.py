@@ -68,7 +68,10 @@ class Predictions:
 def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> Bags:
     """The bags of rows, by the number of the bag of each; in the order of keys if given."""
     noise = None if reports.noise is None else reports.noise[number]
-    return Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
+    bags = Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
+    if reports.interval is None:
+        return bags
+    return replace(bags, interval=reports.interval.take(number[bags.order[bags.offsets[:-1]]]))
 
 
 def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] = ()) -> Predictions:
@@ -355,7 +358,7 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     keys = {key: np.asarray(lines.column(key).to_pylist(), dtype=str)[number] for key in several}
     bags = _bags(reports, number, rank[number])
     found = diagnostics.diagnose(frame, bags=bags, keys=keys, level=level, target=data.target)
-    return replace(found, leaks=leaks(*reports, values=data.target == "value"))
+    return replace(found, leaks=leaks(reports.size, reports.proportion, reports.noise, values=data.target == "value"))
 
 
 def frame_of(features: Features, matrix: Floats) -> Any:

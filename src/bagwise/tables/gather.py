@@ -44,13 +44,13 @@ WIDEST = 100  # encoded columns, those of gaps not counted, that the engine mult
 def gather(data: BagTable, features: Features) -> InMemory:
     """The events of usable bags in memory: what `write_shards` would write, in the same blocks."""
     kept, rows = _kept(data, features), _block_rows(data, features)
-    size, proportion, noise = data.reported
+    size, proportion, noise, interval = data.reported
     starts, place = cuts(size, rows), 0
     X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
     for columns in _blocks(data, features, kept, size, starts, rows):
         matrix_of(columns, into=X[place : place + len(columns[0])])
         place += len(columns[0])
-    bags = bags_in_order(np.arange(len(size)), size, proportion, noise)
+    bags = bags_in_order(np.arange(len(size)), size, proportion, noise, interval=interval)
     return InMemory(X, bags, features.categorical, starts, names=[made.name for made in features.made])
 
 

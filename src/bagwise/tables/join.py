@@ -7,14 +7,15 @@ these lines add up to is the summary, or the error.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Literal
 
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
-from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
+from bagwise.tables.bag_table import HIGH, LOW, MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
+from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
@@ -54,6 +55,13 @@ def join(
     sum: str | None = None,
     mean: str | None = None,
     target: Literal["label", "value"] | None = None,
+    low: str | None = None,
+    high: str | None = None,
+    hidden: str | None = None,
+    rounded: float | None = None,
+    clamped: str | None = None,
+    mechanism: str | None = None,
+    sensitivity: str | float | None = None,
     ignore: Sequence[str] | str | None = None,
     like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] = "error",
@@ -88,6 +96,19 @@ def join(
     target : {"label", "value"}, optional
         What is reported: labels 0 and 1, or classes; or values, whose column is then called `sum` or `mean` unless it
         is named. By default as the named columns tell, and labels where none is named.
+    low, high : str, optional
+        Columns of the least and the greatest count that a bag may have, where the count is not known.
+    hidden : str, optional
+        Between which counts those lie that the column of counts does not show (`*`, or nothing), as in "0-9". Without
+        it such bags do not fit. What the column itself says is read: `<10`, `1-7`, `100+`.
+    rounded : float, optional
+        To the nearest multiple of what counts were rounded, as in 5.
+    clamped : str, optional
+        What counts below, and above, were set to, as in "0-100".
+    mechanism : {"laplace", "discrete-laplace", "gaussian"}, optional
+        How the noise was made: `noise_scale` of Gaussian noise is its standard deviation. Laplace by default.
+    sensitivity : str or float, optional
+        By how much one person can change the count, which ε is divided by; a column or one number. 1 by default.
     ignore : str or sequence of str, optional
         Columns of the events that are no features.
     like : TableModel, optional
@@ -110,14 +131,19 @@ def join(
     >>> print(joined.summary)
     3 events and 2 reports: 2 bags of 1 to 2 rows, 3 rows in all, mean label 0.6667.
     """
-    given = ReportColumns(count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean)
+    given = ReportColumns(
+        count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean,
+        low, high, hidden, rounded, clamped, mechanism, sensitivity,
+    )  # fmt: skip
     found = match(events, reports, given, keys=keys, target=target, like=like, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
     if ignore is None:
         ignore = () if like is None else [name for name in like.ignored if name in rows.columns]
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
     lines, summary = found.checked(on_mismatch=on_mismatch)
-    bags = numbered(lines, joint, columns).keep()
+    bags = numbered(lines, joint, columns, inexact=bool(summary.inexact))
+    if summary.inexact:
+        summary = replace(summary, **Summary.facts(bags.line(**Summary.figures(proportion_columns(columns.classes)))))
     keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
     events = rows.select(*keyed, *features)
     left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
@@ -185,6 +211,8 @@ def match(
             if not table.head(1).count():
                 raise ValueError(_EMPTY.format(what)) from None
         raise
+    if lines is not None:
+        lines = with_ends(lines, columns)
     told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
     return Matched(rows, told, joint, columns)
 
@@ -208,7 +236,7 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
     rows = events.select(**keys.columns(events)).group_by(keys.ours, {SIZE: length()})
-    said = columns.said(reports)
+    said = columns.said(reports) | said_ends(reports)
     told = reports.select(**keys.columns(reports), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
     told = told.group_by(keys.ours, {"reports": length(), **{name: col(name).max() for name in said}})
@@ -220,7 +248,7 @@ def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) ->
 
 def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
-    said = columns.said(events)
+    said = columns.said(events) | said_ends(events)
     rows = events.select(**keys.columns(events), **said)
     figures = {name: col(name).max() for name in said}
     figures |= {f"{name}_least": col(name).min() for name in said}
@@ -241,6 +269,8 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     values = {name: col(f"value_{number}") for number, name in enumerate(names)}
     if columns.adds_up:
         values = {name: value / col(SIZE) for name, value in values.items()}
+    between = ~col("least").is_null()
+    values = {name: if_else(between & (value > 1), lit(1.0), value) for name, value in values.items()}
     both = both.with_columns(keyed=keys.there(), reports=col("reports").fill_null(0), **values)
     has_rows, has_report = col("keyed") & ~col(SIZE).is_null(), col("keyed") & (col("reports") > 0)
     differs = has_report & col("differs").fill_null(False)
@@ -256,8 +286,10 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
         "withheld": withheld,
         "unclear": usable & (col("unclear") == 1),
         "no_value": usable & ~finite,
-        "outside" if columns.count is None else "impossible": exact
-        & any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+        "outside" if columns.count is None else "impossible": (
+            exact & any_of((value < -_ROUNDING) | (value > 1 + _ROUNDING) for value in proportions)
+            | (usable & col("noise").is_null() & ((col("least") > col(SIZE)) | (col("most") < 0)).fill_null(False))
+        )
         & lit(columns.target == "label"),
         "other_size": usable & (col("reported_size") != col(SIZE)),
         "no_sum": exact & ((reduce(add, proportions) - 1).abs() > _ROUNDING) & lit(len(names) > 1),
@@ -265,17 +297,20 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     }
     lines = both.select(
         *keys.ours, SIZE, *names, col("noise").alias(NOISE), "reports", "keyed",
+        col("least").alias(LOW), col("most").alias(HIGH),
         usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
     )  # fmt: skip
     return lines.with_columns(used=col("usable") & ~any_of(col(name) for name in flags))
 
 
-def numbered(lines: Table, keys: Keys, columns: ReportColumns) -> Table:
-    """One line per usable bag, under the names of the user's keys."""
+def numbered(lines: Table, keys: Keys, columns: ReportColumns, *, inexact: bool = False) -> Table:
+    """One line per usable bag, under the names of the user's keys.  inexact: whether some counts are not known."""
     # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
     usable = lines.filter(col("used")).with_md5(digits=keys.text()).numbered(NUMBER, "digits", *keys.ours)
     named = [col(key).alias(name) for name, key in zip(keys.names, keys.ours, strict=True)]
-    return usable.select(*named, NUMBER, SIZE, *proportion_columns(columns.classes), NOISE)
+    ends = [LOW, HIGH] if inexact else []
+    found = usable.select(*named, NUMBER, SIZE, *proportion_columns(columns.classes), NOISE, *ends)
+    return (as_counts(found) if inexact else found).keep()
 
 
 # -- what they add up to ----------------------------------------------------------------------------------------------
@@ -300,6 +335,7 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "keyless_reports": total(where(~col("keyed"), reports)),
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
         "noised": total(used & ~col(NOISE).is_null()),
+        "inexact": total(used & ~col(LOW).is_null()),
         "usable": total(usable),
         "least": where(usable, values[0]).min(),
         "greatest": where(usable, values[0]).max(),
@@ -358,7 +394,8 @@ def _summary(
         needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
         raise AdviceError(f"{what} can be used{said}: {needed}; ", *(hint or ["pass tables with more bags"]), ".")
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
-    return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
+    how: dict[str, Any] = {"inexact": int(found["inexact"]), "noise": columns.noise if noised else ""}
+    return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches), **how)
 
 
 def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequence[str]) -> None:
@@ -378,6 +415,8 @@ def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequen
 
 def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
     """What proportions far outside [0, 1] may be."""
+    if found["no_value_bags"] and isinstance(columns.count, str) and columns.hidden is None:
+        return ["if such counts are hidden, say between which numbers they lie (", Parameter("hidden"), "='0-9')"]
     if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
         return []
     if not found["no_counts"]:

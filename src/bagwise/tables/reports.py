@@ -41,6 +41,9 @@ from bagwise.utils.parameters import (
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
 _REPORTED = {"label": ("count", "proportion"), "value": ("sum", "mean")}  # one of which says what a bag reports
 _WHAT = tuple(name for names in _REPORTED.values() for name in names)
+MECHANISMS = ("laplace", "discrete-laplace", "gaussian")
+"""How noise is made."""
+
 _RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
@@ -50,7 +53,14 @@ _CONSTRAINTS = {
     **dict.fromkeys(("size", "suppressed", "sum", "mean"), _NAME | NONE),
     **dict.fromkeys(("noise_variance", "noise_scale"), number(least=0) | _NAME | NONE),
     "epsilon": number(above=0) | _NAME | NONE,
+    **dict.fromkeys(("low", "high"), _NAME | NONE),
+    **dict.fromkeys(("hidden", "clamped"), instance(str, "two counts, as in 0-9") | NONE),
+    "rounded": number(above=0) | NONE,
+    "mechanism": one_of(*MECHANISMS) | NONE,
+    "sensitivity": number(above=0) | _NAME | NONE,
 }
+_NO_COLUMNS = ("hidden", "clamped", "rounded", "mechanism")  # what tells of all lines alike
+VALUE = "bagwise_value"  # a count in numbers, where the column of counts says it in another way
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,13 @@ class ReportColumns:
     suppressed: str | None = None
     sum: str | None = None
     mean: str | None = None
+    low: str | None = None
+    high: str | None = None
+    hidden: str | None = None
+    rounded: float | None = None
+    clamped: str | None = None
+    mechanism: str | None = None
+    sensitivity: str | float | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
@@ -73,7 +90,8 @@ class ReportColumns:
     def guessed(self, names: Sequence[str], *, never: Iterable[str] = ()) -> ReportColumns:
         """What is given, and what the names of the columns say where nothing is; `never` is not guessed."""
         told = {key: value for key, value in vars(self).items() if value is not None}
-        found = [name for name in vars(self) if name in names and name not in {*never, *self.names}]
+        never = {*never, *self.names, *_NO_COLUMNS, "low", "high"}
+        found = [name for name in vars(self) if name in names and name not in never]
         for same in (_WHAT, _NOISES):  # what is told counts, then what comes first
             known = [name for name in same if name in told] or [name for name in same if name in found]
             found = [name for name in found if name not in same or name == known[0]]
@@ -85,7 +103,9 @@ class ReportColumns:
         groups = [group for group in (_WHAT, _NOISES) if {*group} & {*told}]
         settled, free = {*told, *(key for group in groups for key in group)}, {*names} - {*self.names}
         usual = {
-            key: value for key, value in vars(others).items() if key not in settled and {*_names_of(value)} <= free
+            key: value
+            for key, value in vars(others).items()
+            if key not in settled and (key in _NO_COLUMNS or {*_names_of(value)} <= free)
         }
         return ReportColumns(**usual, **told)
 
@@ -115,7 +135,7 @@ class ReportColumns:
     @property
     def adds_up(self) -> bool:
         """Whether a bag reports a count or a sum, which its size divides."""
-        return self.count is not None or self.sum is not None
+        return self.count is not None or self.sum is not None or self.low is not None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -129,21 +149,45 @@ class ReportColumns:
         return [name for name in _NOISES if getattr(self, name) is not None]
 
     @property
+    def noise(self) -> str:
+        """How noise is declared, in words."""
+        if not self.noises:
+            return ""
+        kind = {"gaussian": "Gaussian", "discrete-laplace": "discrete Laplace"}.get(self.mechanism or "", "Laplace")
+        if self.noises[0] != "epsilon":
+            return "declared noise" if self.noises[0] == "noise_variance" else f"{kind} noise"
+        if self.sensitivity is None:
+            return f"{kind} noise (sensitivity taken as 1)"
+        most = f"{self.sensitivity:g}" if isinstance(self.sensitivity, Real) else f"by column {self.sensitivity!r}"
+        return f"{kind} noise (sensitivity {most})"
+
+    @property
     def names(self) -> tuple[str, ...]:
         """All columns that are named."""
-        return tuple(name for given in vars(self).values() for name in _names_of(given))
+        columns = {key: given for key, given in vars(self).items() if key not in _NO_COLUMNS}
+        return tuple(name for given in columns.values() for name in _names_of(given))
 
     def check(self, table: Table, keys: Sequence[str], target: str = "label") -> None:
         """Raise unless the table has what is named, and nothing is said twice.  target: what is to be reported."""
         there = ", ".join(table.columns)
+        if (self.low is None) != (self.high is None):
+            raise ParameterError("low", "and ", Parameter("high"), " go together: name the columns of both ends.")
         one, other = _REPORTED[target]
-        if (getattr(self, one) is None) == (getattr(self, other) is None):
+        in_place = self.low is not None and self.high is not None and self.proportion is None
+        if (getattr(self, one) is None) == (getattr(self, other) is None) and not in_place:
             rest = [f" must name a column of the reports, one of the two: they have {there}"]
             if target == "label" and any(name in table.columns for name in _REPORTED["value"]):
                 rest += ["; if they report values, say ", Parameter("target"), "='value'"]
             raise ParameterError(one, "or ", Parameter(other), *rest, ".")
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
+        if self.mechanism == "gaussian" and self.epsilon is not None:
+            ways = Parameter("noise_scale"), ", its standard deviation, or ", Parameter("noise_variance"), "."
+            raise ParameterError("epsilon", "alone does not tell the scale of Gaussian noise: give ", *ways)
+        if self.mechanism == "discrete-laplace" and self.noise_scale is not None:
+            raise ParameterError("mechanism", "discrete-laplace goes with ", Parameter("epsilon"), ": give that.")
+        if self.sensitivity is not None and self.epsilon is None:
+            raise ParameterError("sensitivity", "is what ", Parameter("epsilon"), " is about: give that, too.")
         if len(self.noises) > 1:
             raise ParameterError(self.noises[0], "and ", Parameter(self.noises[1]), " say the same: give one of them.")
         if absent := [name for name in self.names if name not in table.columns]:
@@ -152,7 +196,7 @@ class ReportColumns:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
             type_ = table.schema[name]
-            marker = name == self.suppressed and is_text(type_)
+            marker = name in (self.suppressed, self.count) and is_text(type_)
             if not (type_.is_numeric() or isinstance(type_, nw.Boolean) or marker):
                 wanted, held = "truth values" if name == self.suppressed else "numbers", kind_of(type_)
                 raise ValueError(f"column {name!r} of the reports holds {held}: convert it to {wanted}.")
@@ -163,6 +207,7 @@ class ReportColumns:
         And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
         values = next((names for name in _WHAT if (names := _names_of(getattr(self, name)))), ())
+        values = (VALUE,) if VALUE in table.columns else values
         variance, wrong = self._variance()
         withheld, unclear = self._marked(table)
         return {
@@ -182,8 +227,17 @@ class ReportColumns:
         declared = as_number(col(given)) if isinstance(given, str) else lit(float(given), nw.Float64)
         if self.noise_variance is not None:
             return declared, declared < 0
-        scale = declared if self.noise_scale is not None else 1 / where(declared != 0, declared)
-        return 2 * scale * scale, declared < 0 if self.noise_scale is not None else declared <= 0
+        if self.noise_scale is not None:
+            return (1 if self.mechanism == "gaussian" else 2) * declared * declared, declared < 0
+        most = lit(1.0)
+        if self.sensitivity is not None:
+            given = self.sensitivity
+            most = as_number(col(given)) if isinstance(given, str) else lit(float(given), nw.Float64)
+        scale, wrong = most / where(declared != 0, declared), (declared <= 0) | (most <= 0)
+        if self.mechanism != "discrete-laplace":
+            return 2 * scale * scale, wrong
+        rest = (-1 / where(scale != 0, scale)).exp()
+        return 2 * rest / ((1 - rest) * (1 - rest)), wrong
 
     def _marked(self, table: Table) -> tuple[Expression, Expression]:
         """Whether a line is withheld, and whether its marker says neither yes nor no."""

@@ -190,7 +190,7 @@ def _reported(
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
-    bags = numbered(told, replace(found.keys, names=names), found.columns).keep()
+    bags = numbered(told, replace(found.keys, names=names), found.columns, inexact=bool(summary.inexact))
     keyed = dict(zip(names, found.keys.columns(table).values(), strict=True))
     rows = table.numbered(_ROW).with_columns(**keyed)
     return BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns)
@@ -253,7 +253,8 @@ def _bags(reported: Reported, text: NDArray[Any], bag: Integers) -> Bags:
     if not np.array_equal(size, reported.size[number]):
         raise ValueError(CHANGED)
     noise = None if reported.noise is None else reported.noise[number]
-    return bags_in_order(text[number], size, reported.proportion[number], noise)
+    interval = None if reported.interval is None else reported.interval.take(number)
+    return bags_in_order(text[number], size, reported.proportion[number], noise, interval=interval)
 
 
 def _key_text(data: BagTable) -> NDArray[Any]:

@@ -1,0 +1,129 @@
+"""Reports whose counts are hidden, rounded or clamped, and noise by its mechanism, in tables."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise import tables
+from bagwise.tables.intervals import Hidden
+from bagwise.tables.reports import ReportColumns
+
+EVENTS = {"bag": np.repeat(["a", "b", "c", "d"], 12), "x": np.arange(48) % 7}
+
+
+def reported(count, **options):
+    joined = tables.join(EVENTS, {"bag": ["a", "b", "c", "d"], "count": count}, **options)
+    found, keys = joined.reported, joined.bags.sort("bag_number").fetch().column("bag").to_pylist()
+    order = np.argsort(keys)
+    if found.interval is None:
+        return joined, None
+    return joined, [(found.interval.low[j], found.interval.high[j]) for j in order]
+
+
+@pytest.mark.parametrize(
+    ("written", "options", "ends"),
+    [
+        (["3", "<10", "1-7", "5"], {}, [(3, 3), (0, 9), (1, 7), (5, 5)]),
+        (["≤4", ">=8", "10+", " 2 to 6 "], {}, [(0, 4), (8, np.inf), (10, np.inf), (2, 6)]),
+        (["*", "", "n/a", "11"], {"hidden": "0-9"}, [(0, 9), (0, 9), (0, 9), (11, 11)]),
+        ([None, 4.0, 5.0, 6.0], {"hidden": "0-3"}, [(0, 3), (4, 4), (5, 5), (6, 6)]),
+        ([0, 5, 10, 5], {"rounded": 5}, [(0, 2), (3, 7), (8, 12), (3, 7)]),
+        (["*", "5", "10", "5"], {"rounded": 5, "hidden": "0-4"}, [(0, 4), (5, 7), (8, 12), (5, 7)]),
+        ([2, 3, 8, 5], {"clamped": "2-8"}, [(-np.inf, 2), (3, 3), (8, np.inf), (5, 5)]),
+    ],
+)
+def test_counts_as_they_are_written(written, options, ends):
+    joined, found = reported(written, **options)
+    assert found == ends
+    assert joined.summary.inexact == sum(low < high for low, high in ends)
+    assert "known to lie between two numbers only" in str(joined.summary)
+
+
+def test_columns_of_ends():
+    lines = {"bag": ["a", "b", "c", "d"], "least": [0, 4, 1, 2], "most": [3, 4, 5, 2]}
+    joined = tables.join(EVENTS, lines, low="least", high="most")
+    assert joined.summary.inexact == 2
+
+
+def test_text_that_holds_numbers_is_as_numbers():
+    joined, found = reported(["3", "4", "1", "5"])
+    assert found is None
+    assert joined.summary == tables.join(EVENTS, {"bag": ["a", "b", "c", "d"], "count": [3, 4, 1, 5]}).summary
+
+
+@pytest.mark.parametrize(
+    ("written", "options", "words"),
+    [
+        (["3", "few", "1", "5"], {}, "'few' in line 2: a count is a number, or <10"),
+        (["3", "*", "1", "5"], {}, "say between which numbers they lie"),
+        (["3", "12%", "1", "5"], {}, "'12%'"),
+        (["3", "14-20", "1", "5"], {}, "count below 0 or above the number of rows"),
+        ([3, 4, 5, 6], {"hidden": "9-0"}, "hidden must be two counts"),
+        ([3, 4, 5, 6], {"rounded": 0}, "rounded"),
+        ([3, 4, 5, 6], {"low": "count"}, "go together"),
+        ([3, 4, 5, 6], {"mechanism": "uniform"}, "mechanism"),
+        ([3, 4, 5, 6], {"sensitivity": 2.0}, "sensitivity is what epsilon is about"),
+        ([3, 4, 5, 6], {"epsilon": 1.0, "mechanism": "gaussian"}, "does not tell the scale of Gaussian noise"),
+    ],
+)
+def test_bad_forms_get_one_sentence(written, options, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        reported(written, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "variance", "words"),
+    [
+        ({"epsilon": 0.5}, 8.0, r"Laplace noise \(sensitivity taken as 1\)"),
+        ({"epsilon": 0.5, "sensitivity": 3.0}, 72.0, r"sensitivity 3"),
+        ({"noise_scale": 2.0}, 8.0, "Laplace noise"),
+        ({"noise_scale": 2.0, "mechanism": "gaussian"}, 4.0, "Gaussian noise"),
+        ({"epsilon": 0.5, "mechanism": "discrete-laplace"}, 2 * np.exp(-0.5) / (1 - np.exp(-0.5)) ** 2, "discrete"),
+    ],
+)
+def test_noise_by_its_mechanism(options, variance, words):
+    joined, _ = reported([3, 4, 5, 6], **options)
+    assert joined.reported.noise == pytest.approx(np.full(4, variance))
+    assert re.search(words, str(joined.summary))
+
+
+def test_discrete_laplace_has_the_variance_declared():
+    """Against the distribution: P(z) proportional to exp(−ε|z|/Δ)."""
+    z = np.arange(-2000, 2001)
+    p = np.exp(-0.3 * np.abs(z) / 2)
+    joined, _ = reported([3, 4, 5, 6], epsilon=0.3, sensitivity=2.0, mechanism="discrete-laplace")
+    assert joined.reported.noise[0] == pytest.approx((p * z**2).sum() / p.sum())
+
+
+def test_sensitivities_of_bags():
+    lines = {"bag": ["a", "b", "c", "d"], "count": [3.0, 4, 5, 6], "epsilon": [1.0] * 4, "most": [1.0, 2, 1, 2]}
+    noise = tables.join(EVENTS, lines, sensitivity="most").reported.noise
+    assert sorted(noise) == [2, 2, 8, 8]
+
+
+def test_what_is_shown_is_none_of_what_is_hidden():
+    """Ten, rounded to fives, would be eight to twelve; where counts below ten are hidden it is ten to twelve."""
+    how = Hidden.of(ReportColumns(hidden="0-9", rounded=5.0))
+    low, high, unknown = how.ends(np.array([10.0, np.nan]), np.array([10.0, np.nan]), np.array([True, False]))
+    assert (list(low), list(high), unknown.any()) == ([10, 0], [12, 9], False)
+
+
+def test_models_know_how_counts_were_hidden(tmp_path):
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(60), 30)
+    x = rng.normal(size=1800)
+    y = rng.random(1800) < 1 / (1 + np.exp(2 - 1.5 * x))
+    counts = np.bincount(bag, weights=y).astype(int)
+    shown = ["*" if count < 5 else str(count) for count in counts]
+    events, reports = {"bag": bag, "x": x}, {"bag": np.arange(60), "count": shown}
+    model = tables.fit(tables.join(events, reports, hidden="0-4"), "logistic", random_state=0)
+    assert model.reports.hidden == "0-4"
+    found = tmp_path / "scored.parquet"
+    scored = tables.write_scores(model, events, found, reports=reports)
+    assert scored.bags == 60
+    total = pd.read_parquet(found).groupby("bag")["prediction"].sum().to_numpy()
+    assert np.allclose(total[counts >= 5], counts[counts >= 5], atol=0.01)
+    assert (total[counts < 5] <= 4.01).all()
