@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import logit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,6 +20,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
+from bagwise.losses.adding_up import adding_up
 from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
@@ -112,6 +114,8 @@ class BagEstimator(ABC, BaseEstimator):
         """The data, after a look at parameters and bags."""
         check_parameters(self, {"formation": FORMATION, **self._constraints})
         if in_one_piece(data):
+            if (overlap := data.bags.overlap) is not None and not overlap.apart:  # a row once for each of its bags
+                data = InMemory(data.X[data.bags.order], data.bags.apart(), data.categorical, names=data.names)
             self._check_bags(data.bags)
         self._bags_seen = data.bags.fingerprint
         return data
@@ -280,6 +284,8 @@ def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
     if bags.n_rows != len(h):
         raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
     bags.check_predictions(h[bags.order])
+    if bags.overlap is not None:
+        return adding_up(logit(np.clip(h, _SURE, 1 - _SURE)), bags)
     sure = np.clip(h[bags.order], _SURE, 1 - _SURE)
     scores = np.log(sure) - (np.log1p(-sure) if h.ndim == 1 else 0.0)
     known = h.copy()

@@ -192,7 +192,7 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
         start = self.__dict__.pop("_began", time.monotonic())
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
-        folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags)
+        folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags, shared=bags.shared)
         codes = InMemory(X, bags, self._categorical())
         self.encoding_ = codes.encoding(min(self.max_levels, max(1, _WIDEST // max(1, len(codes.categorical)))))
         weakest = [self.formation_.name, *self.formation_.others][-1]  # under which a model can tell the others

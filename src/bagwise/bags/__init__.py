@@ -2,5 +2,6 @@
 
 from bagwise.bags.bags import Bags
 from bagwise.bags.grouping import aggregate, as_bags, random_bags
+from bagwise.bags.several import several
 
-__all__ = ["Bags", "aggregate", "as_bags", "random_bags"]
+__all__ = ["Bags", "aggregate", "as_bags", "random_bags", "several"]

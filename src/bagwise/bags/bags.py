@@ -14,6 +14,7 @@ from array_api_compat import is_torch_array
 from bagwise import segment
 from bagwise.bags import reading
 from bagwise.bags.intervals import Intervals
+from bagwise.bags.overlap import Overlap, Shared
 from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
@@ -44,6 +45,8 @@ class Bags:
     interval : Intervals or None
         Between which numbers counts lie, where some are hidden, rounded or clamped; `proportion` and `noise_variance`
         of such bags then say about as much (see `bagwise.bags.intervals`). None where all counts are known.
+    overlap : Overlap or None
+        What bags have in common, where they are of several groupings (see `several`); None where no row is in two.
     n_rows, equal_size : int
         Rows of the table, those in no bag included; and the size of all bags where it is one, else None.
 
@@ -65,6 +68,7 @@ class Bags:
     equal_size: int | None
     noise_variance: Array | None = None
     interval: Intervals | None = None
+    overlap: Overlap | None = None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -202,7 +206,7 @@ class Bags:
         count, noise = interval.as_counts(self.size)
         codes = self.__dict__.get("code")
         given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows)
-        return Bags.build(*given, codes, interval if interval.open.any() else None)
+        return replace(Bags.build(*given, codes, interval if interval.open.any() else None), overlap=self.overlap)
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
@@ -421,7 +425,24 @@ class Bags:
         proportion = segment.to_numpy(self.proportion)[chosen]
         noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
         interval = None if self.interval is None else self.interval.take(chosen)
-        return Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows, interval=interval)
+        some = Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows, interval=interval)
+        return some if self.overlap is None else replace(some, overlap=self.overlap.take(chosen))
+
+    @property
+    def shared(self) -> Shared | None:
+        """Which bags have rows in common, None where none has."""
+        if self.overlap is None:
+            return None
+        return Shared(self.overlap.table, self.overlap.row[self.order], self.offsets)
+
+    def apart(self) -> Bags:
+        """The same bags of a table in which a row stands once for each of its bags, bag after bag."""
+        if self.overlap is None:
+            raise ValueError("no row is in two bags: there is nothing to take apart.")
+        rows, codes = np.arange(self.n_bagged), np.repeat(np.arange(len(self)), self.size)
+        given = (self.keys, rows, self.offsets, self.proportion, self.noise_variance, self.n_bagged, codes)
+        overlap = Overlap(self.overlap.table, self.overlap.row[self.order], apart=True)
+        return replace(Bags.build(*given, self.interval), overlap=overlap)
 
     def like(self, values: Array) -> Bags:
         """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""

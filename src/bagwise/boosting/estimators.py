@@ -105,7 +105,8 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self.gain_ = self.gain_error_ = self.risk_ = float("nan")
         self.stretch_, self.effect_variance_ = 1.0, 0.0
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
-        folds = folds_of(len(table.bags), self.cv, rng, enough=len(table.bags) if counts else ENOUGH)
+        enough = len(table.bags) if counts else ENOUGH
+        folds = folds_of(len(table.bags), self.cv, rng, enough=enough, shared=table.bags.shared)
         self.n_estimators_ = dict.fromkeys(kinds, self.n_estimators)
         self.reg_lambda_ = {kind: self._penalties(options)[0] for kind, options in kinds.items()}
         if not folds:  # two or three bags: nothing to hold out, nothing to choose

@@ -32,6 +32,7 @@ from bagwise.utils.typing import Floats
 ENOUGH_BAGS = 12
 """Bags below which nothing is told of their formation."""
 
+_CAREFUL = ("effects", "features", "rates", "random")  # what assumes least comes first
 _CELLS = 1_500_000  # numbers of X that are looked at
 _SUREST = 1e-6  # that predictions are taken to be away from 0 and 1
 
@@ -148,6 +149,11 @@ def formation_of(
     """
     if name != "auto":
         return Told(name, "as asked for")
+    if bags.overlap is not None:
+        parts = [bags.take(bags.overlap.table == number) for number in np.unique(bags.overlap.table)]
+        each = [formation_of(name, X, replace(part, overlap=None), names, h=h, values=values) for part in parts]
+        careful = min(each, key=lambda one: _CAREFUL.index(one.name))
+        return replace(careful, reason=f"of {len(each)} tables of reports the most careful: {careful.reason}")
     found = told(evidence(X, bags, names, h=h, values=values))
     if values:
         return found

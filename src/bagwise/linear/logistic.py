@@ -150,6 +150,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
                 at = maximise(design, prior, _TINY * penalty, effect_variance=chosen.effect_variance, start=at.w)
             before, sums = at, system(design, at)
         free, covariance = sums.free(before.w)
+        if (overlap := design.bags.overlap) is not None:  # sums over several tables vary at most so much, if they agree
+            covariance = covariance * len(np.unique(overlap.table))
         known = (self.freedom_ > 0) & np.isfinite(design.scale)  # nothing is known of the weight of a constant
         self.free_coef_: Floats | None = free / design.scale
         self.coef_errors_: Floats | None = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)

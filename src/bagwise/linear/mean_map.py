@@ -126,7 +126,7 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
         some = some_bags(bags, rows.shape[1], rng)
         rows = rows[segment.take(np.arange(bags.n_bagged), bags.offsets, some)[0]]
         bags = bags.take(some)
-        folds = folds_of(len(bags), self.cv, rng, enough=_ENOUGH)
+        folds = folds_of(len(bags), self.cv, rng, enough=_ENOUGH, shared=bags.shared)
         if not folds:
             return None
         several = bags.proportion.ndim == 2

@@ -167,7 +167,7 @@ def _choose(
     measured: bool = True,
 ) -> Choice:
     """The same with all bags."""
-    folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags))
+    folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags), shared=design.bags.shared)
     if not folds:
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
@@ -263,7 +263,7 @@ def choose_of_classes(
     """The penalty of several classes by the likelihood of held-out bags, and their gains over p."""
     some = _some(design, rng.permutation(len(design.bags)), CHOICE_ROWS // 4)
     design = design.take(np.sort(some)) if len(some) < len(design.bags) else design
-    folds = folds_of(len(design.bags), cv, rng, enough=_ENOUGH_OF_CLASSES)
+    folds = folds_of(len(design.bags), cv, rng, enough=_ENOUGH_OF_CLASSES, shared=design.bags.shared)
     if not folds:
         return _USUAL_ALPHA, None
     tried = alphas[(alphas >= 1) & (alphas <= 1e4)][::2] if len(alphas) > 4 else alphas

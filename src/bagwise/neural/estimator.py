@@ -157,7 +157,7 @@ class BagNeuralClassifier(NetworkClassifier):
         body = self._start(X, bags, rng)
         data = BagTensors(self._as_read(X[bags.order]), bags)
         self._tell_loss(X, bags)
-        folds = folds_of(len(bags), self.cv, rng) if self.early_stopping or len(rates) > 1 else []
+        folds = folds_of(len(bags), self.cv, rng, shared=bags.shared) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
         gains = None
         if folds:

@@ -1,0 +1,163 @@
+"""Several groupings of the same rows: by campaign and day, and by country; by two hashes; fine and coarse.
+
+The loss of bags that overlap is the sum of the losses of their tables. What one table tells exactly of a part of
+another's bag is taken out of that: a coarse count less the fine ones inside of it is the count of the rest, and a table
+that says the same as another says nothing. Noised counts of the same rows become one, weighed by their precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bagwise import segment
+from bagwise.bags.bags import Bags
+from bagwise.bags.intervals import Intervals
+from bagwise.bags.overlap import Overlap
+from bagwise.bags.reading import name
+from bagwise.utils.parameters import ParameterError
+from bagwise.utils.typing import Booleans, Floats, Integers
+
+
+def several(groupings: Sequence[Bags]) -> Bags:
+    """Bags of several groupings of the same rows, which overlap.
+
+    Parameters
+    ----------
+    groupings : sequence of Bags
+        Each about the same rows, of labels 0 and 1 or of the same classes.
+
+    Returns
+    -------
+    Bags
+        Those of the first, then those of the second, and so on, less what others tell exactly of them. Keys are pairs
+        of the number of the grouping, from 0, and the key in it.
+
+    Examples
+    --------
+    >>> fine = Bags.from_rows([0.5, 0.5, 1.0, 0.0], [0, 0, 1, -1])
+    >>> coarse = Bags.from_rows([0.5, 0.5, 0.5, 0.5], ["all"] * 4)
+    >>> both = several([fine, coarse])
+    >>> both.size, both.proportion  # of all rows two are positive, and two of the first three: none of the rest
+    (array([2, 1, 1]), array([0.5, 1. , 0. ]))
+    """
+    if not groupings:
+        raise ParameterError("groupings", "must hold one or more Bags.")
+    first = groupings[0]
+    for other in groupings[1:]:
+        if other.n_rows != first.n_rows:
+            raise ValueError(f"groupings must be of the same rows: one has {first.n_rows}, another {other.n_rows}.")
+        if other.proportion.shape[1:] != first.proportion.shape[1:]:
+            raise ValueError("groupings must report the same labels: one has other classes than another.")
+    if len(groupings) == 1:
+        return first
+    tables = [_Table.of(bags, number) for number, bags in enumerate(groupings)]
+    order = sorted(range(len(tables)), key=lambda number: -len(groupings[number]))  # the finest first
+    for place, fine in enumerate(order):
+        for coarse in order[place + 1 :]:
+            _take_out(tables[fine], tables[coarse])
+    return _stacked([table for table in tables if len(table.keys)])
+
+
+@dataclass
+class _Table:
+    """A grouping as it is taken apart.  count: (m, outputs).  exact: (m,) neither noised nor hidden."""
+
+    number: int
+    keys: Any
+    code: Integers
+    size: Integers
+    count: Floats
+    noise: Floats
+    low: Floats
+    high: Floats
+    one: bool
+
+    @classmethod
+    def of(cls, bags: Bags, number: int) -> _Table:
+        count, noise = bags.size[:, None] * bags.outputs, bags.declared_noise
+        low = high = np.full(len(bags), np.nan)
+        if bags.interval is not None:
+            low, high = (np.where(bags.interval.open, end, np.nan) for end in (bags.interval.low, bags.interval.high))
+        one = bags.proportion.ndim == 1
+        return cls(number, bags.keys, np.array(bags.code), np.array(bags.size), count, np.array(noise), low, high, one)
+
+    @property
+    def exact(self) -> Booleans:
+        return np.asarray((self.noise == 0) & np.isnan(self.low))
+
+    def keep(self, kept: Booleans) -> None:
+        new = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
+        self.code = new[self.code]
+        for name_ in ("keys", "size", "count", "noise", "low", "high"):
+            setattr(self, name_, getattr(self, name_)[kept])
+
+    def called(self, j: int) -> str:
+        return f"bag {name(self.keys[j])} of report table {self.number + 1}"
+
+
+def _take_out(fine: _Table, coarse: _Table) -> None:
+    """Take what fine bags tell exactly out of the coarse ones that they are part of."""
+    m = len(fine.keys)
+    inside = (fine.code >= 0) & (coarse.code >= 0)
+    owner = np.full(m, -1)
+    owner[fine.code[inside]] = coarse.code[inside]
+    same = inside & (owner[np.maximum(fine.code, 0)] == coarse.code)
+    part = np.bincount(fine.code[same], minlength=m) == fine.size  # all rows of it are rows of that one
+    whole = part & (fine.size == coarse.size[np.maximum(owner, 0)])
+    known = part & fine.exact & (coarse.exact[np.maximum(owner, 0)] | whole)
+    twice = whole & ~known & np.isnan(fine.low) & np.isnan(coarse.low[np.maximum(owner, 0)])
+    for place in np.flatnonzero(twice).tolist():  # noised, or exact in the coarse table alone
+        _weigh(fine, place, coarse, int(owner[place]))
+    gone = np.zeros(len(coarse.keys), dtype=bool)
+    gone[owner[twice]] = True
+    rest = coarse.size - np.bincount(owner[known], fine.size[known], minlength=len(coarse.keys)).astype(int)
+    told = np.zeros_like(coarse.count)
+    np.add.at(told, owner[known], fine.count[known])
+    touched = (rest < coarse.size) & coarse.exact
+    left = np.where(touched[:, None], coarse.count - told, coarse.count)
+    wrong = touched & ((left < -1e-6) | (left > rest[:, None] + 1e-6)).any(axis=1)
+    if wrong.any():
+        j = int(np.argmax(wrong))
+        one = int(np.flatnonzero(known & (owner == j))[0])
+        said = f"{coarse.called(j)} reports a count of {coarse.count[j].sum():g}"
+        those = f"bags inside of it, such as {fine.called(one)}, {told[j].sum():g} of {coarse.size[j] - rest[j]} rows"
+        raise ValueError(f"{said}, but {those}: the tables contradict each other; repair one, or declare its noise.")
+    coarse.code = np.where(known[np.maximum(fine.code, 0)] & (fine.code >= 0), -1, coarse.code)
+    coarse.size, coarse.count = rest, left
+    coarse.keep((rest > 0) & ~gone)
+
+
+def _weigh(fine: _Table, j: int, coarse: _Table, i: int) -> None:
+    """Two counts of the same rows as one, which the fine table keeps."""
+    one, other = fine.noise[j], coarse.noise[i]
+    share = 1.0 if one == 0 else 0.0 if other == 0 else other / (one + other)
+    fine.count[j] = share * fine.count[j] + (1 - share) * coarse.count[i]
+    fine.noise[j] = share**2 * one + (1 - share) ** 2 * other
+
+
+def _stacked(tables: list[_Table]) -> Bags:
+    """One after the other."""
+    groups = [segment.group(table.code, len(table.keys)) for table in tables]
+    order = np.concatenate([order for order, _ in groups])
+    size = np.concatenate([table.size for table in tables])
+    keys = np.empty(len(size), dtype=object)
+    keys[:] = [(table.number, one) for table in tables for one in table.keys.tolist()]
+    count, noise, low, high = (
+        np.concatenate([getattr(table, what) for table in tables]) for what in ("count", "noise", "low", "high")
+    )
+    proportion = count / size[:, None]
+    number = np.repeat(np.arange(len(tables)), [len(table.keys) for table in tables])
+    offsets, n_rows = np.concatenate([[0], np.cumsum(size)]).astype(np.int64), len(tables[0].code)
+    outputs = proportion[:, 0] if tables[0].one else proportion
+    overlap = None if len(tables) == 1 else Overlap(number, np.arange(n_rows))
+    made = Bags.build(keys, order, offsets, outputs, noise if noise.any() else None, n_rows)
+    made = replace(made, overlap=overlap)
+    if np.isnan(low).all():
+        return made
+    known = np.isnan(low)
+    exact = replace(made, noise_variance=noise, interval=Intervals(count[:, 0], count[:, 0], noise))
+    return exact.with_intervals(np.where(known, count[:, 0], low), np.where(known, count[:, 0], high))

@@ -1,0 +1,74 @@
+r"""Predictions that add up to the reports of several groupings of the same rows.
+
+Of all probabilities q those closest to the predictions h, by :math:`\sum_i \mathrm{KL}(q_i \| h_i)`, that add up to
+every count are :math:`q_i = \sigma(s_i + \sum_{j \ni i} t_j)`, one tilt for each bag. The tilts of one grouping after
+the other are solved for, the others held, until none moves: iterative proportional fitting, on log odds. A noised count
+is believed as far as its variance e allows, :math:`\sum_{i \in j} q_i + e_j t_j = c_j`, and where a count is hidden,
+what is between its ends stays as it is.
+"""
+
+import numpy as np
+from scipy.special import expit
+
+from bagwise.bags import Bags
+from bagwise.losses.tilting import solve_tilts
+from bagwise.utils.typing import Floats
+
+_ROUNDS, _CLOSE = 200, 1e-6
+_SUREST = 30.0
+
+
+def adding_up(s: Floats, bags: Bags) -> Floats:
+    """Probabilities closest to predictions that add up to all reports.
+
+    Parameters
+    ----------
+    s : array of shape (n_rows,)
+        Log odds of all rows of the table.
+    bags : Bags
+        Of several groupings (see `bagwise.bags.several`), of labels 0 and 1.
+
+    Returns
+    -------
+    array of shape (n_rows,)
+        Of rows in no bag as predicted.
+
+    Examples
+    --------
+    >>> from bagwise.bags import several
+    >>> rows = Bags.from_rows([0.5, 0.5, 0.0, 0.0], [0, 0, 1, 1])
+    >>> columns = Bags.from_rows([0.5, 0.0, 0.5, 0.0], [0, 1, 0, 1])
+    >>> adding_up(np.zeros(4), several([rows, columns])).round(3)
+    array([1., 0., 0., 0.])
+    """
+    s, total = np.clip(np.asarray(s, dtype=float), -_SUREST, _SUREST), np.zeros(bags.n_rows)
+    if bags.overlap is None or bags.proportion.ndim == 2:
+        raise ValueError("adding up is for several groupings of labels 0 and 1.")
+    parts = [bags.take(bags.overlap.table == number) for number in np.unique(bags.overlap.table)]
+    tilts = [np.zeros(len(part)) for part in parts]
+    for _ in range(_ROUNDS):
+        moved = 0.0
+        for number, part in enumerate(parts):
+            before = part.repeat(tilts[number])
+            scores = (s + total)[part.order] - before
+            new = _tilts(scores, part)
+            step = np.clip(new, -2 * _SUREST, 2 * _SUREST) - tilts[number]
+            total[part.order] += part.repeat(step)
+            tilts[number] = tilts[number] + step
+            moved = max(moved, float(np.abs(expit(scores + before + part.repeat(step)) - expit(scores + before)).max()))
+        if moved < _CLOSE:
+            break
+    return np.asarray(expit(s + total))
+
+
+def _tilts(s: Floats, bags: Bags) -> Floats:
+    """(m,) those that bring each bag to its report, the others held."""
+    noise, expected = bags.declared_noise, bags.sum(expit(s))
+    count = bags.size * bags.proportion
+    if bags.interval is not None:
+        low, high = bags.interval.low, bags.interval.high
+        count = np.clip(expected, low, high)
+    count = np.where(noise > 0, count, np.clip(count, 0, bags.size))
+    known = (noise == 0) & ((count <= 0) | (count >= bags.size))
+    found = solve_tilts(s, bags, count, noise, known, None, 1e-9)
+    return np.where(np.abs(count - expected) < 1e-12, 0.0, found)

@@ -1,0 +1,141 @@
+"""Several groupings of the same rows: what they add up to, folds that leak nothing, and what is learned from them."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from bagwise import (
+    BagBoostingClassifier,
+    BagLogisticClassifier,
+    BagRidgeClassifier,
+    Bags,
+    aggregate,
+    random_bags,
+)
+from bagwise.bags import several
+from bagwise.folds import folds_of
+from bagwise.gains import HeldOut
+from bagwise.log_odds import prior_of
+
+
+def grouped(y, ids, **options):
+    return Bags.from_rows(aggregate(y, ids), ids, **options)
+
+
+def test_a_table_that_says_the_same_says_nothing():
+    y, ids = np.random.default_rng(0).integers(0, 2, 60), np.arange(60) // 6
+    one = grouped(y, ids)
+    both = several([one, grouped(y, ids + 100)])
+    assert both.overlap is None
+    assert (both.size == one.size).all()
+    assert (both.proportion == one.proportion).all()
+
+
+def test_coarse_counts_become_those_of_the_rest():
+    y = np.array([1, 0, 1, 1, 0, 0, 1, 0])
+    fine = grouped(y, np.array([0, 0, 1, 1, -1, -1, 2, 2]))  # two rows are hidden
+    coarse = grouped(y, np.array([0, 0, 0, 0, 0, 0, 1, 1]))
+    both = several([fine, coarse])
+    rest = both.order[both.offsets[3] :]
+    assert list(both.size) == [2, 2, 2, 2]
+    assert sorted(rest) == [4, 5]
+    assert both.proportion[3] == 0
+
+
+def test_tables_that_contradict_each_other_are_named():
+    fine = Bags.from_rows([1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="bag 7 of report table 2 reports a count of 1, but bags inside of it"):
+        several([fine, Bags.from_rows([0.25] * 4, [7, 7, 7, 7])])
+
+
+def test_noised_counts_of_the_same_rows_are_weighed():
+    one = Bags.from_rows([0.5] * 4, [0] * 4, noise_variance=1.0)
+    other = Bags.from_rows([0.75] * 4, [0] * 4, noise_variance=3.0)
+    both = several([one, other])
+    assert len(both) == 1
+    assert both.proportion[0] == pytest.approx(0.75 * 0.5 + 0.25 * 0.75)
+    assert both.noise_variance[0] == pytest.approx(0.75)
+
+
+def test_groupings_of_other_rows_are_refused():
+    with pytest.raises(ValueError, match="same rows: one has 2, another 3"):
+        several([Bags.from_rows([0.5, 0.5], [0, 0]), Bags.from_rows([0.5] * 3, [0] * 3)])
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["all hang together", "in parts"])
+def test_folds_share_no_row_with_what_is_learned_from(together):
+    rng = np.random.default_rng(0)
+    n = 1200
+    y = rng.integers(0, 2, n)
+    ids = random_bags(n, 10, random_state=0)
+    other = random_bags(n, 30, random_state=1) if together else 1000 * (ids // 6) + rng.integers(0, 2, n)
+    both = several([grouped(y, ids), grouped(y, other)])
+    folds = folds_of(len(both), 4, rng, enough=len(both), shared=both.shared)
+    assert folds
+    for fold in folds:
+        held, train = ({*both.take(some).order.tolist()} for some in (fold.held_out, fold.train))
+        assert not held & train
+
+
+def two_hashes(rng, n=12_000, sizes=(40, 60)):
+    X = rng.normal(size=(n, 4))
+    truth = expit(X @ np.array([1.2, -0.8, 0.5, 0.0]) - 1)
+    y = (rng.random(n) < truth).astype(float)
+    return X, y, truth, [grouped(y, random_bags(n, size, random_state=rng)) for size in sizes]
+
+
+@pytest.mark.parametrize("estimator", [BagLogisticClassifier, BagRidgeClassifier, BagBoostingClassifier])
+def test_two_tables_teach_more_than_one(estimator):
+    """The mean over three logs of the square distance from the truth."""
+    options = {"n_estimators": 20, "n_jobs": 1} if estimator is BagBoostingClassifier else {}
+    seeds = range(3 if estimator is not BagBoostingClassifier else 1)
+    errors = []
+    for seed in seeds:
+        X, _, truth, tables = two_hashes(np.random.default_rng(seed), n=6000)
+        each = [
+            estimator(random_state=0, formation="random", **options).fit(X, bags=one)
+            for one in (tables[0], several(tables))
+        ]
+        errors.append([np.mean((model.predict_proba(X)[:, 1] - truth) ** 2) for model in each])
+    one, both = np.mean(errors, axis=0)
+    assert both < one
+
+
+@pytest.mark.slow
+def test_cross_validated_gain_is_that_on_fresh_bags():
+    """Folds that leaked held-out bags would promise more: within 4 standard errors, over 12 logs."""
+    off = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X, _, _, tables = two_hashes(rng, n=6000, sizes=(30, 30))
+        model = BagLogisticClassifier(random_state=0, formation="random").fit(X, bags=several(tables))
+        fresh = rng.normal(size=(30_000, 4))
+        labels = rng.random(30_000) < expit(fresh @ np.array([1.2, -0.8, 0.5, 0.0]) - 1)
+        bags = grouped(labels, np.arange(30_000) // 30)
+        one = BagLogisticClassifier(random_state=0, formation="random").fit(X, bags=tables[0])
+        s = fresh @ one.coef_ + one.intercept_
+        gain = HeldOut(prior_of(bags), s, s, bags).gains(np.ones(1))[0].mean()
+        off.append(model.gain_ - gain)
+    assert abs(np.mean(off)) < 4 * np.std(off, ddof=1) / np.sqrt(12)
+
+
+def test_scores_add_up_to_every_table():
+    X, y, _, tables = two_hashes(np.random.default_rng(3), n=3000)
+    both = several(tables)
+    model = BagLogisticClassifier(random_state=0, formation="random", cv=2).fit(X, bags=both)
+    q = model.predict_proba(X, bags=both)[:, 1]
+    for table in tables:
+        assert np.abs(table.sum(q[table.order]) - table.size * table.proportion).max() < 0.01
+    h = model.predict_proba(X)[:, 1]
+    assert np.mean((q - y) ** 2) < np.mean((h - y) ** 2)
+
+
+@pytest.mark.slow
+def test_intervals_of_weights_cover_with_two_tables():
+    weights, covered = np.array([1.2, -0.8, 0.5, 0.0]), 0
+    for seed in range(40):
+        X, _, _, tables = two_hashes(np.random.default_rng(seed), n=6000, sizes=(20, 30))
+        model = BagLogisticClassifier(alphas=1.0, cv=2, random_state=0, formation="random").fit(X, bags=several(tables))
+        low, high = model.coef_interval()
+        covered += int(((low <= weights) & (weights <= high)).sum())
+    assert covered >= 0.9 * 160
