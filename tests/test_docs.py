@@ -34,13 +34,17 @@ def holding(pattern, *, slow=()):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """The demo's tables and a table with labels."""
+    """The demo's tables, a table with labels, and two of values."""
     folder = tmp_path_factory.mktemp("tables")
     demo.run(folder / "bagwise-demo", rows=10_240, random_state=0)
     rng = np.random.default_rng(0)
     x = rng.normal(size=20_000)
     labelled = pd.DataFrame({"x": x, "y": (rng.random(20_000) < 1 / (1 + np.exp(-x))).astype(int)})
     labelled.to_parquet(folder / "labelled.parquet")
+    worth, bucket = np.where(labelled["y"] == 1, np.exp(2 + 0.5 * x), 0.0), rng.permutation(20_000) % 500
+    labelled[["x"]].assign(bucket=bucket).to_parquet(folder / "visits.parquet")
+    revenue = pd.DataFrame({"bucket": np.arange(500), "revenue": np.bincount(bucket, worth)})
+    revenue.to_parquet(folder / "revenue.parquet")
     for one in ("events.parquet", "reports.parquet"):
         shutil.copy(folder / "bagwise-demo" / one, folder)
     return folder
@@ -51,7 +55,7 @@ def place(request, tmp_path, monkeypatch):
     """A folder of its own for each page, with tables where the page speaks of some."""
     monkeypatch.chdir(tmp_path)
     text = request.getfixturevalue("page").read_text(encoding="utf-8")
-    if "events.parquet" in text or "labelled.parquet" in text:
+    if any(f"{one}.parquet" in text for one in ("events", "labelled", "visits")):
         shutil.copytree(request.getfixturevalue("tables"), tmp_path, dirs_exist_ok=True)
     return tmp_path
 

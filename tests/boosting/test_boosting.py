@@ -222,7 +222,7 @@ def test_the_stretch_undoes_a_shrinkage(seed):
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=(4000, 1))
     target = truth + rng.normal(size=truth.shape)
-    path = Path(truth[:, :, None] * np.array([2 / 3, 1.0]), target, np.full(4000, 0.25))
+    path = Path(truth[:, :, None] * np.array([2 / 3, 1.0]), target, np.full(4000, 0.25), np.ones(4000))
     # The slope of 4,000 standard normal pairs scatters by 1/√4000, times the shrinkage.
     assert np.abs(path.stretch - [1.5, 1.0]).max() < 5 * 1.5 / np.sqrt(4000)
     # Both are stretched to the truth, whose loss is the noise's variance 1, less the declared 0.25.

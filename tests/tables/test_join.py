@@ -78,7 +78,7 @@ def test_several_mismatches_are_counted_in_one_sentence(duck: Any) -> None:
 PERCENT = {"bag": [1, 2, 3], "proportion": [50.0, 66.7, 0.0]}
 CALLS = {
     "percent": ((EVENTS, PERCENT), {}, "if these are percentages, divide them by 100"),
-    "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "one bag can be used.* divide them by 100"),
+    "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "far beyond those of labels.* divide them by 100"),
     "counts": ((EVENTS, {"bag": [1, 2, 3], "proportion": [2, 2, 0]}), {}, "if these are counts, name the column"),
     "outside": ((EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, r"\[0, 1\].*bag 2: repair"),
     "no keys": ((EVENTS, {"Bag": [1], "count": [1]}), {}, "no column in common: give keys the same names"),

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from scipy import linalg, sparse
 
+from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.log_odds import shift_to, shift_to_reports
@@ -132,6 +133,16 @@ def bag_weights(bags: Bags, proportion: Floats, prior: float) -> Floats | None:
         variance = max(variance, 1e-3 * float((weight * spread).sum() / weight.sum()), 1e-12)
         weight = variance / (variance + noise)
     return weight
+
+
+def worths(bags: Bags) -> tuple[Floats, Floats]:
+    """(outputs,) p, and (m,) what each bag counts, noised ones less (see `bag_weights`), in that as in all else."""
+    prior, weight = np.atleast_1d(means.prior(bags)), np.ones(len(bags))
+    each = [bag_weights(bags, proportion, p) for proportion, p in zip(bags.outputs.T, prior, strict=True)]
+    if known := [one for one in each if one is not None]:
+        weight = np.mean(known, axis=0)
+        prior = (weight * bags.size) @ bags.outputs / (weight @ bags.size)
+    return prior, weight
 
 
 def solve_leaves(

@@ -13,11 +13,10 @@ import joblib
 import lightgbm as lgb
 import numpy as np
 
-from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.dataset import LIKELIHOOD, Table, TreeOptions
-from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective
+from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective, worths
 from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
 from bagwise.folds import Fold
@@ -294,7 +293,8 @@ class Job:
         table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
         bags = table.bags if fold is None else table.bags.take(fold.train)
         watch = None if fold is None else table.bags.take(fold.held_out)
-        prior = np.atleast_1d(prior_of(bags) if options.counts else means.prior(bags))
+        prior = np.atleast_1d(prior_of(bags)) if options.counts else worths(bags)[0]
+        worth = None if watch is None or options.counts else worths(watch)[1]
         model = Boosted(prior, [], options.link)
         if not varies(table.blocks()):
             model.trained = links.score_of(prior, options.link)[None]  # as every row has it
@@ -313,7 +313,7 @@ class Job:
             growth.look()
             if self.rows is None:
                 model.deviations.append(growth.deviations(watch))
-                gap = float(np.square(targets(watch, prior) - model.deviations[-1]).sum())
+                gap = float(worth @ np.square(targets(watch, prior) - model.deviations[-1]).sum(axis=1))
             else:
                 model.stages.append(self._stage(model, growth, tree))
                 gap = -float(model.stages[-1].gains.sum())
@@ -348,7 +348,8 @@ class Job:
         fit, watch = self.fit(n_jobs), self.table.bags.take(self.fold.held_out)
         target = targets(watch, fit.prior)
         empty = np.empty((*target.shape, 0))
-        return Path(np.stack(fit.deviations, axis=2) if fit.deviations else empty, target, watch.noise_per_row)
+        deviations = np.stack(fit.deviations, axis=2) if fit.deviations else empty
+        return Path(deviations, target, watch.noise_per_row, worths(watch)[1])
 
 
 def side_by_side(

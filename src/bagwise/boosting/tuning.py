@@ -30,8 +30,9 @@ class Path:
     """What fits say about bags they did not see, after each tree.
 
     deviations: (m, outputs, trees).  targets: (m, outputs) √k(α − p).  noise: (m,) s²/k, what declared noise adds.
+    worth: (m,) what each bag counts.
 
-    >>> path = Path(np.array([[[0.1, 0.4]], [[-0.1, -0.4]]]), np.array([[0.4], [-0.4]]), np.zeros(2))
+    >>> path = Path(np.array([[[0.1, 0.4]], [[-0.1, -0.4]]]), np.array([[0.4], [-0.4]]), np.zeros(2), np.ones(2))
     >>> path.stretch
     array([2., 1.])
     >>> path.losses.mean(axis=0).round(3)
@@ -41,20 +42,22 @@ class Path:
     deviations: Floats
     targets: Floats
     noise: Floats
+    worth: Floats
 
     @property
     def stretch(self) -> Floats:
         """(trees,) by what to multiply h − p."""
-        products = np.einsum("mct,mc->t", self.deviations, self.targets)
-        squares = np.square(self.deviations).sum(axis=(0, 1))
+        products = np.einsum("mct,mc,m->t", self.deviations, self.targets, self.worth)
+        squares = np.einsum("mct,mct,m->t", self.deviations, self.deviations, self.worth)
         return np.where(squares > 0, np.clip(products / np.where(squares > 0, squares, 1), *_STRETCH_BOUNDS), 1.0)
 
     @property
     def losses(self) -> Floats:
-        """(m, trees) label-free loss of each bag by the stretched predictions, whose mean is p."""
+        """(m, trees) label-free loss of each bag by the stretched predictions, whose mean is p, as it counts."""
         # Sums over √k: each bag stands as one row whose p and E[h] are 0.
         unit = np.ones(len(self.targets))
-        return bag_losses(self.deviations * self.stretch, unit, self.targets, prior=0, mean=0, noise=self.noise)
+        losses = bag_losses(self.deviations * self.stretch, unit, self.targets, prior=0, mean=0, noise=self.noise)
+        return np.asarray(losses * (self.worth / self.worth.mean())[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +89,8 @@ def join(parts: list[Path]) -> Path:
         np.pad(part.deviations, ((0, 0), (0, 0), (0, max(trees) - n)), mode="edge" if n else "constant")
         for part, n in zip(parts, trees, strict=True)
     ]
-    targets, noise = [part.targets for part in parts], [part.noise for part in parts]
-    return Path(np.concatenate(even), np.concatenate(targets), np.concatenate(noise))
+    rest = (np.concatenate([getattr(part, name) for part in parts]) for name in ("targets", "noise", "worth"))
+    return Path(np.concatenate(even), *rest)
 
 
 def choose_length(losses: Floats) -> int:

@@ -128,7 +128,10 @@ def fit(
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
         Model | None,
-        Option(help="auto tries linear models, boosting and, with torch, networks; held-out bags decide."),
+        Option(
+            help="auto, the default, tries linear models, boosting and, with torch, networks; held-out bags decide. "
+            "Values: boosting, the default, ridge or sgd."
+        ),
     ] = None,
     source: options.Source = None,
     forgetting: options.Forgetting = None,
@@ -182,6 +185,7 @@ def fit(
     with show_progress() as progress, joined(progress) as data:
         from bagwise.tables import metadata
         from bagwise.tables.evaluation import measure, measure_values
+        from bagwise.tables.model import DEFAULT_MODEL
         from bagwise.utils.records import as_data
 
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}
@@ -205,7 +209,8 @@ def fit(
                 return fit_in_processes(bags, processes or 2, **told)
             end = began + share * (time_budget or _SECONDS)
             left = max(1.0, end - time.monotonic()) if automatic else None
-            return bagwise.tables.fit(bags, model and model.value, time_budget=left, **told)
+            chosen = DEFAULT_MODEL[bags.target] if model is None else model.value
+            return bagwise.tables.fit(bags, chosen, time_budget=left, **told)
 
         def labelled(bags: Any) -> Any:
             """The bags to learn from, and labelled rows beside them, which are never measured on."""

@@ -36,6 +36,7 @@ from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, che
 from bagwise.utils.text import number_of
 
 _FAR = 10.0  # standard deviations of declared noise, beyond which a count is not that of labels
+_ENOUGH = 10  # bags with noise, of which one alone does not decide
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 _EMPTY = "the {} are empty: there must be one line at least."
 
@@ -404,7 +405,8 @@ def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequen
     Of reports that are mostly no whole counts, some such are enough.  hint: what else they may be.
     """
     beyond = _FAR * math.sqrt(found["noise"] or 0.0)
-    together = not -beyond <= (found["noised_count"] or 0.0) <= (found["noised_rows"] or 0.0) + beyond
+    count, rows = found["noised_count"] or 0.0, found["noised_rows"] or 0.0
+    together = found["noised"] >= _ENOUGH and not -beyond <= count <= rows + beyond
     far, parts = int(found["far"]), int(found["parts"]) if columns.adds_up and found["far"] else 0
     if columns.target == "value" or not (together or 2 * max(far, parts) > found["usable"]):
         return
