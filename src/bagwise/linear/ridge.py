@@ -94,7 +94,10 @@ class _RidgeFit(LinearPredictor, Updatable):
         if grouped and bags.equal_size is None:
             count = sums.counts(spread, np.atleast_2d(self.coef_).T)
             parts = self._solve_beside(old, sums.moments(count), sums, count, how)
-        self._measure(X, sums, parts, spread, rng, None if old is None else how)
+        if len(parts) == 1 and old is not None:  # nothing was ever held out
+            self._measure_moments()
+        else:
+            self._measure(X, sums, parts, spread, rng, None if old is None else how)
         return how
 
     def _solve_beside(
