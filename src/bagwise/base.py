@@ -43,6 +43,7 @@ class BagEstimator(ABC, BaseEstimator):
     formation: str = "auto"
     formation_: Told
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
+    partial_fit: Any = UnlessRefused()
 
     # In a search or a pipeline of scikit-learn, bags reach `fit` without being asked for once more.
     __metadata_request__fit = {"bags": True}  # noqa: RUF012
@@ -120,13 +121,6 @@ class BagEstimator(ABC, BaseEstimator):
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
-
-    @UnlessRefused
-    def partial_fit(
-        self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None, **options: Any
-    ) -> Self:
-        """Learn from further bags, where an estimator can (see `bagwise.updatable`)."""
-        raise NotImplementedError
 
     def refuses_updates(self) -> str | None:
         """Why it has no `partial_fit`, None if it has one."""

@@ -266,6 +266,9 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
         Cross-validated risk of each penalty, right for random bags; NaN where one was tried, or for `rates`.
     sigmoid_ : array, shape (2,), or None
         Slope and offset, by h, of the log odds that `predict_proba` gives.
+    memory_ : RidgeMemory or None
+        What `partial_fit` adds to, moments of all bags so far; None where they are too much to be kept. `update_` then
+        says what the last update came to.
     formation_ : Told
         The formation that was used, and why; moments alone hardly tell.
     gain_, gain_error_ : float
