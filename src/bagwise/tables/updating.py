@@ -148,9 +148,8 @@ def drift_of(model: TableModel, said: Predictions, *, level: float = 0.01) -> Dr
 
     said: as `tables.evaluation.predict` returns it.
     """
-    before, frame = model.summary, frame_of(model.features, said.codes)
-    fitted = {"fitted_bags": before.bags, "fitted_rows": before.used_rows}
-    return drift(said.said, frame, bags=said.some, level=level, **fitted)
+    frame, bags, rows = frame_of(model.features, said.codes), model.summary.bags, model.summary.used_rows
+    return drift(said.said, frame, bags=said.some, level=level, fitted_bags=bags, fitted_rows=rows)
 
 
 def _in_engine(model: TableModel, estimator: Any) -> bool:
@@ -180,8 +179,10 @@ def together(old: Summary, new: Summary) -> Summary:
     prior = tuple(
         (old.used_rows * one + new.used_rows * other) / rows for one, other in zip(old.prior, new.prior, strict=True)
     )
-    sums = {name: getattr(old, name) + getattr(new, name) for name in ("rows", "reports", "bags", "labelled")}
-    ends = {"smallest": min(old.smallest, new.smallest), "largest": max(old.largest, new.largest)}
+    sums: dict[str, Any] = {
+        name: getattr(old, name) + getattr(new, name) for name in ("rows", "reports", "bags", "labelled")
+    }
+    ends: dict[str, Any] = {"smallest": min(old.smallest, new.smallest), "largest": max(old.largest, new.largest)}
     return replace(new, **sums, **ends, used_rows=rows, prior=prior, noised=old.noised or new.noised)
 
 
