@@ -159,12 +159,6 @@ def risks_after_drift(kind, drift, seeds):
     return np.array(found)
 
 
-@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
-def test_forgetting_serves_the_month_after_a_drift():
-    auto, alike, anew = risks_after_drift(bw.BagRidgeClassifier, "rate", range(3)).mean(axis=0)
-    assert auto < 0.7 * min(alike, anew)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
 @pytest.mark.parametrize("drift", DRIFTS)

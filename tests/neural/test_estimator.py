@@ -314,6 +314,7 @@ def test_a_network_serves_later_bags_better(before, change, tmp_path):
     assert bw.load(tmp_path / "model").update_ == model.update_
 
 
+@pytest.mark.slow
 def test_a_network_stays_as_it_was_where_nothing_changed(before):
     new = later(np.random.default_rng(2), 200)
     model = copy.deepcopy(before).partial_fit(*new[:2], bags=new[2], epochs="auto")

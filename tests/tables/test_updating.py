@@ -51,6 +51,7 @@ def test_ridge_in_the_engine_is_that_of_both_months():
     assert found.novelties == ()
 
 
+@pytest.mark.slow
 def test_gaps_and_few_bags_are_counted_as_before():
     one, two = month(1, gaps=True), month(2, 60, gaps=True)  # fewer bags than folds
     old = tables.fit(tables.join(*one), RIDGE)
