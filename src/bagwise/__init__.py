@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import selection as selection
     from bagwise import tables as tables
     from bagwise import theory as theory
+    from bagwise import updates as updates
     from bagwise.auto import BagAutoClassifier as BagAutoClassifier
     from bagwise.bags import Bags as Bags
     from bagwise.bags import aggregate as aggregate
@@ -112,6 +113,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "selection": ("clipped_erm", "tournament", "two_function_test"),
     "tables": (),
     "theory": (),
+    "updates": (),
 }
 """What is public: these modules with the names in their `__all__`, and which of those `bagwise` itself has too."""
 

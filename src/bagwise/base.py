@@ -45,6 +45,7 @@ class BagEstimator(ABC, BaseEstimator):
     formation: str = "auto"
     formation_: Told
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
+    partial_fit: Any = UnlessRefused()
 
     # In a search or a pipeline of scikit-learn, bags reach `fit` without being asked for once more.
     __metadata_request__fit = {"bags": True}  # noqa: RUF012
@@ -128,13 +129,6 @@ class BagEstimator(ABC, BaseEstimator):
     def used_features(self) -> Booleans | None:
         """Whether each feature, as the model reads them, can move a prediction; None where any may."""
         return None
-
-    @UnlessRefused
-    def partial_fit(
-        self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None, **options: Any
-    ) -> Self:
-        """Learn from further bags, where an estimator can (see `bagwise.updatable`)."""
-        raise NotImplementedError
 
     def refuses_updates(self) -> str | None:
         """Why it has no `partial_fit`, None if it has one."""

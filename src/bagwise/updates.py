@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from bagwise.utils.parameters import ParameterError, number, one_of
 from bagwise.utils.text import number_of, with_error
 
+__all__ = ["CannotUpdateError", "Update"]
+
 Forgetting: TypeAlias = float | Literal["auto"]
 """The weight of what was learned before, or "auto" to let new bags choose it."""
 
@@ -107,16 +109,16 @@ class CannotUpdateError(AttributeError, ValueError):
 class UnlessRefused:
     """A method that an estimator has unless `refuses_updates` says why not: scikit-learn sees none then.
 
-    A user who calls it reads the reason.
+    A user who calls it reads the reason.  method: None where there is none at all.
     """
 
-    def __init__(self, method: Callable[..., Any]) -> None:
+    def __init__(self, method: Callable[..., Any] | None = None) -> None:
         self.method = method
 
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self.method
-        if (reason := instance.refuses_updates()) is not None:
+        if (reason := instance.refuses_updates()) is not None or self.method is None:
             raise CannotUpdateError(f"{reason}.")
         return MethodType(self.method, instance)
 

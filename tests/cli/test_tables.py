@@ -774,3 +774,44 @@ def test_auto_returns_within_a_short_budget(tables, tmp_path):
     assert tried[-1]["risk"] is None
     assert tried[-1]["note"].startswith(("not tried: ", "stopped: ", "fitted without a trial: "))
     assert call("predict", tmp_path / "model", tables[0], "--out", tmp_path / "scored.parquet").exit_code == 0
+
+
+# -- later tables ---------------------------------------------------------------------------------------------------
+
+
+def test_later_tables_refine_a_model(few, tmp_path):
+    model, later = tmp_path / "model", tmp_path / "later"
+    assert call("fit", *few, "--model", "ridge", "--out", model).exit_code == 0
+    events, reports = pd.read_parquet(few[0]), pd.read_parquet(few[1])
+    events = events.assign(device=events["device"].replace("radio", "television"), colour="red")
+    reports = reports.assign(count=np.minimum(reports["count"] + 4, 16)).iloc[1:]
+    later.mkdir()
+    events[events["bag"].isin(reports["bag"])].to_parquet(later / "events.parquet")
+    reports.to_parquet(later / "reports.parquet")
+    tables = later / "events.parquet", later / "reports.parquet"
+    result = call("fit", *tables, "--from", model, "--out", tmp_path / "model2")
+    assert result.exit_code == 0, result.output
+    assert "Labels have drifted since the model was fitted" in result.stdout
+    assert "Column 'colour' is new, and is not read" in result.stdout
+    assert "has categories that the model has not seen, such as 'television'" in result.stdout
+    assert "moments of bags added to those of the old ones" in result.stdout
+    assert isinstance(saving.load(tmp_path / "model2"), bagwise.tables.TableModel)
+    found = call("fit", *tables, "--from", model, "--forgetting", 0.5, "--json", "--out", tmp_path / "model3")
+    facts = json.loads(found.stdout)
+    assert facts["update"]["forgetting"] == 0.5
+    assert facts["drift"]["p_value"] < 0.01
+    assert {one["column"] for one in facts["novelties"]} == {"colour", "device"}
+    assert "they would count twice" in call("fit", *few, "--from", model, "--out", tmp_path / "model4").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--forgetting", "0.5"], "--forgetting belongs to --from"),
+        (["--from", "nowhere", "--forgetting", "2"], "--forgetting must be auto or a number from 0 to 1, got 2"),
+        (["--from", "nowhere", "--model", "ridge"], "--model does not go with --from"),
+        (["--from", "nowhere", "--roles", "age=ignored"], "--roles does not go with --from"),
+    ],
+)
+def test_options_of_updates_that_make_no_sense(few, tmp_path, options, said):
+    assert said in sentence(call("fit", *few, "--out", tmp_path / "model", *options), 2)

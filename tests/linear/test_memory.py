@@ -13,7 +13,7 @@ from bagwise.updates import CannotUpdateError
 WEIGHTS = np.array([1.0, -0.5, 0.0])
 
 
-def month(rng, n=4000, k=10, *, weights=WEIGHTS, offset=-0.3, classes=None):
+def month(rng, n=3000, k=10, *, weights=WEIGHTS, offset=-0.3, classes=None):
     """Rows, proportions and ids of random bags."""
     X = rng.normal(size=(n, 3))
     ids = bw.random_bags(n, k, random_state=rng)
@@ -42,7 +42,7 @@ def excess(model, rng, weights, offset, n=20_000):
     return float((xlogy(p, p / h) + xlogy(1 - p, (1 - p) / (1 - h))).mean())
 
 
-RIDGE = {"alphas": 0.01, "scaling": 0.5, "random_state": 0}
+RIDGE = {"alphas": 0.01, "scaling": 0.5, "formation": "random", "random_state": 0}
 
 
 @pytest.mark.parametrize("kind", [bw.BagRidgeClassifier, bw.BagRidgeRegressor])
@@ -78,7 +78,7 @@ def test_ridge_of_several_classes():
     np.testing.assert_allclose(model.coef_, both.coef_, atol=1e-8)
 
 
-@pytest.mark.parametrize("formation", ["rates", "features"])
+@pytest.mark.parametrize("formation", ["rates", pytest.param("features", marks=pytest.mark.slow)])
 def test_ridge_in_other_formations(formation):
     rng = np.random.default_rng(0)
     options = {"formation": formation, "random_state": 0}
@@ -113,7 +113,7 @@ def test_logistic_regression_of_two_months_is_nearly_that_of_both():
     assert (np.abs(model.free_coef_ - both.free_coef_) < 0.3 * error).all()
     np.testing.assert_allclose(model.coef_errors_, error, rtol=0.15)
     assert abs(model.intercept_ - both.intercept_) < 0.3 * error.max()
-    assert model.freedom_ == both.freedom_ == 800 - 4
+    assert model.freedom_ == both.freedom_ == 600 - 4
     alone = fitted(bw.BagLogisticClassifier(**options), one)
     assert (np.abs(alone.free_coef_ - both.free_coef_) > 0.3 * error).any()
 
@@ -157,12 +157,6 @@ def risks_after_drift(kind, drift, seeds):
             ]
         )
     return np.array(found)
-
-
-@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
-def test_forgetting_serves_the_month_after_a_drift():
-    auto, alike, anew = risks_after_drift(bw.BagRidgeClassifier, "rate", range(6)).mean(axis=0)
-    assert auto < 0.7 * min(alike, anew)
 
 
 @pytest.mark.slow

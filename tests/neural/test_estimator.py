@@ -4,10 +4,12 @@ import copy
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise import means
+from bagwise.bag_fit import gains
 from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.log_odds import shift_to_classes
 
@@ -274,3 +276,49 @@ def test_training_goes_on_with_the_formation_of_the_first_bags():
     some = ids < 4
     model.partial_fit(X[some], bw.aggregate(y, ids)[some], bags=ids[some])
     assert model.formation_ == before.formation_
+
+
+# -- updates --------------------------------------------------------------------------------------------------------
+
+
+def later(rng, n=1500, offset=-1.0, sign=1.0):
+    X = rng.normal(size=(n, 2))
+    ids = bw.random_bags(n, 10, random_state=rng)
+    y = rng.random(n) < expit(1.5 * sign * X[:, 0] + offset)
+    return X, bw.aggregate(y, ids), ids
+
+
+@pytest.fixture(scope="module")
+def before():
+    X, y, ids = later(np.random.default_rng(0), 2500)
+    options = {"hidden": (8,), "learning_rate": 0.03, "max_epochs": 10, "patience": 3, "cv": 2, "random_state": 0}
+    return bw.BagNeuralClassifier(**options).fit(X, y, bags=ids)
+
+
+def gain_of(model, data):
+    X, y, ids = data
+    return gains(model.predict_proba(X)[:, 1], bw.Bags.from_rows(y, ids)).mean()
+
+
+@pytest.mark.parametrize("change", [{"offset": 0.0}, pytest.param({"sign": -1.0}, marks=pytest.mark.slow)])
+def test_a_network_serves_later_bags_better(before, change, tmp_path):
+    rng = np.random.default_rng(1)
+    new, held_out = later(rng, **change), later(rng, 6000, **change)
+    bw.save(before, tmp_path / "old")
+    model = bw.load(tmp_path / "old").set_params(max_epochs=40).partial_fit(*new[:2], bags=new[2], epochs="auto")
+    assert gain_of(model, held_out) > gain_of(before, held_out) + 0.1
+    assert (model.n_epochs_ > before.n_epochs_) == ("sign" in change)
+    assert model.predict_proba(new[0])[:, 1].mean() == pytest.approx(new[1].mean(), abs=1e-6)
+    bw.save(model, tmp_path / "model")
+    np.testing.assert_array_equal(bw.load(tmp_path / "model").predict_proba(new[0]), model.predict_proba(new[0]))
+    assert bw.load(tmp_path / "model").update_ == model.update_
+
+
+@pytest.mark.slow
+def test_a_network_stays_as_it_was_where_nothing_changed(before):
+    new = later(np.random.default_rng(2), 200)
+    model = copy.deepcopy(before).partial_fit(*new[:2], bags=new[2], epochs="auto")
+    assert not model.update_.learned
+    np.testing.assert_array_equal(model.predict_proba(new[0]), before.predict_proba(new[0]))
+    with pytest.raises(ValueError, match="epochs must be one of 1, 'auto', got 3"):
+        model.partial_fit(*new[:2], bags=new[2], epochs=3)

@@ -71,6 +71,8 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
     and its log odds are shrunk as far as held-out bags ask for. The mean prediction of the training rows is p, and no
     probability is 0 or 1.
 
+    `partial_fit` refines the models that were chosen, where these can be; candidates are not tried again.
+
     Tables of pandas, polars or Arrow may hold categories and missing values: trees read them as they are, other
     candidates as scaled numbers and one column per level (see `features.Encoding`).
 
@@ -125,8 +127,6 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
     stretch_, offset_ : float, and float or array
         What log odds of the models are multiplied by, 1 where they are clearly better than the mean label; and what is
         added so that their mean prediction is p, 0 where it is.
-    update_ : Update
-        What the last update, by `partial_fit`, of these models came to; candidates are not tried again.
     models_, weights_ : list and array
         The refitted models and their weights; one model unless a mean of several was chosen.
     prior_ : float or array

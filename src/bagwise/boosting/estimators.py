@@ -383,8 +383,8 @@ class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
         What is added to the stretched log odds so that the mean prediction of the training rows is p.
     fits_ : dict
         By kind, the fits that predictions are the mean of.
-    updates_, update_ : list of Further and Update
-        What `partial_fit` added to their log odds, one after the other; and what the last update came to.
+    updates_ : list of Further
+        What `partial_fit` added to their log odds, one after the other; `update_` then says what the last came to.
     features_ : FeatureCodes
         The columns of the table it was fitted to, and the levels of their categories.
 

@@ -84,9 +84,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         several classes. See `coef_interval`.
     freedom_ : int
         Bags beyond the number of weights.
-    memory_, update_ : LogisticMemory and Update
-        What `partial_fit` goes on from, the likelihood of all bags so far as a quadratic about its maximum; and what
-        the last update came to.
+    memory_ : LogisticMemory or None
+        What `partial_fit` goes on from, the likelihood of all bags so far as a quadratic about its maximum; None for
+        several classes, or where it is too much to be kept. `update_` then says what the last update came to.
 
     Examples
     --------

@@ -94,7 +94,10 @@ class _RidgeFit(LinearPredictor, Updatable):
         if grouped and bags.equal_size is None:
             count = sums.counts(spread, np.atleast_2d(self.coef_).T)
             parts = self._solve_beside(old, sums.moments(count), sums, count, how)
-        self._measure(X, sums, parts, spread, rng, None if old is None else how)
+        if len(parts) == 1 and old is not None:  # nothing was ever held out
+            self._measure_moments()
+        else:
+            self._measure(X, sums, parts, spread, rng, None if old is None else how)
         return how
 
     def _solve_beside(
@@ -263,6 +266,9 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
         Cross-validated risk of each penalty, right for random bags; NaN where one was tried, or for `rates`.
     sigmoid_ : array, shape (2,), or None
         Slope and offset, by h, of the log odds that `predict_proba` gives.
+    memory_ : RidgeMemory or None
+        What `partial_fit` adds to, moments of all bags so far; None where they are too much to be kept. `update_` then
+        says what the last update came to.
     formation_ : Told
         The formation that was used, and why; moments alone hardly tell.
     gain_, gain_error_ : float

@@ -117,8 +117,6 @@ class BagNeuralClassifier(NetworkClassifier):
     gain_, gain_error_ : float
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where none was held
         out.
-    update_ : Update
-        What the last update came to, by `partial_fit` with ``epochs="auto"``.
     history_ : list of dict
         One per epoch of every run: stage ("choice", "final" or "partial_fit"), learning_rate, epoch, loss (mean over
         training bags), risk (held out, None where not measured).

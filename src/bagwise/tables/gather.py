@@ -197,8 +197,9 @@ def _encode(
     known: an encoding of before, and the means of its columns.
     """
     rows, k = totals[SIZE], col(SIZE).cast(nw.Float64)
+    low: list[float] = []
+    missing: list[bool] = []
     encoded: list[tuple[float, Expression]] = []
-    low, missing = [], []
     for number, made in enumerate(features.made):
         mean, gap = 0.0, False
         for i in range(len(made.levels or ())):

@@ -148,9 +148,8 @@ def drift_of(model: TableModel, said: Predictions, *, level: float = 0.01) -> Dr
 
     said: as `tables.evaluation.predict` returns it.
     """
-    before, frame = model.summary, frame_of(model.features, said.codes)
-    fitted: dict[str, Any] = {"fitted_bags": before.bags, "fitted_rows": before.used_rows}
-    return drift(said.said, frame, bags=said.some, level=level, **fitted)
+    frame, bags, rows = frame_of(model.features, said.codes), model.summary.bags, model.summary.used_rows
+    return drift(said.said, frame, bags=said.some, level=level, fitted_bags=bags, fitted_rows=rows)
 
 
 def _in_engine(model: TableModel, estimator: Any) -> bool:
