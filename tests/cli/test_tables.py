@@ -545,6 +545,54 @@ def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
     assert f"Ignored: {note}." in call("diagnose", *tables).stdout
 
 
+def test_the_latest_bags_may_be_held_out(tmp_path):
+    rng = np.random.default_rng(0)
+    day = np.repeat(np.arange(40), 10)
+    frame = pd.DataFrame(
+        {"day": pd.Timestamp("2026-01-05") + pd.to_timedelta(day, unit="D"), "x": rng.normal(size=400)}
+    )
+    frame["bag"] = rng.permutation(40)[day]
+    count = (rng.random(400) < 1 / (1 + np.exp(-2 * frame["x"]))).groupby(frame["bag"]).sum()
+    frame.to_parquet(tmp_path / "events.parquet")
+    count.rename("count").reset_index().to_parquet(tmp_path / "reports.parquet")
+    tables, model = (tmp_path / "events.parquet", tmp_path / "reports.parquet"), tmp_path / "model"
+    told = call("fit", *tables, "--model", "ridge", "--hold-out", "latest:0.3", "--out", model)
+    assert told.exit_code == 0, told.output
+    assert "Measured on 12 held-out bags (120 rows)" in told.stdout
+    for shown in (told, call("evaluate", model)):
+        assert "  Held out were the latest bags by day.\n" in shown.stdout
+    assert "day: from 2026-01-05 to 2026-02-13" in told.stdout  # what columns hold is told by all rows
+    page = bagwise.pages.model.Stored.of(model)
+    data = bagwise.tables.join(*tables)
+    judged = page.judged(data)
+    assert judged.predictions.fingerprint == page.about.held_out
+    assert len(judged.predictions.bags) == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (
+            ("--hold-out", "latest:2"),
+            2,
+            "--hold-out must be a share from 0 to 0.9, latest, or latest:0.3, got latest:2",
+        ),
+        (("--hold-out", "earliest"), 2, "--hold-out must be a share"),
+        (("--hold-out", "0.95"), 2, "--hold-out must be a share"),
+        (("--time", "seen"), 2, "--time says which bags are the latest: pass --hold-out latest, too"),
+        (
+            ("--hold-out", "latest", "--time", "device"),
+            1,
+            "--time names 'device', which holds text: it must hold times",
+        ),
+        (("--hold-out", "latest", "--ignore", "seen"), 1, "there is no column of times: name the one"),
+    ],
+)
+def test_wrong_hold_outs_get_one_sentence(tables, tmp_path, options, code, words):
+    told = call("fit", *tables, "--model", "ridge", "--out", tmp_path / "model", *options)
+    assert words in sentence(told, code)
+
+
 def test_refit_takes_the_held_out_bags_in(few, tmp_path):
     result = call("fit", *few, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)

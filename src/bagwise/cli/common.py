@@ -131,7 +131,11 @@ def _option_names(command: Callable[..., None]) -> Callable[[str], str]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         for info in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(info, OptionInfo):
-                options[name] = next(iter(info.param_decls or ()), f"--{name.replace('_', '-')}")
+                given = [
+                    str(one) for one in (info.default, *(info.param_decls or ()))
+                ]  # Typer has the first as default
+                usual = f"--{name.replace('_', '-')}"
+                options[name] = next((one for one in given if one.startswith("--")), usual)
     return lambda name: options.get(name, name)
 
 
@@ -246,12 +250,17 @@ def describe_model(about: About) -> list[str]:
     if about.trials:
         lines += ["", *describe_trials(about)]
     if about.evaluation is not None:
-        lines += ["", *describe_evaluation(about.evaluation, "held-out ")]
-        if about.refitted:
-            lines.append("  Measured before the last fit, which took these bags in.")
+        lines += ["", *describe_held_out(about)]
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
     lines += [f"  {value:.4f}  {name}" for name, value in about.sensitivity.items()]
     return [*lines, ""]
+
+
+def describe_held_out(about: About) -> list[str]:
+    """What was measured on bags held out, line by line."""
+    lines = [] if about.evaluation is None else describe_evaluation(about.evaluation, "held-out ")
+    lines += [f"  Held out were the latest bags by {about.latest}."] if about.latest else []
+    return [*lines, *(["  Measured before the last fit, which took these bags in."] if about.refitted else [])]
 
 
 def describe_trials(about: About) -> list[str]:

@@ -1,7 +1,10 @@
 """Options that commands on tables share: where events and reports are, and what their columns mean."""
 
+from __future__ import annotations
+
 import functools
 import inspect
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -9,13 +12,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from types import NoneType
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
 
 from typer import Argument, Option
 
 import bagwise
 from bagwise.cli.common import Misuse, Progress, with_parameters
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError
 
 Text: TypeAlias = str | None  # of an option that may be left out
 
@@ -48,7 +52,12 @@ Mismatch = StrEnum("Mismatch", "error drop")
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
-HoldOut = Annotated[float, Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
+_HOLD_OUT = (
+    "Share of the bags to measure the model on, 0 for none; latest, or latest:0.3: the latest of them, by --time."
+)
+HoldOut = Annotated[str, Option(help=_HOLD_OUT)]
+Latest = Annotated[Text, Option("--time", help="Column of times, or numbers, that --hold-out latest goes by.")]
+HELD_OUT = 0.2
 MaxLevels = Annotated[int, Option(min=2, help="Text columns with more values are hashed.")]
 Labels = Annotated[Text, Option(help=f"Rows with features and a label each, beside the reports. {SOURCE}")]
 Label = Annotated[str, Option(help="Column of labels in --labels.")]
@@ -189,6 +198,51 @@ def parse_whole(text: str | None, option: str) -> tuple[int, ...]:
     if not all(name.isdecimal() and int(name) for name in names):
         raise Misuse(f"{option} must be whole numbers of at least 1, as in 64 or 16,64,256, got {text}.")
     return tuple(int(name) for name in names)
+
+
+class HeldOut(NamedTuple):
+    """Which bags are held out: a share of them, at random or the latest."""
+
+    share: float
+    by_time: bool
+
+    @classmethod
+    def parse(cls, text: str, time: str | None) -> HeldOut:
+        """From what options say: 0.2, latest or latest:0.2, and a column of times."""
+        word, _, rest = text.partition(":") if text.startswith("latest") else ("", "", text)
+        share = rest or (str(HELD_OUT) if text == "latest" else "")
+        found = cls(float(share) if re.fullmatch(r"0?\.?[0-9]+", share) else -1.0, word == "latest")
+        if word not in ("", "latest") or not 0 <= found.share <= 0.9 or (found.by_time and not found.share):
+            raise Misuse(f"--hold-out must be a share from 0 to 0.9, latest, or latest:0.3, got {text}.")
+        if time is not None and not found.by_time:
+            raise Misuse("--time says which bags are the latest: pass --hold-out latest, too.")
+        return found
+
+    def column(self, data: Any, time: str | None) -> str | None:
+        """The column that tells which bags are the latest: as named, or the only one of times."""
+        if not self.by_time or time is not None:
+            return time
+        from bagwise.tables.table import is_time
+
+        times = [name for name in (*data.keys, *data.features) if is_time(data.events.schema[name])]
+        if len(times) != 1:
+            said = (
+                f"there are several columns of times ({', '.join(times)})" if times else "there is no column of times"
+            )
+            raise AdviceError(f"{said}: name the one that bags are held out by (", Parameter("latest"), ").")
+        return str(times[0])
+
+
+def split(data: Any, hold_out: HeldOut, latest: str | None) -> tuple[Any, Any]:
+    """Bags to learn from, and bags held out; an error calls the share by the option it is from."""
+    if not hold_out.share:
+        return data, None
+    try:
+        return bagwise.tables.split(data, hold_out.share, latest=latest)
+    except ParameterError as error:
+        if error.parameter != "share":
+            raise
+        raise ParameterError("hold_out", *error.args[1:]) from None
 
 
 def parse_roles(text: str | None) -> dict[str, str]:

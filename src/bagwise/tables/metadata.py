@@ -107,6 +107,7 @@ class About:
     keys, reports, ignored: what columns mean to later commands; reports: by parameter of `join`, columns or numbers.
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
+    latest: the column by which bags held out were the latest; empty where they are as good as random.
     sensitivity: by how much predictions move when a column is shuffled.
     """
 
@@ -128,6 +129,7 @@ class About:
     gain: dict[str, Estimate]
     held_out: str
     refitted: bool
+    latest: str
     sensitivity: dict[str, float]
 
     @property
@@ -160,9 +162,15 @@ class About:
 
 
 def about(
-    model: TableModel, data: BagTable | Shards, measured: Measurement | None, *, seen: Summary, refitted: bool = False
+    model: TableModel,
+    data: BagTable | Shards,
+    measured: Measurement | None,
+    *,
+    seen: Summary,
+    refitted: bool = False,
+    latest: str | None = None,
 ) -> About:
-    """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
+    """What a model tells.  data: what it was fitted to.  measured: on bags held out.  The others: see `About`."""
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
     return About(
@@ -184,6 +192,7 @@ def about(
         gain={} if measured is None else measured.gain,
         held_out="" if measured is None or measured.predictions is None else measured.predictions.fingerprint,
         refitted=refitted and found is not None,
+        latest=latest or "",
         sensitivity=sensitivity(model, data),
     )
 
