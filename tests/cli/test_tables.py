@@ -176,6 +176,33 @@ def test_labels_never_reach_the_events(tmp_path, noise):
     assert abs(order.mean() - 199.5) < 5 * 400 / np.sqrt(12 * len(order))
 
 
+def test_keys_of_bags_never_collide_and_tell_nothing(few_labelled, tmp_path):
+    """Batches can be read as one, by any seed; the same rows and seed have the same keys, whatever their labels."""
+    frame = pd.read_parquet(few_labelled)
+    frame[600:].to_parquet(tmp_path / "later.parquet")
+    frame[:600].to_parquet(tmp_path / "first.parquet")
+    frame[:600].assign(y=1 - frame["y"]).to_parquet(tmp_path / "turned.parquet")
+
+    def keys(name, out, *seed):
+        done = call("bag", tmp_path / f"{name}.parquet", "--label", "y", "--size", 20, "--out", tmp_path / out, *seed)
+        assert done.exit_code == 0, done.output
+        return pd.read_parquet(tmp_path / out / "events.parquet").set_index("age")["bag"]
+
+    secret = keys("first", "b1"), keys("later", "b2"), keys("first", "b3")
+    seeded = keys("first", "s1", "--seed", 1), keys("later", "s2", "--seed", 1), keys("first", "s3", "--seed", 2)
+    both = [*secret, *seeded]
+    for one, other in itertools.combinations(both, 2):
+        assert not {*one} & {*other}
+    pd.testing.assert_series_equal(keys("first", "again", "--seed", 1), seeded[0])
+    pd.testing.assert_series_equal(keys("turned", "turned", "--seed", 1), seeded[0])
+    for letter in "bs":
+        read = bagwise.tables.join(*(tmp_path / f"{letter}[12]" / f"{name}.parquet" for name in ("events", "reports")))
+        assert str(read.summary).startswith("1,200 events and 60 reports: 60 bags of 20 rows each")
+    pd.read_parquet(tmp_path / "b1" / "reports.parquet").to_csv(tmp_path / "reports.csv", index=False)
+    assert bagwise.tables.join(tmp_path / "b1" / "events.parquet", tmp_path / "reports.csv").summary.bags == 30
+    assert all(one.str.fullmatch("b[0-9a-f]{16}").all() for one in both)
+
+
 def test_groups_below_the_least_size_are_withheld(labelled, tmp_path):
     truth = pd.read_parquet(labelled)
     truth["day"] = truth["seen"].dt.strftime("%d")
@@ -410,7 +437,7 @@ def test_what_predict_meets_in_the_columns_is_told(model, tables, tmp_path):
 def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
     """Nothing has to be told again that was told to fit; rows of other bags are scored as ever."""
     reports, scored = pd.read_parquet(tables[1]), tmp_path / "scored.parquet"
-    some = reports[reports["bag"] % 3 > 0]
+    some = reports[reports.index % 3 > 0]
     some.to_csv(tmp_path / "reports.csv", index=False)
     told = call("predict", model, tables[0], "--reports", tmp_path / "reports.csv", "--out", scored, "--json")
     facts = json.loads(told.stdout)
