@@ -289,12 +289,14 @@ def test_diagnose_goes_on_after_a_mismatch_and_names_every_kind(tables, tmp_path
         "with another size reported",
         "with more than one report",
         "no report",
-        "--on-mismatch=drop",
+        "--on-mismatch=drop:unreported,repeated,other_size to fit",
         "verdict: random",
     ):
         assert words in result.stdout
-    strict = call("diagnose", tables[0], tmp_path / "reports.parquet", "--on-mismatch", "error")
-    assert strict.exit_code == 1
+    for some in ("error", "drop:unreported,repeated"):
+        strict = call("diagnose", tables[0], tmp_path / "reports.parquet", "--on-mismatch", some)
+        assert strict.exit_code == 1
+    assert "1 bag (16 rows) with another size reported than there are rows" in strict.stderr
 
 
 def test_the_interval_contains_the_truth(model, labelled, folder):
@@ -696,7 +698,11 @@ def test_errors_are_one_sentence(arguments, words, tables, model, tmp_path, monk
     [
         (["fit"], "missing argument 'events' (see "),
         (["fit", "EVENTS", "REPORTS", "--seed", "-1"], "--seed: "),
-        (["fit", "EVENTS", "REPORTS", "--on-mismatch", "maybe"], "--on-mismatch: "),
+        (
+            ["fit", "EVENTS", "REPORTS", "--on-mismatch", "maybe"],
+            "--on-mismatch must be error, drop, or drop: and kinds",
+        ),
+        (["fit", "EVENTS", "REPORTS", "--on-mismatch", "drop:unheard"], "eventless, repeated"),
         (["fit", "EVENTS", "REPORTS", "--colour", "red"], "no such option: --colour"),
         (["fit", "EVENTS", "REPORTS", "--roles", "age"], "--roles has 'age' without a role"),
         (["fit", "EVENTS", "REPORTS", "--processes", "4"], "--processes belongs to --engine torchrun"),

@@ -56,6 +56,7 @@ MISMATCHES = {
 }
 
 
+@pytest.mark.filterwarnings("default:.* which biases")
 @pytest.mark.parametrize("case", MISMATCHES)
 def test_mismatch_names_the_bag(duck: Any, case: str) -> None:
     events, reports, expected = MISMATCHES[case]
@@ -67,6 +68,66 @@ def test_mismatch_names_the_bag(duck: Any, case: str) -> None:
     assert join(events, reports, keys="bag", connection=duck, on_mismatch="drop").summary.mismatches == (mismatch,)
 
 
+def test_kinds_of_mismatch_are_left_out_by_name(duck: Any) -> None:
+    reports = {"bag": [1, 2, 9], "count": [1, 2, 0]}
+    found = join(EVENTS, reports, connection=duck, on_mismatch=["unreported", "eventless"])
+    assert (found.summary.bags, found.summary.used_rows) == (2, 5)
+    assert {one.kind for one in found.summary.mismatches} == {"unreported", "eventless"}
+    with pytest.raises(ValueError, match=r"^1 bag with a report but no rows, for example bag 9: repair"):
+        join(EVENTS, reports, connection=duck, on_mismatch=["unreported"])
+    with pytest.raises(ValueError, match="on_mismatch must be one of 'error', 'drop', or of the kinds unreported, ev"):
+        join(EVENTS, reports, connection=duck, on_mismatch=["unheard"])
+
+
+@pytest.mark.parametrize("value", ["count", "proportion"])
+def test_leaving_out_what_noise_made_impossible_says_which_way_it_biases(duck: Any, value: str, seed: int) -> None:
+    """Undeclared noise on rare labels takes counts below 0: without these bags, the mean label is too high."""
+    rng = np.random.default_rng(seed)
+    size, bags = 10, 2_000
+    noised = rng.binomial(size, 0.05, bags) + rng.normal(0, 2, bags)
+    events = {"bag": np.repeat(np.arange(bags), size), "x": rng.normal(size=bags * size)}
+    for side, p, way in ((noised, 0.05, "much"), (size - noised, 0.95, "little")):
+        reports = {"bag": np.arange(bags), value: side if value == "count" else side / size}
+        low, high = int((side < 0).sum()), int((side > size).sum())
+        words = rf"{low:,} of them report less than 0 and {high:,} more than all of their rows, so .* too {way}; if"
+        with pytest.warns(bw.privacy.SelectedBagsWarning, match=words):
+            found = join(events, reports, connection=duck, on_mismatch="drop")
+        error = np.sqrt((p * (1 - p) * size + 4) / bags) / size
+        prior = found.summary.prior[0]
+        assert (prior - p if way == "much" else p - prior) > 5 * error  # as it says
+        declared = join(events, reports, connection=duck, noise_variance=4)
+        assert abs(declared.summary.prior[0] - p) < 5 * error
+    hidden = {"bag": np.arange(bags), "count": np.where(noised < 1, np.nan, np.clip(np.round(noised), 0, size))}
+    with pytest.warns(bw.privacy.SelectedBagsWarning, match="where small counts are hidden, .* left report too much"):
+        join(events, pa.table(hidden), connection=duck, on_mismatch=["no_value"])
+
+
+def test_a_part_of_the_keys_is_refused(duck: Any) -> None:
+    """Whatever is asked for: nearly all rows would be left out."""
+    day, campaign = np.arange(600) % 10, np.arange(600) // 10 % 12
+    events = pd.DataFrame({"campaign": campaign, "day": day, "x": 1.0})
+    reports = events.groupby(["campaign", "day"], as_index=False).agg(count=("x", "size"), size=("x", "size"))
+    for few in (reports, reports[(reports["campaign"] > 0) | (reports["day"] == 0)]):
+        for on_mismatch in ("error", "drop"):
+            with pytest.raises(
+                ValueError, match=r"^most rows are of bags with several reports, by key campaign .*: both "
+            ):
+                join(events, few, keys="campaign", on_mismatch=on_mismatch, connection=duck)
+    with pytest.raises(AdviceError, match=r"tables have 'day', too: name all columns that tell reports apart \(keys\)"):
+        join(events, reports, keys="campaign", connection=duck)
+    with pytest.raises(
+        ValueError, match="the reports have 'day', too, which the events lack: add it to the events, or"
+    ):
+        join(events.drop(columns="day"), reports, on_mismatch="drop", connection=duck)
+    with pytest.raises(ValueError, match="add the reports up, to one line per bag"):
+        join(events, reports.drop(columns="day"), on_mismatch="drop", connection=duck)
+    with pytest.raises(
+        ValueError, match=r"^1 bag \(5 rows\) with more than one report, for example bag 0 / 0: add the"
+    ):
+        join(events, pd.concat([reports, reports[:1]]), connection=duck)
+
+
+@pytest.mark.filterwarnings("default:.* which biases")
 def test_several_mismatches_are_counted_in_one_sentence(duck: Any) -> None:
     reports = {"bag": [1, 3, 9], "count": [1, 5, 0]}
     with pytest.raises(ValueError, match=r"with rows but no report, .*bag 2 \(and 2 more kinds of mismatch\)"):
@@ -110,7 +171,7 @@ CALLS = {
     "ε true": ((EVENTS, REPORTS), {"epsilon": True}, "^epsilon must be .*, got "),
     "ε list": ((EVENTS, REPORTS), {"epsilon": [1.0]}, "^epsilon must be .*, got "),
     "b < 0": ((EVENTS, REPORTS), {"noise_scale": -1}, "^noise_scale must be .*, got -1"),
-    "on_mismatch": ((EVENTS, REPORTS), {"on_mismatch": "skip"}, "^on_mismatch must be .*'error', 'drop', got 'skip'"),
+    "on_mismatch": ((EVENTS, REPORTS), {"on_mismatch": "skip"}, "^on_mismatch must be .*'drop', or of .* got 'skip'"),
     "ignore": ((EVENTS, REPORTS), {"ignore": ["y"]}, "the events have no column 'y' to ignore"),
     "no features": ((EVENTS, REPORTS), {"ignore": ["x"]}, "no column left to learn from"),
     "case": (({**EVENTS, "X": [1] * 6}, REPORTS), {}, "events: columns 'x' and 'X' are the same to the engine"),
@@ -310,6 +371,7 @@ ALIGNED = {
 }
 
 
+@pytest.mark.filterwarnings("default:.* which biases")
 @pytest.mark.parametrize("case", ALIGNED)
 def test_row_aligned_table_that_is_wrong(duck: Any, case: str) -> None:
     columns, options, mismatch = ALIGNED[case]

@@ -48,7 +48,9 @@ _REPORTS = (
     "One line per bag: keys, count or proportion, maybe size, noise. To be left out if the events have --proportion."
 )
 _REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
-Mismatch = StrEnum("Mismatch", "error drop")
+_MISMATCH = (
+    "Bags that do not fit: error; drop, to leave them out; or drop:unreported,eventless, to leave out such only."
+)
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
@@ -101,7 +103,7 @@ def _join(
     epsilon: Annotated[Text, _column(f"Epsilon of Laplace noise {_ON_COUNTS}", "epsilon")] = None,
     suppressed: Annotated[Text, _column("Reports' column that marks withheld reports", "suppressed")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
-    on_mismatch: Annotated[Mismatch, Option(help="Bags that do not fit: an error, or left out.")] = Mismatch.error,
+    on_mismatch: Annotated[str, Option(help=_MISMATCH)] = "error",
     memory: Memory = None,
     like: Any = None,
     needed: Collection[str] = (),
@@ -127,7 +129,7 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
     """Where reports are and what their columns mean, as `tables.join` takes it, from options of a command."""
     if given["reports"] == "-":
         raise Misuse("only the events can come from standard input: name a file of reports.")
-    read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": lambda one: one.value}
+    read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": _parse_mismatch}
     read |= {"count": _one_or_more, "proportion": _one_or_more}
     read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon"), _number)
     return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
@@ -147,7 +149,7 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
         return command
     annotation = own.pop("joined").annotation
     for defaults in getattr(annotation, "__metadata__", ()):
-        shared |= {name: shared[name].replace(default=Mismatch(value)) for name, value in defaults.items()}
+        shared |= {name: shared[name].replace(default=value) for name, value in defaults.items()}
     if NoneType in get_args(annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
 
@@ -190,6 +192,19 @@ def _with_reports(
 def parse_names(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parse_mismatch(text: str) -> str | list[str]:
+    """What is to be done about bags that do not fit, or the kinds of mismatch that are left out."""
+    from bagwise.tables.bag_table import MISMATCHES
+
+    if text in ("error", "drop"):
+        return text
+    kinds = parse_names(text.removeprefix("drop:")) or []
+    if not text.startswith("drop:") or not kinds or not {*kinds} <= {*MISMATCHES}:
+        listed = ", ".join(MISMATCHES)
+        raise Misuse(f"--on-mismatch must be error, drop, or drop: and kinds of mismatch ({listed}), got {text}.")
+    return kinds
 
 
 def parse_whole(text: str | None, option: str) -> tuple[int, ...]:

@@ -116,8 +116,8 @@ def diagnose(
         "level": found.level,
         "leaks": found.leaks,
     }
-    wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
-    repair = ["Repair the tables, or pass --on-mismatch=drop to fit and evaluate."] if wrong else []
+    kinds = ",".join(mismatch.kind for mismatch in data.summary.mismatches if not mismatch.expected)
+    repair = [f"Repair the tables, or pass --on-mismatch=drop:{kinds} to fit and evaluate."] if kinds else []
     left = [f"Ignored: {name} ({note})." for name, note in ignored.items()]
     show_result(as_json, facts, str(data.summary), *left, *repair, "", str(found))
 

@@ -5,7 +5,7 @@ lines of reports it has; `keyed`, `usable`, `used`, and one truth value per kind
 these lines add up to is the summary, or the error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -14,7 +14,8 @@ from typing import Any, Literal
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
-from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
+from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, warn_of_bias
+from bagwise.tables.reports import RECORD, Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -30,8 +31,8 @@ from bagwise.tables.table import (
     total,
     where,
 )
-from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
-from bagwise.utils.text import number_of
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError
+from bagwise.utils.text import listed, number_of
 
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 _EMPTY = "the {} are empty: there must be one line at least."
@@ -51,7 +52,7 @@ def join(
     suppressed: str | None = None,
     ignore: Sequence[str] | str | None = None,
     like: Meaning | None = None,
-    on_mismatch: Literal["error", "drop"] = "error",
+    on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
     connection: Connection | None = None,
 ) -> BagTable:
     """Join events with the reports of their bags, and check both.
@@ -82,8 +83,11 @@ def join(
     like : TableModel, optional
         A model: keys, columns of the reports, noise and ignored columns are those that it was trained with, as far as
         the tables have them and nothing else is given.
-    on_mismatch : {"error", "drop"}
-        Whether bags that do not fit raise, or are left out.
+    on_mismatch : {"error", "drop"} or sequence of str
+        Whether bags that do not fit raise, or are left out; or the kinds of mismatch that are left out, such as
+        "unreported" and "eventless" (see `Mismatch`), while others raise. Withheld reports and rows without a key are
+        left out in any case. What is left out because of its count ("impossible", "outside", "no_value") biases what is
+        learned, and a warning (`bagwise.privacy.SelectedBagsWarning`) says which way.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own (see `connect`).
 
@@ -118,24 +122,31 @@ class Matched:
     """Rows and the reports of their bags, in the engine.
 
     rows: of the events.  told: the lines of bags.  keys, columns: what tells the bag of a row, and what says what.
+    spare: further columns of the reports, which may be keys.
     """
 
     rows: Table
     told: Table
     keys: Keys
     columns: ReportColumns
+    spare: tuple[str, ...] = ()
 
     def checked(
-        self, *, on_mismatch: str = "error", expected: Sequence[str] = (), least_bags: int = 2
+        self,
+        *,
+        on_mismatch: str | Sequence[str] = "error",
+        expected: Sequence[str] = (),
+        least_bags: int = 2,
+        learned: bool = True,
     ) -> tuple[Table, Summary]:
         """The lines of bags, kept in the engine, and what they add up to, unless they do not fit.
 
-        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.
+        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.  learned: whether bags are learned from.
         """
-        check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
-        lines, drop = self.told.keep(), on_mismatch == "drop"
-        rules: dict[str, Any] = {"drop": drop, "expected": expected, "least_bags": least_bags}
-        return lines, _summary(lines, self.keys, self.columns, **rules)
+        further = further_keys(self.spare, self.rows.columns)
+        rules: dict[str, Any] = {"expected": expected, "least_bags": least_bags, "learned": learned, "further": further}
+        drop, lines = dropped(on_mismatch), self.told.keep()
+        return lines, _summary(lines, self.keys, self.columns, drop=drop, **rules)
 
 
 def match(
@@ -167,8 +178,10 @@ def match(
             if not table.head(1).count():
                 raise ValueError(_EMPTY.format(what)) from None
         raise
-    told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    return Matched(rows, told, joint, columns)
+    if lines is None:
+        return Matched(rows, aligned(rows, joint, columns), joint, columns)
+    spare = tuple(name for name in lines.columns if name not in {*names, *columns.names, *vars(columns), *RECORD})
+    return Matched(rows, joined(rows, lines, joint, columns), joint, columns, spare)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -274,6 +287,7 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "keyless_events": total(where(~col("keyed"), size)),
         "keyless_reports": total(where(~col("keyed"), reports)),
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
+        "matched_rows": total(where(col("keyed") & (reports > 0), size)),
         "noised": total(used & ~col(NOISE).is_null()),
         "usable": total(usable),
         "least": where(usable, values[0]).min(),
@@ -286,6 +300,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
             figures[f"{kind}_bags"] = total(col(kind))
             figures[f"{kind}_rows"] = total(where(col(kind), size))
             figures[f"{kind}_key"] = where(col(kind), key).min()
+        if kind in OF_COUNTS and kind in lines.columns:
+            figures[f"{kind}_low"] = total(col(kind) & any_of(value < 0 for value in values))
     return figures
 
 
@@ -294,9 +310,11 @@ def _summary(
     keys: Keys,
     columns: ReportColumns,
     *,
-    drop: bool,
+    drop: Collection[str],
     expected: Sequence[str],
     least_bags: int,
+    learned: bool,
+    further: Sequence[str],
 ) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are (see `Matched.checked`)."""
     found = lines.line(**figures_of(lines, keys, columns))
@@ -316,7 +334,12 @@ def _summary(
     if unmeant and not found["matched"]:
         check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
         raise ValueError(f"no bag of the events has a report ({unmeant[0]}): {check}.")
-    if wrong and not drop:
+    if 2 * (found.get("repeated_rows") or 0) > (found["matched_rows"] or 0):
+        (repeated,) = (mismatch for mismatch in wrong if mismatch.kind == "repeated")
+        by = f"most rows are of bags with several reports, by key {listed(keys.names)} ({repeated}): "
+        raise AdviceError(by, *further, ".")
+    if wrong := [mismatch for mismatch in wrong if mismatch.kind not in drop]:
+        hint = hint or (list(further) if wrong[0].kind == "repeated" else [])
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
         raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
@@ -325,6 +348,9 @@ def _summary(
         what = "one bag" if found["bags"] else "no bag"
         needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
         raise AdviceError(f"{what} can be used{said}: {needed}; ", *(hint or ["pass tables with more bags"]), ".")
+    for mismatch in unmeant:
+        if learned and mismatch.kind in OF_COUNTS:
+            warn_of_bias(mismatch, int(found[f"{mismatch.kind}_low"]))
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches))
 

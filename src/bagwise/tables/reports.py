@@ -30,7 +30,7 @@ from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_para
 
 # Ways to declare noise; where a table has several, the first is exact and the others say how it was made.
 _NOISES = ("noise_variance", "noise_scale", "epsilon")
-_RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
+RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
 _NAME = instance(str, "the name of a column")
@@ -223,7 +223,7 @@ def choose_keys(
     if reports is None:
         raise ParameterError("keys", "must name the columns that tell the bag of a row, where there are no reports.")
     released = {"noise_variance", "epsilon"} <= set(reports.columns)
-    taken = {*given.names, *vars(given), *(_RECORD if released else ())}
+    taken = {*given.names, *vars(given), *(RECORD if released else ())}
     common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)
