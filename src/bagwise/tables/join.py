@@ -14,7 +14,7 @@ from typing import Any, Literal
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
-from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, warn_of_bias
+from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, remedy, warn_of_bias
 from bagwise.tables.reports import RECORD, Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
@@ -141,7 +141,7 @@ class Matched:
     ) -> tuple[Table, Summary]:
         """The lines of bags, kept in the engine, and what they add up to, unless they do not fit.
 
-        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.  learned: whether bags are learned from.
+        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.  learned: whether they teach.
         """
         further = further_keys(self.spare, self.rows.columns)
         rules: dict[str, Any] = {"expected": expected, "least_bags": least_bags, "learned": learned, "further": further}
@@ -339,10 +339,10 @@ def _summary(
         by = f"most rows are of bags with several reports, by key {listed(keys.names)} ({repeated}): "
         raise AdviceError(by, *further, ".")
     if wrong := [mismatch for mismatch in wrong if mismatch.kind not in drop]:
-        hint = hint or (list(further) if wrong[0].kind == "repeated" else [])
+        hint = hint or remedy(wrong[0], further)
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
-        raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
+        raise AdviceError(f"{wrong[0]}{more}: ", *hint, *way)
     if found["bags"] < least_bags:
         said = f" ({mismatches[0]})" if mismatches else ""
         what = "one bag" if found["bags"] else "no bag"

@@ -39,6 +39,14 @@ def further_keys(spare: Sequence[str], events: Collection[str]) -> list[str]:
     return ["add the reports up, to one line per bag"]
 
 
+def remedy(wrong: Mismatch, further: Sequence[str]) -> list[str]:
+    """What to do about a mismatch, in parts of a sentence.  further: see `further_keys`."""
+    if wrong.kind == "repeated":
+        return [*further]
+    noised = wrong.kind in ("impossible", "outside")
+    return ["repair the tables", *([" or declare the noise (", Parameter("noise_variance"), ")"] if noised else [])]
+
+
 def warn_of_bias(left_out: Mismatch, low: int) -> None:
     """Say which way it biases to leave bags out for what they report.  low: how many of them report less than 0."""
     said, high = f"{left_out}, are left out, which biases what is learned: ", left_out.bags - low
