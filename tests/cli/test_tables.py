@@ -176,6 +176,33 @@ def test_labels_never_reach_the_events(tmp_path, noise):
     assert abs(order.mean() - 199.5) < 5 * 400 / np.sqrt(12 * len(order))
 
 
+def test_keys_of_bags_never_collide_and_tell_nothing(few_labelled, tmp_path):
+    """Batches can be read as one, by any seed; the same rows and seed have the same keys, whatever their labels."""
+    frame = pd.read_parquet(few_labelled)
+    frame[600:].to_parquet(tmp_path / "later.parquet")
+    frame[:600].to_parquet(tmp_path / "first.parquet")
+    frame[:600].assign(y=1 - frame["y"]).to_parquet(tmp_path / "turned.parquet")
+
+    def keys(name, out, *seed):
+        done = call("bag", tmp_path / f"{name}.parquet", "--label", "y", "--size", 20, "--out", tmp_path / out, *seed)
+        assert done.exit_code == 0, done.output
+        return pd.read_parquet(tmp_path / out / "events.parquet").set_index("age")["bag"]
+
+    secret = keys("first", "b1"), keys("later", "b2"), keys("first", "b3")
+    seeded = keys("first", "s1", "--seed", 1), keys("later", "s2", "--seed", 1), keys("first", "s3", "--seed", 2)
+    both = [*secret, *seeded]
+    for one, other in itertools.combinations(both, 2):
+        assert not {*one} & {*other}
+    pd.testing.assert_series_equal(keys("first", "again", "--seed", 1), seeded[0])
+    pd.testing.assert_series_equal(keys("turned", "turned", "--seed", 1), seeded[0])
+    for letter in "bs":
+        read = bagwise.tables.join(*(tmp_path / f"{letter}[12]" / f"{name}.parquet" for name in ("events", "reports")))
+        assert str(read.summary).startswith("1,200 events and 60 reports: 60 bags of 20 rows each")
+    pd.read_parquet(tmp_path / "b1" / "reports.parquet").to_csv(tmp_path / "reports.csv", index=False)
+    assert bagwise.tables.join(tmp_path / "b1" / "events.parquet", tmp_path / "reports.csv").summary.bags == 30
+    assert all(one.str.fullmatch("b[0-9a-f]{16}").all() for one in both)
+
+
 def test_groups_below_the_least_size_are_withheld(labelled, tmp_path):
     truth = pd.read_parquet(labelled)
     truth["day"] = truth["seen"].dt.strftime("%d")
@@ -262,12 +289,14 @@ def test_diagnose_goes_on_after_a_mismatch_and_names_every_kind(tables, tmp_path
         "with another size reported",
         "with more than one report",
         "no report",
-        "--on-mismatch=drop",
+        "--on-mismatch=drop:unreported,repeated,other_size to fit",
         "verdict: random",
     ):
         assert words in result.stdout
-    strict = call("diagnose", tables[0], tmp_path / "reports.parquet", "--on-mismatch", "error")
-    assert strict.exit_code == 1
+    for some in ("error", "drop:unreported,repeated"):
+        strict = call("diagnose", tables[0], tmp_path / "reports.parquet", "--on-mismatch", some)
+        assert strict.exit_code == 1
+    assert "1 bag (16 rows) with another size reported than there are rows" in strict.stderr
 
 
 def test_the_interval_contains_the_truth(model, labelled, folder):
@@ -410,7 +439,7 @@ def test_what_predict_meets_in_the_columns_is_told(model, tables, tmp_path):
 def test_scores_add_up_to_the_reports(model, tables, labelled, tmp_path):
     """Nothing has to be told again that was told to fit; rows of other bags are scored as ever."""
     reports, scored = pd.read_parquet(tables[1]), tmp_path / "scored.parquet"
-    some = reports[reports["bag"] % 3 > 0]
+    some = reports[reports.index % 3 > 0]
     some.to_csv(tmp_path / "reports.csv", index=False)
     told = call("predict", model, tables[0], "--reports", tmp_path / "reports.csv", "--out", scored, "--json")
     facts = json.loads(told.stdout)
@@ -545,6 +574,54 @@ def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
     assert f"Ignored: {note}." in call("diagnose", *tables).stdout
 
 
+def test_the_latest_bags_may_be_held_out(tmp_path):
+    rng = np.random.default_rng(0)
+    day = np.repeat(np.arange(40), 10)
+    frame = pd.DataFrame(
+        {"day": pd.Timestamp("2026-01-05") + pd.to_timedelta(day, unit="D"), "x": rng.normal(size=400)}
+    )
+    frame["bag"] = rng.permutation(40)[day]
+    count = (rng.random(400) < 1 / (1 + np.exp(-2 * frame["x"]))).groupby(frame["bag"]).sum()
+    frame.to_parquet(tmp_path / "events.parquet")
+    count.rename("count").reset_index().to_parquet(tmp_path / "reports.parquet")
+    tables, model = (tmp_path / "events.parquet", tmp_path / "reports.parquet"), tmp_path / "model"
+    told = call("fit", *tables, "--model", "ridge", "--hold-out", "latest:0.3", "--out", model)
+    assert told.exit_code == 0, told.output
+    assert "Measured on 12 held-out bags (120 rows)" in told.stdout
+    for shown in (told, call("evaluate", model)):
+        assert "  Held out were the latest bags by day.\n" in shown.stdout
+    assert "day: from 2026-01-05 to 2026-02-13" in told.stdout  # what columns hold is told by all rows
+    page = bagwise.pages.model.Stored.of(model)
+    data = bagwise.tables.join(*tables)
+    judged = page.judged(data)
+    assert judged.predictions.fingerprint == page.about.held_out
+    assert len(judged.predictions.bags) == 12
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (
+            ("--hold-out", "latest:2"),
+            2,
+            "--hold-out must be a share from 0 to 0.9, latest, or latest:0.3, got latest:2",
+        ),
+        (("--hold-out", "earliest"), 2, "--hold-out must be a share"),
+        (("--hold-out", "0.95"), 2, "--hold-out must be a share"),
+        (("--time", "seen"), 2, "--time says which bags are the latest: pass --hold-out latest, too"),
+        (
+            ("--hold-out", "latest", "--time", "device"),
+            1,
+            "--time names 'device', which holds text: it must hold times",
+        ),
+        (("--hold-out", "latest", "--ignore", "seen"), 1, "there is no column of times: name the one"),
+    ],
+)
+def test_wrong_hold_outs_get_one_sentence(tables, tmp_path, options, code, words):
+    told = call("fit", *tables, "--model", "ridge", "--out", tmp_path / "model", *options)
+    assert words in sentence(told, code)
+
+
 def test_refit_takes_the_held_out_bags_in(few, tmp_path):
     result = call("fit", *few, "--model", "ridge", "--out", tmp_path / "model", "--refit", "--json")
     facts = json.loads(result.stdout)
@@ -621,7 +698,11 @@ def test_errors_are_one_sentence(arguments, words, tables, model, tmp_path, monk
     [
         (["fit"], "missing argument 'events' (see "),
         (["fit", "EVENTS", "REPORTS", "--seed", "-1"], "--seed: "),
-        (["fit", "EVENTS", "REPORTS", "--on-mismatch", "maybe"], "--on-mismatch: "),
+        (
+            ["fit", "EVENTS", "REPORTS", "--on-mismatch", "maybe"],
+            "--on-mismatch must be error, drop, or drop: and kinds",
+        ),
+        (["fit", "EVENTS", "REPORTS", "--on-mismatch", "drop:unheard"], "eventless, repeated"),
         (["fit", "EVENTS", "REPORTS", "--colour", "red"], "no such option: --colour"),
         (["fit", "EVENTS", "REPORTS", "--roles", "age"], "--roles has 'age' without a role"),
         (["fit", "EVENTS", "REPORTS", "--processes", "4"], "--processes belongs to --engine torchrun"),

@@ -14,7 +14,8 @@ import pytest
 
 import bagwise as bw
 from bagwise import BagAutoClassifier, BagBoostingClassifier, BagRidgeClassifier
-from bagwise.tables import Mismatch, connect, fit, join
+from bagwise.tables import Mismatch, connect, fit, join, split, with_labels
+from bagwise.tables.bag_table import last_bags
 from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.utils.parameters import AdviceError
 
@@ -55,6 +56,7 @@ MISMATCHES = {
 }
 
 
+@pytest.mark.filterwarnings("default:.* which biases")
 @pytest.mark.parametrize("case", MISMATCHES)
 def test_mismatch_names_the_bag(duck: Any, case: str) -> None:
     events, reports, expected = MISMATCHES[case]
@@ -66,6 +68,66 @@ def test_mismatch_names_the_bag(duck: Any, case: str) -> None:
     assert join(events, reports, keys="bag", connection=duck, on_mismatch="drop").summary.mismatches == (mismatch,)
 
 
+def test_kinds_of_mismatch_are_left_out_by_name(duck: Any) -> None:
+    reports = {"bag": [1, 2, 9], "count": [1, 2, 0]}
+    found = join(EVENTS, reports, connection=duck, on_mismatch=["unreported", "eventless"])
+    assert (found.summary.bags, found.summary.used_rows) == (2, 5)
+    assert {one.kind for one in found.summary.mismatches} == {"unreported", "eventless"}
+    with pytest.raises(ValueError, match=r"^1 bag with a report but no rows, for example bag 9: repair"):
+        join(EVENTS, reports, connection=duck, on_mismatch=["unreported"])
+    with pytest.raises(ValueError, match="on_mismatch must be one of 'error', 'drop', or of the kinds unreported, ev"):
+        join(EVENTS, reports, connection=duck, on_mismatch=["unheard"])
+
+
+@pytest.mark.parametrize("value", ["count", "proportion"])
+def test_leaving_out_what_noise_made_impossible_says_which_way_it_biases(duck: Any, value: str, seed: int) -> None:
+    """Undeclared noise on rare labels takes counts below 0: without these bags, the mean label is too high."""
+    rng = np.random.default_rng(seed)
+    size, bags = 10, 2_000
+    noised = rng.binomial(size, 0.05, bags) + rng.normal(0, 2, bags)
+    events = {"bag": np.repeat(np.arange(bags), size), "x": rng.normal(size=bags * size)}
+    for side, p, way in ((noised, 0.05, "much"), (size - noised, 0.95, "little")):
+        reports = {"bag": np.arange(bags), value: side if value == "count" else side / size}
+        low, high = int((side < 0).sum()), int((side > size).sum())
+        words = rf"{low:,} of them report less than 0 and {high:,} more than all of their rows, so .* too {way}; if"
+        with pytest.warns(bw.privacy.SelectedBagsWarning, match=words):
+            found = join(events, reports, connection=duck, on_mismatch="drop")
+        error = np.sqrt((p * (1 - p) * size + 4) / bags) / size
+        prior = found.summary.prior[0]
+        assert (prior - p if way == "much" else p - prior) > 5 * error  # as it says
+        declared = join(events, reports, connection=duck, noise_variance=4)
+        assert abs(declared.summary.prior[0] - p) < 5 * error
+    hidden = {"bag": np.arange(bags), "count": np.where(noised < 1, np.nan, np.clip(np.round(noised), 0, size))}
+    with pytest.warns(bw.privacy.SelectedBagsWarning, match="where small counts are hidden, .* left report too much"):
+        join(events, pa.table(hidden), connection=duck, on_mismatch=["no_value"])
+
+
+def test_a_part_of_the_keys_is_refused(duck: Any) -> None:
+    """Whatever is asked for: nearly all rows would be left out."""
+    day, campaign = np.arange(600) % 10, np.arange(600) // 10 % 12
+    events = pd.DataFrame({"campaign": campaign, "day": day, "x": 1.0})
+    reports = events.groupby(["campaign", "day"], as_index=False).agg(count=("x", "size"), size=("x", "size"))
+    for few in (reports, reports[(reports["campaign"] > 0) | (reports["day"] == 0)]):
+        for on_mismatch in ("error", "drop"):
+            with pytest.raises(
+                ValueError, match=r"^most rows are of bags with several reports, by key campaign .*: both "
+            ):
+                join(events, few, keys="campaign", on_mismatch=on_mismatch, connection=duck)
+    with pytest.raises(AdviceError, match=r"tables have 'day', too: name all columns that tell reports apart \(keys\)"):
+        join(events, reports, keys="campaign", connection=duck)
+    with pytest.raises(
+        ValueError, match="the reports have 'day', too, which the events lack: add it to the events, or"
+    ):
+        join(events.drop(columns="day"), reports, on_mismatch="drop", connection=duck)
+    with pytest.raises(ValueError, match="add the reports up, to one line per bag"):
+        join(events, reports.drop(columns="day"), on_mismatch="drop", connection=duck)
+    with pytest.raises(
+        ValueError, match=r"^1 bag \(5 rows\) with more than one report, for example bag 0 / 0: add the"
+    ):
+        join(events, pd.concat([reports, reports[:1]]), connection=duck)
+
+
+@pytest.mark.filterwarnings("default:.* which biases")
 def test_several_mismatches_are_counted_in_one_sentence(duck: Any) -> None:
     reports = {"bag": [1, 3, 9], "count": [1, 5, 0]}
     with pytest.raises(ValueError, match=r"with rows but no report, .*bag 2 \(and 2 more kinds of mismatch\)"):
@@ -80,7 +142,9 @@ CALLS = {
     "percent": ((EVENTS, PERCENT), {}, "if these are percentages, divide them by 100"),
     "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "far beyond those of labels.* divide them by 100"),
     "counts": ((EVENTS, {"bag": [1, 2, 3], "proportion": [2, 2, 0]}), {}, "if these are counts, name the column"),
-    "outside": ((EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, r"\[0, 1\].*bag 2: repair"),
+    "outside": (
+        (EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, r"bag 2: repair the tables or declare the noise",
+    ),
     "no keys": ((EVENTS, {"Bag": [1], "count": [1]}), {}, "no column in common: give keys the same names"),
     "missing key": ((EVENTS, REPORTS), {"keys": "day"}, "the events have no key column 'day': they have bag, x"),
     "key twice": ((EVENTS, REPORTS), {"keys": ["bag", "bag"]}, "keys names column 'bag' twice"),
@@ -109,7 +173,7 @@ CALLS = {
     "ε true": ((EVENTS, REPORTS), {"epsilon": True}, "^epsilon must be .*, got "),
     "ε list": ((EVENTS, REPORTS), {"epsilon": [1.0]}, "^epsilon must be .*, got "),
     "b < 0": ((EVENTS, REPORTS), {"noise_scale": -1}, "^noise_scale must be .*, got -1"),
-    "on_mismatch": ((EVENTS, REPORTS), {"on_mismatch": "skip"}, "^on_mismatch must be .*'error', 'drop', got 'skip'"),
+    "on_mismatch": ((EVENTS, REPORTS), {"on_mismatch": "skip"}, "^on_mismatch must be .*'drop', or of .* got 'skip'"),
     "ignore": ((EVENTS, REPORTS), {"ignore": ["y"]}, "the events have no column 'y' to ignore"),
     "no features": ((EVENTS, REPORTS), {"ignore": ["x"]}, "no column left to learn from"),
     "case": (({**EVENTS, "X": [1] * 6}, REPORTS), {}, "events: columns 'x' and 'X' are the same to the engine"),
@@ -309,6 +373,7 @@ ALIGNED = {
 }
 
 
+@pytest.mark.filterwarnings("default:.* which biases")
 @pytest.mark.parametrize("case", ALIGNED)
 def test_row_aligned_table_that_is_wrong(duck: Any, case: str) -> None:
     columns, options, mismatch = ALIGNED[case]
@@ -380,3 +445,57 @@ def test_long_fits_tell_how_far_they_are(kind):
         assert [done for done, total, _ in steps] == [*range(1, 11)]
     if kind == "network":
         assert steps[-1][:2] == (model.estimator.n_epochs_, model.estimator.n_epochs_)
+
+
+# -- bags held out ----------------------------------------------------------------------------------------------------
+
+
+def in_days(rng: np.random.Generator, kind: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Bags of a campaign and day: a column of times, and what it is called by."""
+    day = np.repeat(np.arange(60), 8)
+    moment = pd.Timestamp("2026-01-05") + pd.to_timedelta(day * 86_400 + rng.integers(0, 86_400, len(day)), unit="s")
+    when = {"times": moment, "dates": moment.date, "zone": moment.tz_localize("Asia/Tokyo"), "numbers": day + 0.5}[kind]
+    frame = pd.DataFrame({"bag": rng.permutation(60)[day], "when": when, "x": rng.normal(size=len(day)), "day": day})
+    reports = pd.DataFrame({"bag": np.arange(60), "count": rng.integers(0, 9, 60)})
+    return frame.sample(frac=1, random_state=0), reports
+
+
+@pytest.mark.parametrize("kind", ["times", "dates", "zone", "numbers"])
+def test_the_latest_bags_are_held_out(duck: Any, kind: str) -> None:
+    events, reports = in_days(np.random.default_rng(0), kind)
+    events.loc[events["day"] == 55, "when"] = None  # of which nobody knows
+    data = join(events, reports, ignore="day", connection=duck)
+    train, held_out = split(data, 0.25, latest="when")
+    days = events.drop_duplicates("bag").set_index("bag")["day"]
+    found = [sorted(days[part.bags.fetch()["bag"].to_pylist()]) for part in (train, held_out)]
+    assert found == [[*range(44), 55], [*range(44, 55), *range(56, 60)]]
+    for part, bags in ((train, 45), (held_out, 15)):
+        assert part.summary.bags == bags
+        lines = part.bags.fetch().to_pandas().sort_values("bag_number")
+        assert lines["bag_number"].tolist() == list(range(bags))
+        before = data.bags.fetch().to_pandas().set_index("bag")["bag_number"]
+        assert before[lines["bag"]].is_monotonic_increasing  # numbers have nothing to do with time
+        counts = reports.set_index("bag")["count"][lines["bag"]].to_numpy()
+        np.testing.assert_allclose(lines["bag_proportion"] * 8, counts)
+    again = last_bags(data, 15, latest="when").bags.fetch()["bag"].to_pylist()
+    assert sorted(again) == sorted(held_out.bags.fetch()["bag"].to_pylist())
+
+
+def test_held_out_bags_that_are_no_future_are_told(duck: Any) -> None:
+    events, reports = in_days(np.random.default_rng(0), "times")
+    mixed = events.assign(bag=np.random.default_rng(1).permutation(events["bag"]))
+    data = join(mixed, reports, connection=duck)
+    with pytest.warns(UserWarning, match=r"bags mix times: [1-4]\d% of the rows to learn from are later .* by 'when'"):
+        split(data, 0.25, latest="when")
+    with pytest.raises(ValueError, match="latest names 'then', which is no key or feature of the events: bag, when"):
+        split(data, 0.25, latest="then")
+    with pytest.raises(ValueError, match="latest names 'word', which holds text: it must hold times or numbers"):
+        split(join(events.assign(word="a"), reports, connection=duck), 0.25, latest="word")
+
+
+def test_labelled_rows_are_never_held_out(duck: Any) -> None:
+    events, reports = in_days(np.random.default_rng(0), "times")
+    data = join(events, reports, connection=duck)
+    labels = events[events["day"] > 57].drop(columns="bag").assign(label=1)
+    _, held_out = split(with_labels(data, labels), 0.1, latest="when")
+    assert held_out.summary.smallest == 8

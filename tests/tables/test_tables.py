@@ -129,6 +129,7 @@ def plain_join(events: Any, reports: Any, *, classes: int, counts: bool) -> tupl
     return used, figures
 
 
+@pytest.mark.filterwarnings("default:.* which biases")
 @pytest.mark.parametrize(
     ("marker", "classes", "counts"),
     [

@@ -133,7 +133,11 @@ def _option_names(command: Callable[..., None]) -> Callable[[str], str]:
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         for info in getattr(parameter.annotation, "__metadata__", ()):
             if isinstance(info, OptionInfo):
-                options[name] = next(iter(info.param_decls or ()), f"--{name.replace('_', '-')}")
+                given = [
+                    str(one) for one in (info.default, *(info.param_decls or ()))
+                ]  # Typer has the first as default
+                usual = f"--{name.replace('_', '-')}"
+                options[name] = next((one for one in given if one.startswith("--")), usual)
     return lambda name: options.get(name, name)
 
 
@@ -247,10 +251,8 @@ def describe_model(about: About) -> list[str]:
         lines.append(about.bag_gain.doubt or f"{beside}: {about.bag_gain}.")
     if about.trials:
         lines += ["", *describe_trials(about)]
-    if (found := about.evaluation or about.values) is not None:
-        lines += ["", *describe_evaluation(found, "held-out ")]
-        if about.refitted:
-            lines.append("  Measured before the last fit, which took these bags in.")
+    if about.evaluation is not None or about.values is not None:
+        lines += ["", *describe_held_out(about)]
     lines += ["", "Mean change of a prediction when a column is shuffled:"]
     places = 4 if about.target == "label" else decimals_of(*about.sensitivity.values())
     lines += [f"  {value:,.{places}f}  {name}" for name, value in about.sensitivity.items()]
@@ -260,6 +262,14 @@ def describe_model(about: About) -> list[str]:
 def update_facts(updated: Updated) -> dict[str, Any]:
     """What an update of a model came to, as plain data."""
     return {"update": updated.update, "drift": updated.drift, "novelties": updated.novelties}
+
+
+def describe_held_out(about: About) -> list[str]:
+    """What was measured on bags held out, line by line."""
+    found = about.evaluation or about.values
+    lines = [] if found is None else describe_evaluation(found, "held-out ")
+    lines += [f"  Held out were the latest bags by {about.latest}."] if about.latest else []
+    return [*lines, *(["  Measured before the last fit, which took these bags in."] if about.refitted else [])]
 
 
 def describe_trials(about: About) -> list[str]:

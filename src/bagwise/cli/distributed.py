@@ -22,7 +22,8 @@ _BLOCKS = 32  # of small tables, too, so that processes have something to share
 def gather(
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the shards.")],
-    hold_out: options.HoldOut = 0.2,
+    hold_out: options.HoldOut = str(options.HELD_OUT),
+    latest: options.Latest = None,
     group_rows: Annotated[
         int | None, Option(min=1, help="Rows of a block, which is read at once; up to 2 million numbers if not given.")
     ] = None,
@@ -32,6 +33,7 @@ def gather(
 ) -> None:
     """Sort the rows of bags into shards on disk, from which bagwise train learns in one process or many."""
     check_free(out)
+    held = options.HeldOut.parse(hold_out, latest)
     with show_progress() as progress, joined(progress) as data:
         from bagwise.tables.gather import write_shards
         from bagwise.tables.model import Recipe, features_of
@@ -39,13 +41,14 @@ def gather(
         check_of_labels(data, "bagwise train")
         progress(0, None, "reading columns")
         features = features_of(data, roles=options.parse_roles(roles), max_levels=max_levels)
-        train, held_out = bagwise.tables.split(data, hold_out) if hold_out else (data, None)
+        column = held.column(data, latest)
+        train, held_out = options.split(data, held, column)
         with new_folder(out) as new:
             progress(0, None, "sorting rows by bag")
             shards = write_shards(train, features, new / _TRAIN, group_rows=group_rows, least_blocks=_BLOCKS)
             if held_out is not None:
                 write_shards(held_out, features, new / _HELD_OUT, group_rows=group_rows)
-            bagwise.saving.save(Recipe.of(features, train, data), new / _RECIPE)
+            bagwise.saving.save(Recipe.of(features, train, data, column), new / _RECIPE)
     facts = {"blocks": len(shards), "bags": len(shards.size), "rows": shards.n_rows}
     left = f", {held_out.summary.bags:,} bags held out" if held_out is not None else ""
     told = f"{shards.n_rows:,} rows of {len(shards.size):,} bags in {len(shards):,} blocks{left}. Written: {out}"
@@ -111,7 +114,7 @@ def train(
                     progress(1, 1, "measuring")
                     held_out = Shards.open(shards / _HELD_OUT)
                     measured = bagwise.tables.measure(model, held_out, held_out=True)
-                about = metadata.about(model, bags, measured, seen=recipe.seen)
+                about = metadata.about(model, bags, measured, seen=recipe.seen, latest=recipe.latest)
                 bagwise.saving.save(model, out, about=as_data(about), force=force)
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting

@@ -1,7 +1,10 @@
 """Options that commands on tables share: where events and reports are, and what their columns mean."""
 
+from __future__ import annotations
+
 import functools
 import inspect
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -10,13 +13,14 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from typer import Argument, Option
 
 import bagwise
 from bagwise.cli.common import Misuse, Progress, with_parameters
 from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError
 
 Text: TypeAlias = str | None  # of an option that may be left out
 
@@ -46,12 +50,19 @@ _REPORTS = (
     "events have --proportion or --mean."
 )
 _REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
-Mismatch = StrEnum("Mismatch", "error drop")
+_MISMATCH = (
+    "Bags that do not fit: error; drop, to leave them out; or drop:unreported,eventless, to leave out such only."
+)
 Target = StrEnum("Target", "label value")
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
-HoldOut = Annotated[float, Option(min=0, max=0.9, help="Share of the bags to measure the model on; 0 for none.")]
+_HOLD_OUT = (
+    "Share of the bags to measure the model on, 0 for none; latest, or latest:0.3: the latest of them, by --time."
+)
+HoldOut = Annotated[str, Option(help=_HOLD_OUT)]
+Latest = Annotated[Text, Option("--time", help="Column of times, or numbers, that --hold-out latest goes by.")]
+HELD_OUT = 0.2
 Source = Annotated[
     Path | None, Option("--from", file_okay=False, help="Folder of a model of earlier tables, to be refined by these.")
 ]
@@ -126,7 +137,7 @@ def _join(
     sum: Annotated[Text, _column("Reports' column of sums of values", "sum")] = None,
     mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
-    on_mismatch: Annotated[Mismatch, Option(help="Bags that do not fit: an error, or left out.")] = Mismatch.error,
+    on_mismatch: Annotated[str, Option(help=_MISMATCH)] = "error",
     memory: Memory = None,
     like: Any = None,
     needed: Collection[str] = (),
@@ -154,7 +165,7 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
     """Where reports are and what their columns mean, as `tables.join` takes it, from options of a command."""
     if given["reports"] == "-":
         raise Misuse("only the events can come from standard input: name a file of reports.")
-    read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": lambda one: one.value}
+    read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": _parse_mismatch}
     read |= {"count": _one_or_more, "proportion": _one_or_more}
     read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), _number)
     return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
@@ -174,7 +185,7 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
         return command
     annotation = own.pop("joined").annotation
     for defaults in getattr(annotation, "__metadata__", ()):
-        shared |= {name: shared[name].replace(default=Mismatch(value)) for name, value in defaults.items()}
+        shared |= {name: shared[name].replace(default=value) for name, value in defaults.items()}
     if NoneType in get_args(annotation):
         shared["events"] = shared["events"].replace(annotation=OptionalEvents, default=None)
 
@@ -220,12 +231,70 @@ def parse_names(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _parse_mismatch(text: str) -> str | list[str]:
+    """What is to be done about bags that do not fit, or the kinds of mismatch that are left out."""
+    from bagwise.tables.bag_table import MISMATCHES
+
+    if text in ("error", "drop"):
+        return text
+    kinds = parse_names(text.removeprefix("drop:")) or []
+    if not text.startswith("drop:") or not kinds or not {*kinds} <= {*MISMATCHES}:
+        listed = ", ".join(MISMATCHES)
+        raise Misuse(f"--on-mismatch must be error, drop, or drop: and kinds of mismatch ({listed}), got {text}.")
+    return kinds
+
+
 def parse_whole(text: str | None, option: str) -> tuple[int, ...]:
     """Whole numbers of at least 1 separated by commas."""
     names = parse_names(text) or []
     if not all(name.isdecimal() and int(name) for name in names):
         raise Misuse(f"{option} must be whole numbers of at least 1, as in 64 or 16,64,256, got {text}.")
     return tuple(int(name) for name in names)
+
+
+class HeldOut(NamedTuple):
+    """Which bags are held out: a share of them, at random or the latest."""
+
+    share: float
+    by_time: bool
+
+    @classmethod
+    def parse(cls, text: str, time: str | None) -> HeldOut:
+        """From what options say: 0.2, latest or latest:0.2, and a column of times."""
+        word, _, rest = text.partition(":") if text.startswith("latest") else ("", "", text)
+        share = rest or (str(HELD_OUT) if text == "latest" else "")
+        found = cls(float(share) if re.fullmatch(r"0?\.?[0-9]+", share) else -1.0, word == "latest")
+        if word not in ("", "latest") or not 0 <= found.share <= 0.9 or (found.by_time and not found.share):
+            raise Misuse(f"--hold-out must be a share from 0 to 0.9, latest, or latest:0.3, got {text}.")
+        if time is not None and not found.by_time:
+            raise Misuse("--time says which bags are the latest: pass --hold-out latest, too.")
+        return found
+
+    def column(self, data: Any, time: str | None) -> str | None:
+        """The column that tells which bags are the latest: as named, or the only one of times."""
+        if not self.by_time or time is not None:
+            return time
+        from bagwise.tables.table import is_time
+
+        times = [name for name in (*data.keys, *data.features) if is_time(data.events.schema[name])]
+        if len(times) != 1:
+            said = (
+                f"there are several columns of times ({', '.join(times)})" if times else "there is no column of times"
+            )
+            raise AdviceError(f"{said}: name the one that bags are held out by (", Parameter("latest"), ").")
+        return str(times[0])
+
+
+def split(data: Any, hold_out: HeldOut, latest: str | None) -> tuple[Any, Any]:
+    """Bags to learn from, and bags held out; an error calls the share by the option it is from."""
+    if not hold_out.share:
+        return data, None
+    try:
+        return bagwise.tables.split(data, hold_out.share, latest=latest)
+    except ParameterError as error:
+        if error.parameter != "share":
+            raise
+        raise ParameterError("hold_out", *error.args[1:]) from None
 
 
 def parse_roles(text: str | None) -> dict[str, str]:

@@ -19,7 +19,6 @@ import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.distributed import check_of_labels, fit_in_processes
-from bagwise.utils.parameters import ParameterError
 
 Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum(
@@ -117,8 +116,8 @@ def diagnose(
         "level": found.level,
         "leaks": found.leaks,
     }
-    wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
-    repair = ["Repair the tables, or pass --on-mismatch=drop to fit and evaluate."] if wrong else []
+    kinds = ",".join(mismatch.kind for mismatch in data.summary.mismatches if not mismatch.expected)
+    repair = [f"Repair the tables, or pass --on-mismatch=drop:{kinds} to fit and evaluate."] if kinds else []
     left = [f"Ignored: {name} ({note})." for name, note in ignored.items()]
     show_result(as_json, facts, str(data.summary), *left, *repair, "", str(found))
 
@@ -135,7 +134,8 @@ def fit(
     ] = None,
     source: options.Source = None,
     forgetting: options.Forgetting = None,
-    hold_out: options.HoldOut = 0.2,
+    hold_out: options.HoldOut = str(options.HELD_OUT),
+    latest: options.Latest = None,
     refit: Annotated[
         bool, Option("--refit", help="After measuring, fit once more to all bags, those held out included.")
     ] = False,
@@ -171,7 +171,8 @@ def fit(
         raise Misuse("--time-budget belongs to --model auto: leave it out, or pass that.")
     if time_budget == math.inf:
         raise Misuse("--time-budget must be a finite number of seconds, of at least 1.")
-    if refit and not hold_out:
+    held = options.HeldOut.parse(hold_out, latest)
+    if refit and not held.share:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     weight, before = options.parse_forgetting(forgetting), None
     if source is not None:
@@ -216,7 +217,8 @@ def fit(
             """The bags to learn from, and labelled rows beside them, which are never measured on."""
             return bags if labels is None else bagwise.tables.with_labels(bags, labels, label=label)
 
-        train, held_out = _split(data, hold_out) if hold_out else (data, None)
+        column = held.column(data, latest)
+        train, held_out = options.split(data, held, column)
         train = labelled(train)
         fitted, measured = learn(train, _TO_FIT / 2 if refit else _TO_FIT), None
         if held_out is not None:
@@ -227,19 +229,11 @@ def fit(
             train = labelled(data)
             fitted = learn(train, _TO_FIT)
         progress(1, 1, "looking at columns")
-        about = metadata.about(fitted, train, measured, seen=data.summary, refitted=refit)
+        about = metadata.about(fitted, train, measured, seen=data.summary, refitted=refit, latest=column)
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     facts = about if updated is None else {**as_data(about), **common.update_facts(updated)}
     lines = [] if updated is None else [str(updated), ""]
     show_result(as_json, facts, *lines, *common.describe_model(about), f"Written: {out}")
-
-
-def _split(data: bagwise.tables.BagTable, hold_out: float) -> tuple[bagwise.tables.BagTable, bagwise.tables.BagTable]:
-    """Bags to learn from, and bags held out; an error calls the share by the option it is from."""
-    try:
-        return bagwise.tables.split(data, hold_out)
-    except ParameterError as error:
-        raise ParameterError("hold_out", *error.args[1:]) from None
 
 
 def evaluate(
@@ -268,7 +262,7 @@ def evaluate(
     about = read_about(bagwise.saving.inspect(folder).about)
     if joined is None:
         stored = None if about is None else about.evaluation or about.values
-        if stored is None:
+        if about is None or stored is None:
             raise ValueError(f"{folder} was fitted without holding bags out: pass events and reports of other bags.")
         if level is not None and abs(level - stored.level) > 1e-9:
             raise Misuse(f"what is stored has {stored.level:.0%} intervals: for other ones pass events and reports.")
@@ -276,7 +270,7 @@ def evaluate(
         given |= {"labels": labels}
         if told := [name for name, one in {**given, "threshold": threshold is not None}.items() if one]:
             raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
-        show_result(as_json, stored, *common.describe_evaluation(stored, "held-out "))
+        show_result(as_json, stored, *common.describe_held_out(about))
         return
     fitted, named = _load(folder), options.parse_names(strata) or []
     needed = named if by is None else [*named, by]

@@ -68,7 +68,8 @@ def comparison_page(
     best, first = next(iter(judged.items()))
     told = {label: stored[label].about for label in judged}
     bags = {one.evaluation.n_bags for one in judged.values()}
-    same = data is not None or (len(bags) == 1 and all(one.has_seen(told[best].seen) for one in told.values()))
+    alike = len(bags) == 1 and len({one.latest for one in told.values()}) == 1
+    same = data is not None or (alike and all(one.has_seen(told[best].seen) for one in told.values()))
     said = {label: one.predictions for label, one in judged.items() if one.predictions}
     formation, level = first.evaluation.formation.name, first.evaluation.level
     gains = {
@@ -116,7 +117,10 @@ def _judged(stored: Mapping[str, Stored], data: BagTable | None) -> dict[str, Me
         taken = [one.folder for one in stored.values() if not one.unseen(data)]
         if taken:
             raise ValueError(f"{taken[0]} was fitted to all bags of these tables: {other}")
-        bags = last_bags(data, min(one.unseen(data) for one in stored.values()))
+        ways = {one.latest(data) for one in stored.values() if one.unseen(data) < data.summary.bags} or {None}
+        if len(ways) > 1:
+            raise ValueError(f"these models were held out bags of in different ways, by time and at random: {other}")
+        bags = last_bags(data, min(one.unseen(data) for one in stored.values()), latest=ways.pop())
     for label, one in stored.items():
         judged = one.judged(data, bags)
         if judged is None:

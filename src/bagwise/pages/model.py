@@ -73,12 +73,16 @@ class Stored:
         return model
 
     def unseen(self, data: BagTable) -> int:
-        """How many bags of these tables it was not fitted to: they have the highest numbers (see `tables.split`)."""
+        """How many bags of these tables it was not fitted to: the last ones (see `tables.split`)."""
         if not self.about.has_seen(data.summary):
             return data.summary.bags
         if self.about.evaluation is None or self.about.refitted:
             return 0
         return min(self.about.evaluation.n_bags, data.summary.bags)
+
+    def latest(self, data: BagTable) -> str | None:
+        """The column by which the bags of these tables are ordered in time that it was not fitted to."""
+        return self.about.latest or None if self.unseen(data) < data.summary.bags else None
 
     def judged(self, data: BagTable | None = None, bags: BagTable | None = None) -> Measurement | None:
         """How good it is; None where nobody knows.
@@ -90,7 +94,7 @@ class Stored:
         told = self.about.measured
         if data is None or not (unseen := self.unseen(data)):
             return told
-        predictions = predict(self.model, last_bags(data, unseen) if bags is None else bags)
+        predictions = predict(self.model, last_bags(data, unseen, latest=self.latest(data)) if bags is None else bags)
         if told is not None and predictions.fingerprint == self.about.held_out:
             return replace(told, predictions=predictions)
         return measure(self.model, predictions)
@@ -211,7 +215,8 @@ def _measures(stored: Stored, judged: Measurement | None, data: BagTable | None)
 def _where(stored: Stored, judged: Measurement, data: BagTable | None) -> str:
     """Which bags the numbers are from."""
     if judged.evaluation is stored.about.evaluation:
-        held_out = "bags that were held out when the model was fitted; the numbers are those of its file"
+        which = f", the latest by {stored.about.latest}" if stored.about.latest else ""
+        held_out = f"bags that were held out when the model was fitted{which}; the numbers are those of its file"
         return _REFITTED if stored.about.refitted else f"Measured on {held_out}."
     if data is not None and stored.about.has_seen(data.summary):
         held_out = "bags that were held out when the model was fitted: its file tells other numbers, or none"

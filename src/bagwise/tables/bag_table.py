@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from sys import float_info
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +17,7 @@ from bagwise.bags.intervals import Intervals
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engines import Connection
 from bagwise.tables.reports import ReportColumns
-from bagwise.tables.table import Expression, Table, col, lit, total, where
+from bagwise.tables.table import Expression, Table, as_number, col, is_time, kind_of, length, lit, total, where
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
@@ -23,6 +25,8 @@ from bagwise.utils.typing import Floats, Integers
 NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
 LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"  # where counts are not known: ends, added noise
 LABELLED = "bagwise_labelled"  # a key of rows with labels of their own: their number, from 1; 0 for the others
+_PLACE, _TIME = "bagwise_place", "bagwise_time"
+_MIXED = 0.1  # share of the rows to learn from that may be later than those held out, in the mean, without a warning
 CHANGED = "the events are not those that were joined with the reports: join them again."
 MISMATCHES = {
     "unreported": "with rows but no report",
@@ -254,7 +258,7 @@ def interval_of(reports: pa.Table) -> Intervals:
     return Intervals(np.where(known, count, low), np.where(known, count, high), noise)
 
 
-def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
+def split(data: BagTable, share: float, *, latest: str | None = None) -> tuple[BagTable, BagTable]:
     """Bags to learn from, and some of them to hold out; the same ones in every run.
 
     Parameters
@@ -263,11 +267,24 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
         Events and reports, as `join` returns them.
     share : float
         About the share of the bags to hold out, between 0 and 1.
+    latest : str, optional
+        Column of the events, of times or numbers: the bags are held out whose rows are the latest by it, in the mean.
+        Bags without a time are learned from. A warning says where bags mix times, so that this is no measure of the
+        future.
 
     Returns
     -------
     train, held_out : BagTable
-        Bags are numbered as if at random, so the last ones, which are held out, are as good as any.
+        Without `latest`, bags are numbered as if at random, so the last ones, which are held out, are as good as any.
+
+    Examples
+    --------
+    >>> from bagwise.tables import join
+    >>> events = {"bag": [4, 9, 7, 1, 8, 2], "day": [1, 2, 3, 4, 5, 6]}
+    >>> data = join(events, {"bag": [1, 2, 4, 7, 8, 9], "count": [1, 0, 1, 0, 1, 0]})
+    >>> train, held_out = split(data, 0.5, latest="day")
+    >>> sorted(held_out.rows().fetch()["day"].to_pylist())
+    [4, 5, 6]
     """
     check_parameters({"share": share}, {"share": LEVEL})
     bags = data.summary.bags
@@ -276,20 +293,64 @@ def split(data: BagTable, share: float) -> tuple[BagTable, BagTable]:
         way = "hold out another share, or none" if bags >= 5 else "hold out none, or pass tables with more bags"
         needed = "at least 3 must be held out and 2 left to learn from"
         raise ParameterError("share", f"{share:g} of {bags:,} bags is {held_out}: {needed}; {way}.")
-    return _some(data, col(NUMBER) < bags - held_out), last_bags(data, held_out)
+    places = data.bags if latest is None else _in_time(data, latest)
+    place = col(NUMBER if latest is None else _PLACE)
+    train, last = (_some(data, places.filter(part)) for part in (place < bags - held_out, place >= bags - held_out))
+    if latest is not None:
+        _warn_of_mixed_times(train, last, latest)
+    return train, last
 
 
-def last_bags(data: BagTable, bags: int) -> BagTable:
-    """So many bags with the highest numbers, which `split` holds out."""
+def last_bags(data: BagTable, bags: int, *, latest: str | None = None) -> BagTable:
+    """So many bags which `split` holds out: with the highest numbers, or the `latest` by a column."""
     first = data.summary.bags - bags
-    return data if first <= 0 else _some(data, col(NUMBER) >= first, shift=first)
+    if first <= 0:
+        return data
+    places = data.bags if latest is None else _in_time(data, latest)
+    return _some(data, places.filter(col(NUMBER if latest is None else _PLACE) >= first))
 
 
-def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
-    """The chosen bags alone, numbered from 0."""
-    bags = data.bags.filter(chosen).with_columns(**{NUMBER: col(NUMBER) - shift}).keep()
+def _some(data: BagTable, chosen: Table) -> BagTable:
+    """The chosen of the bags alone, numbered from 0 in the order they had."""
+    names = [name for name in data.bags.columns if name != NUMBER]
+    bags = chosen.select(*names, **{_PLACE: col(NUMBER)}).numbered(NUMBER, _PLACE).drop(_PLACE).keep()
     found = bags.line(**Summary.figures(data.proportions))
     return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
+
+
+def _in_time(data: BagTable, column: str) -> Table:
+    """The bags with their places in the order of a column's means, bags without and labelled rows before all others."""
+    rows = _timed(data, data.events if LABELLED not in data.keys else data.events.filter(col(LABELLED) == 0), column)
+    means = rows.group_by(data.keys, {_TIME: col(_TIME).mean()})
+    bags = data.bags.join(means, data.keys, "left").with_columns(**{_TIME: col(_TIME).fill_null(-float_info.max)})
+    return bags.numbered(_PLACE, _TIME, NUMBER).keep()
+
+
+def _timed(data: BagTable, rows: Table, column: str) -> Table:
+    """Rows with a column of times, as numbers."""
+    if column not in (there := (*data.keys, *data.features)):
+        said = f"names {column!r}, which is no key or feature of the events: {', '.join(there)}."
+        raise ParameterError("latest", said)
+    type_ = data.events.schema[column]
+    if not (is_time(type_) or type_.is_numeric()):
+        raise ParameterError(
+            "latest", f"names {column!r}, which holds {kind_of(type_)}: it must hold times or numbers."
+        )
+    time = {_TIME: col(column)}
+    return rows.with_seconds(**time) if is_time(type_) else rows.with_columns(**{_TIME: as_number(col(column))})
+
+
+def _warn_of_mixed_times(train: BagTable, held_out: BagTable, column: str) -> None:
+    mean = _timed(held_out, held_out.rows(), column).line(mean=col(_TIME).mean())["mean"]
+    if mean is None:
+        raise ParameterError("latest", f"names {column!r}, which is empty: there is no latest bag.")
+    rows = _timed(train, train.rows(), column).line(rows=length(), later=total(col(_TIME) > mean))
+    if rows["later"] > _MIXED * rows["rows"]:
+        share = (
+            f"{rows['later'] / rows['rows']:.0%} of the rows to learn from are later than the mean of those held out"
+        )
+        said = f"bags mix times: {share}, by {column!r}, so that they are no measure of the future."
+        warnings.warn(said, stacklevel=3)
 
 
 def is_reserved(name: str) -> bool:

@@ -6,7 +6,7 @@ these lines add up to is the summary, or the error.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -16,7 +16,8 @@ from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import HIGH, LOW, MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
 from bagwise.tables.intervals import as_counts, said_ends, with_ends
-from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
+from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, remedy, warn_of_bias
+from bagwise.tables.reports import RECORD, Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -32,8 +33,8 @@ from bagwise.tables.table import (
     total,
     where,
 )
-from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters, one_of
-from bagwise.utils.text import number_of
+from bagwise.utils.parameters import AdviceError, Parameter, ParameterError
+from bagwise.utils.text import listed, number_of
 
 _FAR = 10.0  # standard deviations of declared noise, beyond which a count is not that of labels
 _ENOUGH = 10  # bags with noise, of which one alone does not decide
@@ -65,7 +66,7 @@ def join(
     sensitivity: str | float | None = None,
     ignore: Sequence[str] | str | None = None,
     like: Meaning | None = None,
-    on_mismatch: Literal["error", "drop"] = "error",
+    on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
     connection: Connection | None = None,
 ) -> BagTable:
     """Join events with the reports of their bags, and check both.
@@ -115,8 +116,11 @@ def join(
     like : TableModel, optional
         A model: keys, columns of the reports, noise and ignored columns are those that it was trained with, as far as
         the tables have them and nothing else is given.
-    on_mismatch : {"error", "drop"}
-        Whether bags that do not fit raise, or are left out.
+    on_mismatch : {"error", "drop"} or sequence of str
+        Whether bags that do not fit raise, or are left out; or the kinds of mismatch that are left out, such as
+        "unreported" and "eventless" (see `Mismatch`), while others raise. Withheld reports and rows without a key are
+        left out in any case. What is left out because of its count ("impossible", "outside", "no_value") biases what is
+        learned, and a warning (`bagwise.privacy.SelectedBagsWarning`) says which way.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own (see `connect`).
 
@@ -156,24 +160,31 @@ class Matched:
     """Rows and the reports of their bags, in the engine.
 
     rows: of the events.  told: the lines of bags.  keys, columns: what tells the bag of a row, and what says what.
+    spare: further columns of the reports, which may be keys.
     """
 
     rows: Table
     told: Table
     keys: Keys
     columns: ReportColumns
+    spare: tuple[str, ...] = ()
 
     def checked(
-        self, *, on_mismatch: str = "error", expected: Sequence[str] = (), least_bags: int = 2
+        self,
+        *,
+        on_mismatch: str | Sequence[str] = "error",
+        expected: Sequence[str] = (),
+        least_bags: int = 2,
+        learned: bool = True,
     ) -> tuple[Table, Summary]:
         """The lines of bags, kept in the engine, and what they add up to, unless they do not fit.
 
-        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.
+        on_mismatch: see `join`.  expected: kinds of mismatch that are no error.  learned: whether they teach.
         """
-        check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
-        lines, drop = self.told.keep(), on_mismatch == "drop"
-        rules: dict[str, Any] = {"drop": drop, "expected": expected, "least_bags": least_bags}
-        return lines, _summary(lines, self.keys, self.columns, **rules)
+        further = further_keys(self.spare, self.rows.columns)
+        rules: dict[str, Any] = {"expected": expected, "least_bags": least_bags, "learned": learned, "further": further}
+        drop, lines = dropped(on_mismatch), self.told.keep()
+        return lines, _summary(lines, self.keys, self.columns, drop=drop, **rules)
 
 
 def match(
@@ -212,10 +223,11 @@ def match(
             if not table.head(1).count():
                 raise ValueError(_EMPTY.format(what)) from None
         raise
-    if lines is not None:
-        lines = with_ends(lines, columns)
-    told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    return Matched(rows, told, joint, columns)
+    if lines is None:
+        return Matched(rows, aligned(rows, joint, columns), joint, columns)
+    spare = tuple(name for name in lines.columns if name not in {*names, *columns.names, *vars(columns), *RECORD})
+    told = joined(rows, with_ends(lines, columns), joint, columns)
+    return Matched(rows, told, joint, columns, spare)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -335,6 +347,7 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "keyless_events": total(where(~col("keyed"), size)),
         "keyless_reports": total(where(~col("keyed"), reports)),
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
+        "matched_rows": total(where(col("keyed") & (reports > 0), size)),
         "noised": total(used & ~col(NOISE).is_null()),
         "inexact": total(used & ~col(LOW).is_null()),
         "usable": total(usable),
@@ -353,6 +366,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
             figures[f"{kind}_bags"] = total(col(kind))
             figures[f"{kind}_rows"] = total(where(col(kind), size))
             figures[f"{kind}_key"] = where(col(kind), key).min()
+        if kind in OF_COUNTS and kind in lines.columns:
+            figures[f"{kind}_low"] = total(col(kind) & any_of(value < 0 for value in values))
     return figures
 
 
@@ -361,9 +376,11 @@ def _summary(
     keys: Keys,
     columns: ReportColumns,
     *,
-    drop: bool,
+    drop: Collection[str],
     expected: Sequence[str],
     least_bags: int,
+    learned: bool,
+    further: Sequence[str],
 ) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are (see `Matched.checked`)."""
     found = lines.line(**figures_of(lines, keys, columns))
@@ -383,17 +400,25 @@ def _summary(
     if unmeant and not found["matched"]:
         check = f"check that the key columns of both tables ({', '.join(keys.names)}) hold the same values"
         raise ValueError(f"no bag of the events has a report ({unmeant[0]}): {check}.")
+    if 2 * (found.get("repeated_rows") or 0) > (found["matched_rows"] or 0):
+        (repeated,) = (mismatch for mismatch in wrong if mismatch.kind == "repeated")
+        by = f"most rows are of bags with several reports, by key {listed(keys.names)} ({repeated}): "
+        raise AdviceError(by, *further, ".")
     if drop or not hint:
         _check_labels(found, columns, hint)
-    if wrong and not drop:
+    if wrong := [mismatch for mismatch in wrong if mismatch.kind not in drop]:
+        hint = hint or remedy(wrong[0], further)
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
-        raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
+        raise AdviceError(f"{wrong[0]}{more}: ", *hint, *way)
     if found["bags"] < least_bags:
         said = f" ({mismatches[0]})" if mismatches else ""
         what = "one bag" if found["bags"] else "no bag"
         needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
         raise AdviceError(f"{what} can be used{said}: {needed}; ", *(hint or ["pass tables with more bags"]), ".")
+    for mismatch in unmeant:
+        if learned and mismatch.kind in OF_COUNTS:
+            warn_of_bias(mismatch, int(found[f"{mismatch.kind}_low"]))
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
     how: dict[str, Any] = {"inexact": int(found["inexact"]), "noise": columns.noise if noised else ""}
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches), **how)

@@ -107,6 +107,7 @@ class About:
     keys, reports, ignored: what columns mean to later commands; reports: by parameter of `join`, columns or numbers.
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
+    latest: the column by which bags held out were the latest; empty where they are as good as random.
     sensitivity: by how much predictions move when a column is shuffled.
     target: what it predicts, "label" or "value".  values: the evaluation on bags held out of a model of values.
     """
@@ -129,6 +130,7 @@ class About:
     gain: dict[str, Estimate]
     held_out: str
     refitted: bool
+    latest: str
     sensitivity: dict[str, float]
     target: str = "label"
     values: ValueEvaluation | None = None
@@ -169,8 +171,9 @@ def about(
     *,
     seen: Summary,
     refitted: bool = False,
+    latest: str | None = None,
 ) -> About:
-    """What a model tells.  data: what it was fitted to.  measured: on bags held out.  seen, refitted: see `About`."""
+    """What a model tells.  data: what it was fitted to.  measured: on bags held out.  The others: see `About`."""
     values = measured if isinstance(measured, ValueEvaluation) else None
     measured = None if isinstance(measured, ValueEvaluation) else measured
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
@@ -194,6 +197,7 @@ def about(
         gain={} if measured is None else measured.gain,
         held_out="" if measured is None or measured.predictions is None else measured.predictions.fingerprint,
         refitted=refitted and (found is not None or values is not None),
+        latest=latest or "",
         sensitivity=sensitivity(model, data),
         target=model.target,
         values=values,

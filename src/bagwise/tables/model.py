@@ -172,7 +172,8 @@ class Recipe:
     """What a model must know of the tables that shards were gathered from.
 
     features, keys, classes, reports, ignored: as in `TableModel`.
-    summary, seen: of the bags gathered to learn from, and of the tables.
+    summary, seen: of the bags gathered to learn from, and of the tables.  latest: the column of time by which bags were
+    held out.
     """
 
     features: Features
@@ -182,12 +183,14 @@ class Recipe:
     seen: Summary
     reports: ReportColumns = field(default_factory=ReportColumns)
     ignored: tuple[str, ...] = ()
+    latest: str = ""
 
     @classmethod
-    def of(cls, features: Features, train: BagTable, seen: BagTable | None = None) -> Recipe:
-        """Of bags to learn from, and of the tables that these are from."""
+    def of(cls, features: Features, train: BagTable, seen: BagTable | None = None, latest: str | None = None) -> Recipe:
+        """Of bags to learn from, and of the tables that these are from; latest: see `split`."""
         keys, columns, summary = train.named_keys, train.columns, train.summary
-        return cls(features, keys, train.classes, summary, (seen or train).summary, columns, train.ignored)
+        told = (features, keys, train.classes, summary, (seen or train).summary, columns, train.ignored)
+        return cls(*told, latest or "")
 
     def model(self, estimator: BagEstimator, encoding: Encoding | None, kind: str) -> TableModel:
         """The model, once an estimator is fitted to them."""

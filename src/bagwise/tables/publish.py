@@ -16,14 +16,15 @@ from bagwise.tables.columns import is_pandas_index
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.tables.sources import Source, home, read
-from bagwise.tables.table import Table, col, if_else, length, lit, null, total, where
+from bagwise.tables.table import Expression, Table, col, if_else, length, lit, null, total, where
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, whole
 from bagwise.utils.text import number_of, rows_of
 
 BAG = "bag"
 EVENTS, REPORTS = "events.parquet", "reports.parquet"
-_ORDER, _LINE = "bagwise_order", "bagwise_line"
+_ORDER, _LINE, _ROW = "bagwise_order", "bagwise_line", "bagwise_row"
+_DIGITS = 16  # of a key: two of a million bags are the same with a chance of 3e-8
 _SAID = ("size", "count", "suppressed")
 _SAID_OF_NOISE = ("noise_variance", "epsilon", "delta", "mechanism", "threshold")
 _CONSTRAINTS = {"size": whole(1) | NONE, "min_size": whole(1), "random_state": whole(0) | NONE}
@@ -109,9 +110,9 @@ def put_in_bags(
     epsilon, delta, threshold : float, optional
         As in `bagwise.release`: counts with noise, and columns of what was spent; exact counts are then in no file.
     random_state : int, optional
-        A number deals the same bags to the same file again, and lets anyone who tries numbers until the result is the
-        same undo the shuffling of the rows, which gives labels away where their order tells them; so none goes with
-        noise. By default it is secret. Noise is always secret.
+        A number deals the same bags, with the same keys, to the same rows again, and lets anyone who tries numbers
+        until the result is the same undo the shuffling of the rows, which gives labels away where their order tells
+        them; so none goes with noise. By default it is secret. Noise is always secret.
     connection : duckdb.DuckDBPyConnection, optional
         By default a DuckDB of our own.
 
@@ -119,6 +120,13 @@ def put_in_bags(
     -------
     Published
         The files, and figures of what they hold.
+
+    Notes
+    -----
+    With `size`, the key `bag` is a text that tells nothing: digits of a checksum of the bag's number and a secret. So
+    bags of two calls never have the same key, and their tables can be read as one. With a `random_state` the checksum
+    is of that and of the rows without their labels, in place of the secret: other rows have other keys. With `by`
+    alone the groups are the keys: tables that share a group do not go together.
     """
     if size is None and not by:
         raise AdviceError("say how bags are made: pass ", Parameter("size"), ", ", Parameter("by"), ", or both.")
@@ -141,7 +149,10 @@ def put_in_bags(
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
-    rows = _dealt(table, by, size, salt).keep()
+    numbered = table.numbered(_ROW)
+    # With a number in place of the secret, other rows would get the same keys.
+    own = "" if random_state is None or size is None else engine.fingerprint(numbered.drop(label).native)
+    rows = _dealt(numbered, by, size, salt, f"bag {salt} {own}").keep()
     names, values = classes_of(rows, label, positive, classes, noised=budget is not None)
     counts = ["count"] if names is None else [f"count_{name}" for name in names]
     columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
@@ -180,17 +191,22 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
         raise ValueError(f"the table has a column {taken[0]!r} already: rename it first.")
 
 
-def _dealt(table: Table, by: Sequence[str], size: int | None, salt: str) -> Table:
+def _dealt(numbered: Table, by: Sequence[str], size: int | None, salt: str, key_salt: str) -> Table:
     """The rows with the key of their bag, and a column to shuffle them by."""
-    numbered = table.numbered("bagwise_row")
-    drawn = nw.concat_str([lit(f"{salt} "), col("bagwise_row").cast(nw.String)])
-    rows = numbered.with_md5(**{_ORDER: drawn}).drop("bagwise_row")
+    rows = numbered.with_md5(**{_ORDER: _salted(salt, col(_ROW))}).drop(_ROW)
     if size is None:
         return rows
     place, of = col(_ORDER).cum_count().over(*by, order_by=_ORDER) - 1, length().over(*by) if by else length()
     dealt = rows.with_columns(bagwise_place=place, bagwise_bags=of // size)
     bags = if_else(col("bagwise_bags") < 1, lit(1), col("bagwise_bags"))
-    return dealt.with_columns(**{BAG: col("bagwise_place") % bags}).drop("bagwise_place", "bagwise_bags")
+    keyed = dealt.with_md5(**{BAG: _salted(key_salt, col("bagwise_place") % bags)})
+    # After a letter, since digits alone, or with an e among them, are numbers to who reads a text file.
+    key = nw.concat_str([lit("b"), col(BAG).str.head(_DIGITS)])
+    return keyed.with_columns(**{BAG: key}).drop("bagwise_place", "bagwise_bags")
+
+
+def _salted(salt: str, number: Expression) -> Expression:
+    return nw.concat_str([lit(f"{salt} "), number.cast(nw.String)])
 
 
 def classes_of(

@@ -44,7 +44,7 @@ _WHAT = tuple(name for names in _REPORTED.values() for name in names)
 MECHANISMS = ("laplace", "discrete-laplace", "gaussian")
 """How noise is made."""
 
-_RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
+RECORD = ("delta", "mechanism", "threshold")  # what `bagwise.privacy` writes beside noise_variance and epsilon
 _TRUE = ("1", "1.0", "true", "t", "yes", "y", "x", "*", "suppressed", "withheld")
 _FALSE = ("", "0", "0.0", "false", "f", "no", "n", "none", "null", "nan")
 _NAME = instance(str, "the name of a column")
@@ -321,7 +321,7 @@ def choose_keys(
     if reports is None:
         raise ParameterError("keys", "must name the columns that tell the bag of a row, where there are no reports.")
     released = {"noise_variance", "epsilon"} <= set(reports.columns)
-    taken = {*given.names, *vars(given), *(_RECORD if released else ())}
+    taken = {*given.names, *vars(given), *(RECORD if released else ())}
     common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)

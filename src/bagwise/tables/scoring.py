@@ -91,7 +91,7 @@ def write_scores(
     connection: Connection | None = None,
     progress: Tell | None = None,
     keys: Sequence[str] | str | None = None,
-    on_mismatch: Literal["error", "drop"] = "error",
+    on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
     **columns: Any,
 ) -> Scored:
     """Write the rows of a table with their predictions; memory does not grow with the table.
@@ -180,7 +180,7 @@ def _reported(
     given: ReportColumns,
     *,
     keys: Sequence[str] | str | None,
-    on_mismatch: str,
+    on_mismatch: str | Sequence[str],
     connection: Connection,
 ) -> BagTable:
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
@@ -188,7 +188,7 @@ def _reported(
         raise ParameterError("reports", "makes scores of labels add up, not those of values: leave it out.")
     found = match(table, reports, given, keys=keys, like=model, connection=connection)
     model.check_classes(found.columns.classes)
-    told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1)
+    told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1, learned=False)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
     bags = numbered(told, replace(found.keys, names=names), found.columns, inexact=bool(summary.inexact))
     keyed = dict(zip(names, found.keys.columns(table).values(), strict=True))
