@@ -562,6 +562,7 @@ def test_later_commands_know_what_was_told_to_fit(few, tmp_path):
     assert f"--model ridge {options} --seed 0" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
     events = pd.read_parquet(few[0])
     events["user"] = [f"u{number % 1150}" for number in range(len(events))]  # 50 of them twice
@@ -573,6 +574,7 @@ def test_texts_that_are_ids_are_left_out_and_said_to_be(few, tmp_path):
     assert f"Ignored: {note}." in call("diagnose", *tables).stdout
 
 
+@pytest.mark.slow
 def test_the_latest_bags_may_be_held_out(tmp_path):
     rng = np.random.default_rng(0)
     day = np.repeat(np.arange(40), 10)
