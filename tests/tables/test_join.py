@@ -79,7 +79,7 @@ def test_kinds_of_mismatch_are_left_out_by_name(duck: Any) -> None:
         join(EVENTS, reports, connection=duck, on_mismatch=["unheard"])
 
 
-@pytest.mark.parametrize("value", ["count", "proportion"])
+@pytest.mark.parametrize("value", ["count", pytest.param("proportion", marks=pytest.mark.slow)])
 def test_leaving_out_what_noise_made_impossible_says_which_way_it_biases(duck: Any, value: str, seed: int) -> None:
     """Undeclared noise on rare labels takes counts below 0: without these bags, the mean label is too high."""
     rng = np.random.default_rng(seed)
@@ -140,11 +140,9 @@ def test_several_mismatches_are_counted_in_one_sentence(duck: Any) -> None:
 PERCENT = {"bag": [1, 2, 3], "proportion": [50.0, 66.7, 0.0]}
 CALLS = {
     "percent": ((EVENTS, PERCENT), {}, "if these are percentages, divide them by 100"),
-    "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "far beyond those of labels.* divide them by 100"),
+    "percent, drop": ((EVENTS, PERCENT), {"on_mismatch": "drop"}, "one bag can be used.* divide them by 100"),
     "counts": ((EVENTS, {"bag": [1, 2, 3], "proportion": [2, 2, 0]}), {}, "if these are counts, name the column"),
-    "outside": (
-        (EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, r"bag 2: repair the tables or declare the noise",
-    ),
+    "outside": ((EVENTS, {"bag": [1, 2, 3], "proportion": [0.5, 1.2, 0.1]}), {}, "bag 2: repair the tables or declare"),
     "no keys": ((EVENTS, {"Bag": [1], "count": [1]}), {}, "no column in common: give keys the same names"),
     "missing key": ((EVENTS, REPORTS), {"keys": "day"}, "the events have no key column 'day': they have bag, x"),
     "key twice": ((EVENTS, REPORTS), {"keys": ["bag", "bag"]}, "keys names column 'bag' twice"),
