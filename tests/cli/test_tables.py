@@ -861,6 +861,7 @@ def test_auto_returns_within_a_short_budget(tables, tmp_path):
 # -- later tables ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::bagwise.tables.schema.UnseenValuesWarning")
 def test_later_tables_refine_a_model(few, tmp_path):
     model, later = tmp_path / "model", tmp_path / "later"
     assert call("fit", *few, "--model", "ridge", "--out", model).exit_code == 0

@@ -157,7 +157,7 @@ def test_tables_of_the_user_stay_in_their_engine_and_nothing_is_left_there() -> 
     del rows
     beside = join(own.table("events"), pd.DataFrame(REPORTS), connection=own)
     assert beside.connection is own
-    with pytest.raises(ValueError, match="holds text"):
+    with pytest.raises(ValueError, match="holds 'a' in line 1"):
         join(own.table("events"), {"bag": [1, 2, 3], "count": ["a", "b", "c"]}, connection=own)
     del beside
     gc.collect()

@@ -432,7 +432,8 @@ def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequen
     beyond = _FAR * math.sqrt(found["noise"] or 0.0)
     count, rows = found["noised_count"] or 0.0, found["noised_rows"] or 0.0
     together = found["noised"] >= _ENOUGH and not -beyond <= count <= rows + beyond
-    far, parts = int(found["far"]), int(found["parts"]) if columns.adds_up and found["far"] else 0
+    far, twice = int(found["far"]), (found["greatest"] or 0.0) > 2  # as often as there are rows: no noise of a count
+    parts = int(found["parts"]) if columns.adds_up and far and twice else 0
     if columns.target == "value" or not (together or 2 * max(far, parts) > found["usable"]):
         return
     what, way = ("counts", "sum") if columns.adds_up else ("proportions", "mean")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ from bagwise.tables.columns import Column, Role, is_pandas_index
 from bagwise.tables.evaluation import Predictions, frame_of, predict
 from bagwise.tables.gather import WIDEST, gather, update_in_engine
 from bagwise.tables.model import IN_MEMORY, TableModel, Tell, telling
+from bagwise.tables.schema import UnseenValuesWarning
 from bagwise.tables.table import as_text, col, length
 from bagwise.updates import FORGETTING, CannotUpdateError, Forgetting, Update
 from bagwise.utils.parameters import check_level, check_parameters
@@ -127,7 +129,9 @@ def update(
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "comparing new bags with the model")
     news = novelties(model, data)
-    found = drift_of(model, predict(model, data), level=level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnseenValuesWarning)  # novelties tell of them
+        found = drift_of(model, predict(model, data), level=level)
     estimator: Any = copy.deepcopy(model.estimator)
     with telling(estimator, tell):
         tell(0, None, "learning from new bags")
