@@ -46,8 +46,8 @@ SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or
 Events = Annotated[str, Argument(help=f"Rows with features and bag keys. {SOURCE}")]
 OptionalEvents = Annotated[Text, Argument(help="Rows with features and bag keys; for a model, of other bags.")]
 _REPORTS = (
-    "One line per bag: keys, count or proportion, or sum or mean of values, maybe size, noise. To be left out if the "
-    "events have --proportion or --mean."
+    "One line per bag: keys, count or proportion, or sum or mean of values, maybe size, noise; several tables, if they "
+    "are about the same events. To be left out if the events have --proportion or --mean."
 )
 _REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
 _MISMATCH = (
@@ -109,7 +109,7 @@ def table_source(path: str) -> Iterator[str]:
 def _join(
     progress: Progress,
     events: Events,
-    reports: Annotated[Text, Argument(help=_REPORTS)] = None,
+    reports: Annotated[list[str] | None, Argument(help=_REPORTS)] = None,
     *,
     keys: Annotated[Text, Option(help="Key columns, as a,b; those that both tables have if not given.")] = None,
     count: Annotated[Text, _column("Reports' column of positive counts, or one per class, as a,b,c", "count")] = None,
@@ -163,8 +163,10 @@ def _join(
 
 def _columns(given: dict[str, Any]) -> dict[str, Any]:
     """Where reports are and what their columns mean, as `tables.join` takes it, from options of a command."""
-    if given["reports"] == "-":
+    reports = [given["reports"]] if isinstance(given["reports"], str) else given["reports"] or []
+    if "-" in reports:
         raise Misuse("only the events can come from standard input: name a file of reports.")
+    given = {**given, "reports": None if not reports else reports[0] if len(reports) == 1 else reports}
     read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": _parse_mismatch}
     read |= {"count": _one_or_more, "proportion": _one_or_more}
     read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), _number)

@@ -24,6 +24,7 @@ from bagwise.utils.typing import Floats, Integers
 
 NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
 LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"  # where counts are not known: ends, added noise
+ROW = "bagwise_row"  # the number of an event, where there are several tables of reports
 LABELLED = "bagwise_labelled"  # a key of rows with labels of their own: their number, from 1; 0 for the others
 _PLACE, _TIME = "bagwise_place", "bagwise_time"
 _MIXED = 0.1  # share of the rows to learn from that may be later than those held out, in the mean, without a warning
@@ -105,6 +106,10 @@ class Summary:
         Used bags whose count is hidden, rounded or clamped: no more is known than between which numbers it lies.
     noise : str
         How noise was declared, in words.
+    further : tuple of Summary
+        What came of joining further tables of reports.
+    set_aside : int
+        Bags of these that share rows with bags held out, and are not learned from.
     """
 
     rows: int
@@ -119,6 +124,8 @@ class Summary:
     labelled: int = 0
     inexact: int = 0
     noise: str = ""
+    further: tuple[Summary, ...] = ()
+    set_aside: int = 0
 
     @staticmethod
     def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
@@ -143,7 +150,12 @@ class Summary:
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
         used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {prior}{noised}"
-        return "\n".join([f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
+        lines = [f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)]
+        lines += [f"Further reports: {one}" for one in self.further]
+        if self.set_aside:
+            those = f"{number_of(self.set_aside, 'bag')} of further reports with rows of bags held out"
+            lines.append(f"Left out: {those}; a fit to all bags learns from them.")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +178,8 @@ class BagTable:
         What fits, and what was left out.
     columns : ReportColumns
         Which columns of the reports said what.
+    others : tuple of BagTable
+        The same events with further tables of reports, where there are several; bags of these overlap.
     ignored : tuple of str
         Columns of the events that were said to be no features; they are not in `events`.
     """
@@ -178,6 +192,7 @@ class BagTable:
     summary: Summary
     columns: ReportColumns = field(default_factory=ReportColumns, repr=False)
     ignored: tuple[str, ...] = ()
+    others: tuple[BagTable, ...] = ()
 
     @property
     def connection(self) -> Connection:
@@ -298,7 +313,22 @@ def split(data: BagTable, share: float, *, latest: str | None = None) -> tuple[B
     train, last = (_some(data, places.filter(part)) for part in (place < bags - held_out, place >= bags - held_out))
     if latest is not None:
         _warn_of_mixed_times(train, last, latest)
-    return train, last
+    return _apart(train, last), replace(last, others=())
+
+
+def _apart(train: BagTable, held_out: BagTable) -> BagTable:
+    """The same without bags of further tables that share rows with those held out."""
+    kept, left_out = [], 0
+    for other in train.others:
+        rows = held_out.events.join(held_out.bags, held_out.keys).select(ROW)
+        touched = other.rows().select(NUMBER, ROW).join(rows, [ROW]).group_by([NUMBER], {"rows": length()})
+        rest = other.bags.join(touched.select(NUMBER, shared=col("rows")), [NUMBER], "left")
+        rest = rest.filter(col("shared").is_null()).drop("shared")
+        apart = rest.count()
+        left_out += other.summary.bags - apart
+        if apart:
+            kept.append(_some(other, rest))
+    return replace(train, others=tuple(kept), summary=replace(train.summary, set_aside=left_out))
 
 
 def last_bags(data: BagTable, bags: int, *, latest: str | None = None) -> BagTable:

@@ -20,11 +20,13 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
+from bagwise import segment
+from bagwise.bags import Bags, several
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
 from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
 from bagwise.linear.moments import Moments, label_variance, told_variance
-from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
+from bagwise.tables.bag_table import CHANGED, NUMBER, ROW, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
 from bagwise.updates import Forgetting
@@ -43,6 +45,8 @@ WIDEST = 100  # encoded columns, those of gaps not counted, that the engine mult
 
 def gather(data: BagTable, features: Features) -> InMemory:
     """The events of usable bags in memory: what `write_shards` would write, in the same blocks."""
+    if data.others:
+        return _gather_several(data, features)
     kept, rows = _kept(data, features), _block_rows(data, features)
     size, proportion, noise, interval = data.reported
     starts, place = cuts(size, rows), 0
@@ -52,6 +56,28 @@ def gather(data: BagTable, features: Features) -> InMemory:
         place += len(columns[0])
     bags = bags_in_order(np.arange(len(size)), size, proportion, noise, interval=interval)
     return InMemory(X, bags, features.categorical, starts, names=[made.name for made in features.made])
+
+
+def _gather_several(data: BagTable, features: Features) -> InMemory:
+    """Events of bags of several tables, each once, and the bags of all tables."""
+    kept = _kept(data, features)
+    codes, bags = [], []
+    for part in (data, *data.others):
+        pairs = part.rows().select(NUMBER, ROW).fetch()
+        codes.append((pairs.column(ROW).to_numpy(), pairs.column(NUMBER).to_numpy()))
+    row = np.unique(np.concatenate([rows for rows, _ in codes]))
+    for part, (rows, number) in zip((data, *data.others), codes, strict=True):
+        code = np.full(len(row), -1)
+        code[np.searchsorted(row, rows)] = number
+        size, proportion, noise, interval = part.reported
+        order, offsets = segment.group(code, len(size))
+        if not np.array_equal(np.diff(offsets), size):
+            raise ValueError(CHANGED)
+        bags.append(Bags.build(np.arange(len(size)), order, offsets, proportion, noise, len(row), code, interval))
+    table = features.select(data.events, ROW).sort(ROW).fetch()
+    table = table.take(np.searchsorted(table.column(ROW).to_numpy(), row))
+    X = np.asarray(features.matrix(table), dtype=precision_of(how.type for how in kept))
+    return InMemory(X, several(bags), features.categorical, names=[made.name for made in features.made])
 
 
 def write_shards(
@@ -75,6 +101,8 @@ def write_shards(
     given = {"shard_rows": shard_rows, "group_rows": group_rows, "least_blocks": least_blocks}
     check_parameters(given, {**dict.fromkeys(given, whole(1)), "group_rows": whole(1) | NONE})
     data.check_two_classes()
+    if data.others:
+        raise ValueError("several tables of reports are read into memory: pass one to write shards.")
     if Path(folder).exists():
         raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
     with new_folder(Path(folder)) as new:

@@ -13,7 +13,7 @@ from operator import add
 from typing import Any, Literal
 
 from bagwise.data.shards import NOISE, SIZE, proportion_columns
-from bagwise.tables.bag_table import HIGH, LOW, MISMATCHES, NUMBER, BagTable, Mismatch, Summary, is_reserved
+from bagwise.tables.bag_table import HIGH, LOW, MISMATCHES, NUMBER, ROW, BagTable, Mismatch, Summary, is_reserved
 from bagwise.tables.engines import Connection
 from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, remedy, warn_of_bias
@@ -44,7 +44,7 @@ _EMPTY = "the {} are empty: there must be one line at least."
 
 def join(
     events: Source,
-    reports: Source | None = None,
+    reports: Source | list[Source] | tuple[Source, ...] | None = None,
     *,
     keys: Sequence[str] | str | None = None,
     count: str | Sequence[str] | None = None,
@@ -79,6 +79,8 @@ def join(
     events, reports : path, table or dict
         Anything that `read` takes. Without reports, `proportion` names columns of the events that are constant in a
         bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
+        Several tables of reports about the same events are a list: the first is what models are measured on, and all
+        of them are learned from (see `bagwise.bags.several`).
     keys : str or sequence of str, optional
         Columns that tell the bag of a row, by default those that both tables have; a row whose key is null is in none.
     count, proportion : str or sequence of str, optional
@@ -140,19 +142,79 @@ def join(
         count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean,
         low, high, hidden, rounded, clamped, mechanism, sensitivity,
     )  # fmt: skip
+    told: dict[str, Any] = {"target": target, "like": like, "ignore": ignore, "on_mismatch": on_mismatch}
+    if isinstance(reports, (list, tuple)):
+        return _join_several(events, reports, given, keys=keys, connection=connection, **told)
+    return _join_one(events, reports, given, keys=keys, connection=connection, **told)
+
+
+def _join_one(
+    events: Source,
+    reports: Source | None,
+    given: ReportColumns,
+    *,
+    keys: Sequence[str] | str | None,
+    target: str | None,
+    like: Meaning | None,
+    ignore: Sequence[str] | str | None,
+    on_mismatch: Any,
+    connection: Connection | None,
+    least_bags: int = 2,
+) -> BagTable:
+    """Events and one table of reports, or none."""
     found = match(events, reports, given, keys=keys, target=target, like=like, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
     if ignore is None:
         ignore = () if like is None else [name for name in like.ignored if name in rows.columns]
     features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
-    lines, summary = found.checked(on_mismatch=on_mismatch)
+    lines, summary = found.checked(on_mismatch=on_mismatch, least_bags=least_bags)
     bags = numbered(lines, joint, columns, inexact=bool(summary.inexact))
     if summary.inexact:
         summary = replace(summary, **Summary.facts(bags.line(**Summary.figures(proportion_columns(columns.classes)))))
     keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
-    events = rows.select(*keyed, *features)
+    events = rows.select(*keyed, *features, *([ROW] if ROW in rows.columns else []))
     left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
     return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
+
+
+def _join_several(
+    events: Source,
+    reports: Sequence[Source],
+    given: ReportColumns,
+    *,
+    keys: Sequence[str] | str | None,
+    ignore: Sequence[str] | str | None,
+    connection: Connection | None,
+    like: Meaning | None,
+    **told: Any,
+) -> BagTable:
+    """Events with each of several tables of reports: the first, and the others beside it."""
+    if not reports:
+        raise ParameterError("reports", "must name one table or more.")
+    if keys:
+        raise ParameterError("keys", "are those that events and each of several tables have: rename columns instead.")
+    own = home(events, *reports, connection=connection)
+    rows = read(events, own, what="events").numbered(ROW).keep()
+    tables = [read(one, own, what="reports") for one in reports]
+    keys_of = [[name for name in choose_keys(None, rows, table, given) if name != ROW] for table in tables]
+    ignored = (
+        (() if like is None else like.ignored) if ignore is None else (ignore,) if isinstance(ignore, str) else ignore
+    )
+    no_features = dict.fromkeys([*ignored, *(key for names in keys_of for key in names)])
+    found = []
+    for number, (table, own_keys) in enumerate(zip(tables, keys_of, strict=True)):
+        rest = [ROW, *(name for name in no_features if name not in own_keys)]
+        try:
+            told |= {"keys": own_keys, "ignore": rest, "least_bags": 1 if number else 2}
+            one = _join_one(rows, table, given, like=like, connection=own, **told)
+        except ValueError as error:
+            raise ValueError(f"report table {number + 1}: {error}") from error
+        found.append(replace(one, ignored=tuple(name for name in one.ignored if name in ignored)))
+    first, *others = found
+    if any(other.classes != first.classes or other.target != first.target for other in others):
+        raise ValueError("tables of reports must report the same labels: one has other classes than the first.")
+    summary = replace(first.summary, further=tuple(other.summary for other in others))
+    return replace(first, others=tuple(others), summary=summary)
 
 
 @dataclass(frozen=True, eq=False)

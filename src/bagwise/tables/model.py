@@ -259,7 +259,7 @@ def fit(
     with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
-        in_engine = estimator.reads.moments and width <= WIDEST
+        in_engine = estimator.reads.moments and width <= WIDEST and not data.others
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
     return Recipe.of(features, data).model(estimator, encoding, kind)
 
