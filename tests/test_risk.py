@@ -189,7 +189,7 @@ def test_paths_of_trees_have_the_same_losses():
     held, p = fold.held_out, training_prior(bags, fold)
     root = np.sqrt(bags.size[held, None])
     deviations = (bags.sum_table(h)[held] - root**2 * h.mean(axis=0)) / root
-    path = Path(deviations[:, :, None], root * (bags.outputs[held] - p), bags.noise_per_row[held])
+    path = Path(deviations[:, :, None], root * (bags.outputs[held] - p), bags.noise_per_row[held], np.ones(len(held)))
     stretched = (p + path.stretch * (h - h.mean(axis=0)))[bags.order]  # whose mean is p
     expected = held_out_losses(bags.sum(stretched)[held], p, bags, fold)
     np.testing.assert_allclose(path.losses[:, 0], expected)

@@ -251,7 +251,11 @@ def _right_rows(h: Floats, bags: Bags, level: float, threshold: float) -> tuple[
     a, c = bags.sum(called.astype(float)), per_bag(size, bags.outputs) * bags.outputs
     noise = np.zeros(len(bags)) if bags.noise_variance is None else np.sqrt(bags.noise_variance)
     off = (stats.norm.ppf((1 + level) / 2) * noise)[:, None]
-    low, high = (np.clip(one, 0, size[:, None]) for one in (c - off, c + off))
+    ends = c - off, c + off
+    if bags.interval is not None:  # what a count may be, and noise beside it
+        off = (stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.interval.noise))[:, None]
+        ends = bags.interval.low[:, None] - off, bags.interval.high[:, None] + off
+    low, high = (np.clip(one, 0, size[:, None]) for one in ends)
     if h.ndim == 2:
         least = np.maximum(a + low - size[:, None], 0).max(axis=1)
         return least, np.minimum(np.minimum(a, high).sum(axis=1), size)

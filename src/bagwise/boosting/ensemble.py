@@ -13,7 +13,7 @@ from bagwise.boosting.tuning import Stage
 from bagwise.folds import Fold
 from bagwise.formation import Told, settled
 from bagwise.gains import HeldOut, best_stretch, effects_beside_constant, effects_beside_model
-from bagwise.log_odds import prior_of, shift_to
+from bagwise.log_odds import prior_of, shift_to, shift_to_reports
 from bagwise.risk import bag_losses
 from bagwise.utils.typing import Floats
 
@@ -54,6 +54,16 @@ class Ensemble:
         """(rows,) mean log odds of the rows that stages hold."""
         stages = [stage for one in self.kinds.values() for stage in one.stages]
         return np.asarray(np.mean([stage.sample for stage in stages], axis=0, dtype=float))
+
+    @property
+    def prior(self) -> float:
+        """p of the bags held out, of which some hide their counts: as many as these and the fits expect."""
+        means = []
+        for part in self.parts:
+            s = self.stretch * part.scores
+            b = shift_to_reports(float(part.prior), s, part.bags, effect_variance=self.effect_variance)
+            means.append(float(expit(s + b).mean()))
+        return float(np.average(means, weights=[part.bags.n_bagged for part in self.parts]))
 
     @property
     def risk(self) -> float:

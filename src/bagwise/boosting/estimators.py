@@ -159,6 +159,8 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self.stretch_, self.effect_variance_ = chosen.stretch, chosen.effect_variance
         self.risk_ = chosen.risk if self.formation_.name == "random" else float("nan")
         self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=6)
+        if table.bags.interval is not None:
+            self.prior_ = np.atleast_1d(chosen.prior)
         self.offset_ = centring(self.stretch_ * chosen.sample[:, None], self.prior_)
         self.fits_ = {kind: one.fits for kind, one in chosen.kinds.items()}
         self.n_estimators_ = {kind: max(stage.n_trees for stage in one.stages) for kind, one in chosen.kinds.items()}

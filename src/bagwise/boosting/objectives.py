@@ -14,7 +14,7 @@ from scipy import linalg, sparse
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
-from bagwise.log_odds import shift_to, shift_to_reports
+from bagwise.log_odds import shift_to
 from bagwise.losses import residual
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted
@@ -89,10 +89,9 @@ class CountLikelihood:
 
     def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
         """−dL/ds of each row, the shift held."""
+        if self.bags.interval is not None and self.found is not None:  # what is hidden is expected, as scores go
+            self.prior = float(self.found.posterior.mean())
         self.shift = shift_to(self.prior, scores, start=self.shift, close=_CLOSE)
-        if self.bags.interval is not None:
-            tau = self.effect_variance
-            self.shift = shift_to_reports(self.prior, scores, self.bags, effect_variance=tau, start=self.shift)
         s = scores + self.shift
         start = None if self.found is None else self.found.tilt
         extra = extra_variance(s, self.bags, self.effect_variance)

@@ -149,7 +149,8 @@ class Summary:
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
-        used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {prior}{noised}"
+        about = "about " if self.inexact else ""
+        used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {about}{prior}{noised}"
         lines = [f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)]
         lines += [f"Further reports: {one}" for one in self.further]
         if self.set_aside:

@@ -11,7 +11,7 @@ WEIGHTS = np.array([1.2, -0.7])
 LOGISTIC = BagLogisticClassifier(formation="random", alphas=1.0, cv=2, random_state=0)
 
 
-def log(seed, n=6000):
+def log(seed, n=4000):
     """Events, whose labels only two tables by hashes tell."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 2))
@@ -33,9 +33,9 @@ def weights(data):
 
 
 def test_two_tables_teach_more_than_one():
-    """The mean over three logs of the square distance from the truth."""
+    """The mean over two logs of the square distance from the truth."""
     errors = []
-    for seed in range(3):
+    for seed in range(2):
         events, reports, _ = log(seed)
         truth = 1 / (1 + np.exp(1 - events[["x", "z"]].to_numpy() @ WEIGHTS))
         joined = tables.join(events, reports[0], ignore="two"), tables.join(events, reports)
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_table_names_it():
     wrong = (
         events.assign(all=1),
         one,
-        pd.DataFrame({"all": [1], "size": [6000], "count": [int(one["count"].sum()) + 5]}),
+        pd.DataFrame({"all": [1], "size": [4000], "count": [int(one["count"].sum()) + 5]}),
     )
     with pytest.raises(ValueError, match="the tables contradict each other"):
         tables.fit(tables.join(wrong[0], [wrong[1], wrong[2]]), LOGISTIC)
