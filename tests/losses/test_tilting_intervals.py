@@ -184,7 +184,11 @@ def test_others_learn_from_hidden_counts_too(estimator):
     rng = np.random.default_rng(1)
     X, y, ids, *_, low, high = hidden_counts(rng, m=100)
     bags = Bags.from_rows(np.zeros(len(y)), ids).with_intervals(low, high)
-    options = {"n_estimators": 20, "n_jobs": 1, "kinds": ["greedy"], "cv": 2, "formation": "features"} if estimator is BagBoostingClassifier else {}
+    options = (
+        {"n_estimators": 20, "n_jobs": 1, "kinds": ["greedy"], "cv": 2, "formation": "features"}
+        if estimator is BagBoostingClassifier
+        else {}
+    )
     model = estimator(random_state=0, **options).fit(X, bags=bags)
     h = model.predict_proba(X)[:, 1]
     assert np.mean((h - y) ** 2) < 0.9 * y.var()

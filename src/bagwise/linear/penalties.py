@@ -20,11 +20,12 @@ _USUAL_ALPHA, _USUAL_EFFECTS = 30.0, 0.03  # where the search begins
 CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, where there are more
 _FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
 _NEAR = 2.0  # a factor of penalties, up to which one tells of the other: scores are far from quadratic in the weights
+_NEAR_WITH_EFFECTS = 5.0  # a search to the end would take what rates explain for effects
 _FEW_ALPHAS = 9  # the most plausible ones, for few bags; where rates differ rows speak, and the lightest are right
 _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _ALIKE = 1.1  # a factor of spreads
-_ROUNDS = 4
+_ROUNDS, _ROUNDS_WITH_EFFECTS = 4, 3
 _SAME_EFFECTS = 0.2  # of a variance
 _AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8])
 _SURE = 1.0  # standard error, for a scaling that is not the usual one
@@ -177,7 +178,9 @@ def _choose(
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
     starts: list[Floats | None] = [None] * len(folds)  # of few bags: near the fit to all, those held out are known
     best: tuple[float, Choice, list[_Held]] | None = None
-    for _ in range(_ROUNDS + effects):  # what is near one penalty tells of others, and τ² of both
+    for _ in range(
+        _ROUNDS_WITH_EFFECTS if effects else _ROUNDS
+    ):  # what is near one penalty tells of others, and τ² of both
         penalty, tau, held = penalty_of(design, found.alpha, found.scaling), found.effect_variance, []
         p = prior_of(design.bags)
         start = maximise(design, p, penalty, effect_variance=tau, start=found.start, close=0.1).w
@@ -186,20 +189,20 @@ def _choose(
             at = maximise(train, p, penalty, effect_variance=tau, start=starts[f] if _few(design) else start, close=0.1)
             held.append(_Held(train, held_out, at.prior, at, system(train, at)))
             starts[f] = at.w
-        last, value = replace(found, start=start), _likely(design, held, found)
-        if best is not None and value < best[0]:  # it seemed better from afar than it is
-            _, found, held = best
-            break
-        best = value, last, held
-        found = replace(_best_penalty(design, held, alphas, scalings, tau), start=start)
+        last = replace(found, start=start)
+        if not effects:  # with these, rounds differ in τ², too
+            value = _likely(design, held, found)
+            if best is not None and value < best[0]:  # it seemed better from afar than it is
+                _, found, held = best
+                break
+            best = value, last, held
+        found = replace(_best_penalty(design, held, alphas, scalings, tau, effects=effects), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
             parts = [one.scores(one.path(relative, np.array([found.alpha]))[:, 0]) for one in held]
             found = replace(found, effect_variance=effects_beside_model(parts))
-        if _near(found, last):
+        if _near(found, last, _NEAR_WITH_EFFECTS if effects else _NEAR):
             break
-    else:
-        found = last
     if measured:
         relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
         parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
@@ -214,9 +217,9 @@ def _differ(scale: Floats) -> bool:
     return len(finite) > 0 and finite.max() > _ALIKE * finite.min()
 
 
-def _near(one: Choice, other: Choice) -> bool:
-    """Whether the fits with one tell what those with the other would."""
-    close = abs(np.log(one.alpha / other.alpha)) < np.log(_NEAR)
+def _near(one: Choice, other: Choice, factor: float) -> bool:
+    """Whether the fits with one tell what those with the other would: penalties differ by less than a factor."""
+    close = abs(np.log(one.alpha / other.alpha)) < np.log(factor)
     return close and one.scaling == other.scaling and _alike(one.effect_variance, other.effect_variance)
 
 
@@ -235,7 +238,7 @@ def _likely(design: Design, held: list[_Held], choice: Choice) -> float:
 
 
 def _best_penalty(
-    design: Design, held: list[_Held], alphas: Floats, scalings: Floats, effect_variance: float
+    design: Design, held: list[_Held], alphas: Floats, scalings: Floats, effect_variance: float, *, effects: bool
 ) -> Choice:
     """The penalty that held-out bags expect, each weighed by their likelihood; the usual scaling, unless they disagree.
 
@@ -243,7 +246,8 @@ def _best_penalty(
     """
     few, totals, best = _few(design), [], []
     stretches = _SOME_STRETCHES if few else _AS_IT_IS  # a heavy penalty may be made up for
-    prior = _plausible(alphas, design.X.shape[1]) if few else 0.0  # many bags know better
+    # Many bags know better, unless a light penalty would leave to effects of bags what differing rates explain.
+    prior = _plausible(alphas, design.X.shape[1]) if few or effects else 0.0
     for scaling in scalings:
         relative = penalty_of(design, 1.0, float(scaling))
         values = np.concatenate(
