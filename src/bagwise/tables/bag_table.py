@@ -14,8 +14,8 @@ import pyarrow as pa
 from bagwise.bags.intervals import Intervals
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engines import Connection
-from bagwise.tables.reports import ReportColumns
-from bagwise.tables.table import Expression, Table, col, lit, total, where
+from bagwise.tables.reports import REST, ReportColumns
+from bagwise.tables.table import Expression, Table, any_of, col, is_text, lit, total, where
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
@@ -101,6 +101,8 @@ class Summary:
         Used bags whose count is hidden, rounded or clamped: no more is known than between which numbers it lies.
     noise : str
         How noise was declared, in words.
+    rests, rest_rows : int
+        Used bags of the rows that no other report tells of, and their rows.
     """
 
     rows: int
@@ -115,6 +117,8 @@ class Summary:
     labelled: int = 0
     inexact: int = 0
     noise: str = ""
+    rests: int = 0
+    rest_rows: int = 0
 
     @staticmethod
     def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
@@ -139,6 +143,8 @@ class Summary:
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
         used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {prior}{noised}"
+        if self.rests:
+            used += f"; {number_of(self.rest_rows, 'row')} in {number_of(self.rests, 'bag')} of all others (*)"
         return "\n".join([f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)])
 
 
@@ -289,7 +295,12 @@ def _some(data: BagTable, chosen: Expression, *, shift: int = 0) -> BagTable:
     """The chosen bags alone, numbered from 0."""
     bags = data.bags.filter(chosen).with_columns(**{NUMBER: col(NUMBER) - shift}).keep()
     found = bags.line(**Summary.figures(data.proportions))
-    return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
+    summary = replace(data.summary, **Summary.facts(found))
+    if summary.rests:
+        rest = any_of(col(key) == REST for key in data.keys if is_text(bags.schema[key]))
+        found = bags.line(rests=total(rest), rest_rows=total(where(rest, col(SIZE))))
+        summary = replace(summary, rests=int(found["rests"]), rest_rows=int(found["rest_rows"]))
+    return replace(data, bags=bags, summary=summary)
 
 
 def is_reserved(name: str) -> bool:

@@ -17,6 +17,7 @@ from bagwise.tables.bag_table import HIGH, LOW, MISMATCHES, NUMBER, BagTable, Mi
 from bagwise.tables.engines import Connection
 from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.reports import Keys, Meaning, ReportColumns, choose_keys
+from bagwise.tables.rests import Rests
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -63,6 +64,7 @@ def join(
     clamped: str | None = None,
     mechanism: str | None = None,
     sensitivity: str | float | None = None,
+    null_keys: Literal["none", "rest"] | None = None,
     ignore: Sequence[str] | str | None = None,
     like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] = "error",
@@ -80,6 +82,7 @@ def join(
         bag, and so do `size`, `noise_variance` (or `noise_scale`, or `epsilon`) and `suppressed`.
     keys : str or sequence of str, optional
         Columns that tell the bag of a row, by default those that both tables have; a row whose key is null is in none.
+        A line of the reports whose key is `*` reports the rows that no line with fewer such keys does.
     count, proportion : str or sequence of str, optional
         Columns of the number or the share of positives, one of the two; several names, one per class, for classes.
     size : str, optional
@@ -110,6 +113,8 @@ def join(
         How the noise was made: `noise_scale` of Gaussian noise is its standard deviation. Laplace by default.
     sensitivity : str or float, optional
         By how much one person can change the count, which ε is divided by; a column or one number. 1 by default.
+    null_keys : {"none", "rest"}, optional
+        What a key that is null in the reports says: nothing, so that the line is of no bag, or what `*` does.
     ignore : str or sequence of str, optional
         Columns of the events that are no features.
     like : TableModel, optional
@@ -134,7 +139,7 @@ def join(
     """
     given = ReportColumns(
         count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean,
-        low, high, hidden, rounded, clamped, mechanism, sensitivity,
+        low, high, hidden, rounded, clamped, mechanism, sensitivity, null_keys,
     )  # fmt: skip
     found = match(events, reports, given, keys=keys, target=target, like=like, connection=connection)
     rows, joint, columns = found.rows, found.keys, found.columns
@@ -145,8 +150,7 @@ def join(
     bags = numbered(lines, joint, columns, inexact=bool(summary.inexact))
     if summary.inexact:
         summary = replace(summary, **Summary.facts(bags.line(**Summary.figures(proportion_columns(columns.classes)))))
-    keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
-    events = rows.select(*keyed, *features)
+    events = found.rests.placed(rows, joint.names).select(*joint.names, *features)
     left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
     return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
 
@@ -155,13 +159,18 @@ def join(
 class Matched:
     """Rows and the reports of their bags, in the engine.
 
-    rows: of the events.  told: the lines of bags.  keys, columns: what tells the bag of a row, and what says what.
+    rows: of the events.  told: the lines of bags.  rests: which bag a row is in.  columns: what says what.
     """
 
     rows: Table
     told: Table
-    keys: Keys
+    rests: Rests
     columns: ReportColumns
+
+    @property
+    def keys(self) -> Keys:
+        """What tells the bag of a row."""
+        return self.rests.keys
 
     def checked(
         self, *, on_mismatch: str = "error", expected: Sequence[str] = (), least_bags: int = 2
@@ -212,10 +221,11 @@ def match(
             if not table.head(1).count():
                 raise ValueError(_EMPTY.format(what)) from None
         raise
-    if lines is not None:
-        lines = with_ends(lines, columns)
-    told = aligned(rows, joint, columns) if lines is None else joined(rows, lines, joint, columns)
-    return Matched(rows, told, joint, columns)
+    if lines is None:
+        return Matched(rows, aligned(rows, joint, columns), Rests(joint), columns)
+    rests = Rests.of(lines, joint, null=columns.null_keys == "rest")
+    rests.check(rows)
+    return Matched(rows, joined(rows, with_ends(lines, columns), rests, columns), rests, columns)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -234,11 +244,12 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 # -- lines of bags ----------------------------------------------------------------------------------------------------
 
 
-def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
+def joined(events: Table, reports: Table, rests: Rests, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
-    rows = events.select(**keys.columns(events)).group_by(keys.ours, {SIZE: length()})
+    keys = rests.keys
+    rows = rests.placed(events, keys.ours).group_by(keys.ours, {SIZE: length()})
     said = columns.said(reports) | said_ends(reports)
-    told = reports.select(**keys.columns(reports), **said)
+    told = reports.select(**keys.columns(reports, open_keys=columns.null_keys == "rest"), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
     told = told.group_by(keys.ours, {"reports": length(), **{name: col(name).max() for name in said}})
     both = rows.join(told, keys.ours, "full")
@@ -337,6 +348,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
         "noised": total(used & ~col(NOISE).is_null()),
         "inexact": total(used & ~col(LOW).is_null()),
+        "rests": total(used & keys.is_rest()),
+        "rest_rows": total(where(used & keys.is_rest(), size)),
         "usable": total(usable),
         "least": where(usable, values[0]).min(),
         "greatest": where(usable, values[0]).max(),
@@ -386,6 +399,12 @@ def _summary(
     if drop or not hint:
         _check_labels(found, columns, hint)
     if wrong and not drop:
+        if (
+            found["keyless_reports"]
+            and columns.null_keys is None
+            and wrong[0].kind in ("unreported", "keyless_reports")
+        ):
+            hint = ["if reports without a key tell of all other rows, say ", Parameter("null_keys"), "='rest'"]
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
         raise AdviceError(f"{wrong[0]}{more}: ", *(hint or ["repair the tables"]), *way)
@@ -395,7 +414,8 @@ def _summary(
         needed = f"at least {least_bags} {'is' if least_bags == 1 else 'are'} needed"
         raise AdviceError(f"{what} can be used{said}: {needed}; ", *(hint or ["pass tables with more bags"]), ".")
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
-    how: dict[str, Any] = {"inexact": int(found["inexact"]), "noise": columns.noise if noised else ""}
+    how: dict[str, Any] = {name: int(found[name]) for name in ("inexact", "rests", "rest_rows")}
+    how["noise"] = columns.noise if noised else ""
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches), **how)
 
 
