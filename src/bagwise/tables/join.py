@@ -291,9 +291,12 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     proportions = [col(name) for name in names]
     finite = all_of(is_finite(value) for value in proportions).fill_null(False)
     exact = usable & finite & col("noise").is_null()
+    # There need not be other rows than those of other lines.
+    told = all_of(col(f"value_{number}") == 0 for number in range(len(names)))
+    none = told.fill_null(False) | (col("least") <= 0).fill_null(False)
     flags = {
         "unreported": has_rows & ~has_report,
-        "eventless": has_report & ~has_rows & ~differs & ~withheld,
+        "eventless": has_report & ~has_rows & ~differs & ~withheld & ~(keys.is_rest() & none),
         differing: differs,
         "withheld": withheld,
         "unclear": usable & (col("unclear") == 1),
