@@ -80,19 +80,18 @@ def test_filtered_rows_of_a_clean_room_are_a_bag(log, tmp_path, last):
     assert bag["bag_proportion"] * bag["bag_size"] == pytest.approx(rest["buyers"].sum())
 
 
-def test_counts_that_a_clean_room_does_not_show_lie_below_the_threshold(tmp_path):
-    text = "city;buyers\nRome;60\nOslo;<null>\n*;\n".replace("<null>", "NULL")
-    found, lines = imported(tmp_path, "clean-room", text, keys=["city"], count=["buyers"], threshold=10)
-    assert found.options["hidden"] == "0-9"
+@pytest.mark.parametrize(("last", "most"), [("*;;", np.inf), ("*;;20", 20)])
+def test_counts_that_a_clean_room_does_not_show(tmp_path, last, most):
+    """Those of groups lie below the threshold; of the filtered groups together nothing is known but their size."""
+    text = f"city;buyers;users\nRome;60;100\nOslo;NULL;30\n{last}\n"
+    options = {"keys": ["city"], "count": ["buyers"], "threshold": 10} | ({"size": "users"} if most == 20 else {})
+    found, lines = imported(tmp_path, "clean-room", text, **options)
     assert list(lines["city"]) == ["Rome", "Oslo", "*"]
-    events = {"city": np.repeat(["Rome", "Oslo", "Bonn"], [100, 30, 20]), "x": np.arange(150)}
+    events = {"city": np.repeat(["Rome", "Oslo", "Bonn", "Kyiv"], [100, 30, 13, 7]), "x": np.arange(150)}
     data = joined(found, events)
     assert (data.summary.inexact, data.summary.rest_rows) == (2, 20)
-    assert sorted(zip(data.reported.interval.low, data.reported.interval.high, strict=True)) == [
-        (0, 9),
-        (0, 9),
-        (60, 60),
-    ]
+    interval = data.reported.interval
+    assert sorted(zip(interval.low, interval.high, strict=True)) == [(0, 9), (0, most), (60, 60)]
 
 
 def test_codes_that_begin_with_zero_stay_text(tmp_path):
@@ -345,6 +344,8 @@ def test_the_command_to_go_on_with_runs(tmp_path, log):
     assert "pass --force" in again.stderr
     shown = json.loads(call("import", "clean-room", source, *told, "--out", out, "--force", "--json").stdout)
     assert shown["options"]["null_keys"] == "rest"
+    binary = call("import", "clean-room", tmp_path / "log.parquet", *told, "--out", out, "--force")
+    assert "is no text in UTF-8" in binary.stderr
     gone = call("import", "clean-room", tmp_path / "none.csv", *told, "--out", out, "--force")
     assert "there is no file" in gone.stderr
     other = call("import", "clean-room", source, *told, "--max-value", 3, "--out", out, "--force")

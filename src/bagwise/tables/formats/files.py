@@ -79,8 +79,7 @@ def only(files: Sequence[Path]) -> Path:
 
 def read_lines(file: Path) -> Lines:
     """A CSV file: fields separated by comma, semicolon, tab, bar or space; a first column may have no name."""
-    with open(file, encoding="utf-8-sig", newline="") as source:
-        text = source.read()
+    text = _text(file)
     first = text.split("\n", 1)[0].strip("\r")
     if not first.strip():
         raise ValueError(f"{file} is empty: its first line must name the columns.")
@@ -120,15 +119,15 @@ def typed(values: Sequence[str | None]) -> pa.Array:
 def read_json(file: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+        return json.loads(_text(file))
+    except json.JSONDecodeError as error:
         raise ValueError(f"{file} is no JSON: {_reason(error)}.") from None
 
 
 def read_json_lines(file: Path) -> list[tuple[int, dict[str, Any]]]:
     """The records of a file with one JSON object per line, and the numbers of their lines."""
     found = []
-    for number, line in enumerate(file.read_text(encoding="utf-8-sig").splitlines(), start=1):
+    for number, line in enumerate(_text(file).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -141,6 +140,13 @@ def read_json_lines(file: Path) -> list[tuple[int, dict[str, Any]]]:
     if not found:
         raise ValueError(f"{file} is empty: there must be one line at least.")
     return found
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is no text in UTF-8: export it as CSV or JSON, as the format has it.") from None
 
 
 def _reason(error: ValueError) -> str:
