@@ -180,9 +180,9 @@ def test_histograms_in_every_form_are_the_same(tmp_path):
         found, reports = imported(tmp_path, "attribution-histogram", text, name, **options)
         expected = {"bucket": [0, 1], "count": [15.25, -1.5], "epsilon": [2, 2], "sensitivity": [2, 2]}
         assert reports.to_dict("list") == expected, name
-        data = joined(found, {"bucket": [0] * 40 + [1] * 30, "x": range(70)})
-        assert list(data.reported.noise) == [2.0, 2.0]  # of counts: 2 (max_value / value / ε)²
-        assert data.summary.noise == "Laplace noise (sensitivity by column 'sensitivity')"
+    data = joined(found, {"bucket": [0] * 40 + [1] * 30, "x": range(70)})
+    assert list(data.reported.noise) == [2.0, 2.0]  # of counts: 2 (max_value / value / ε)²
+    assert data.summary.noise == "Laplace noise (sensitivity by column 'sensitivity')"
 
 
 def test_noise_of_a_histogram_is_as_declared(tmp_path):

@@ -16,7 +16,12 @@ EVENTS = {
     "day": [1, 1, 2, 3, 1, 2, 1, 2, 1],
     "x": list(range(9)),
 }
+DUCK = tables.connect(threads=1)
 DAYS = {**EVENTS, "day": [f"d{day}" for day in EVENTS["day"]]}
+
+
+def join(*given, **options):
+    return tables.join(*given, **options, connection=DUCK)
 
 
 def bags_of(data):
@@ -33,7 +38,7 @@ def test_the_line_that_leaves_fewest_keys_open_has_a_row(text):
     day = ["d1", "*", "d1", "*"] if text else [1, None, 1, None]
     lines = {"campaign": ["A", "A", "B", "*" if text else None], "day": day, "count": [1, 1, 0, 2]}
     given = {} if text else {"null_keys": "rest"}
-    data = tables.join(DAYS if text else EVENTS, lines, **given)
+    data = join(DAYS if text else EVENTS, lines, **given)
     one = "d1" if text else "1"
     assert bags_of(data) == {("A", one): [0, 1], ("A", "*"): [2, 3], ("B", one): [4], ("*", "*"): [5, 6, 7, 8]}
     assert (data.summary.rests, data.summary.rest_rows) == (2, 6)
@@ -54,7 +59,7 @@ def test_three_keys_against_a_plain_loop():
     lines += [("c", "c", "c"), ("*", "*", "*")]
     columns = dict(zip(("first", "second", "third"), zip(*rows, strict=True), strict=True))
     told = dict(zip(columns, zip(*lines, strict=True), strict=True))
-    data = tables.join({**columns, "x": range(400)}, {**told, "count": [1] * len(lines)})
+    data = join({**columns, "x": range(400)}, {**told, "count": [1] * len(lines)})
     expected = {line: [] for line in lines}
     for number, row in enumerate(rows):
         expected[placed_by_hand(row, lines)].append(number)
@@ -64,16 +69,16 @@ def test_three_keys_against_a_plain_loop():
 def test_dates_and_numbers_with_a_point():
     days = [datetime.date(2026, 1, day) for day in (1, 1, 2, 3)]
     lines = {"day": pd.array([days[0], None], dtype="object"), "rate": [0.5, None], "count": [1, 1]}
-    data = tables.join({"day": days, "rate": [0.5] * 4, "x": range(4)}, lines, null_keys="rest")
+    data = join({"day": days, "rate": [0.5] * 4, "x": range(4)}, lines, null_keys="rest")
     assert sorted(bags_of(data).values()) == [[0, 1], [2, 3]]
 
 
 def test_without_the_option_a_missing_key_is_none_and_the_way_is_told():
     lines = {"campaign": ["A", "B", None], "count": [1, 0, 2]}
     with pytest.raises(ValueError, match=r"without a key|with rows but no report") as raised:
-        tables.join({**EVENTS, "campaign": list("AAAABBCCC")}, lines, keys="campaign")
+        join({**EVENTS, "campaign": list("AAAABBCCC")}, lines, keys="campaign")
     assert "null_keys='rest'" in str(raised.value)
-    dropped = tables.join(EVENTS, lines, keys="campaign", on_mismatch="drop", null_keys="none").summary
+    dropped = join(EVENTS, lines, keys="campaign", on_mismatch="drop", null_keys="none").summary
     assert {one.kind for one in dropped.mismatches} == {"unreported", "keyless_reports", "keyless_events"}
     assert dropped.rests == 0
 
@@ -88,13 +93,13 @@ def test_without_the_option_a_missing_key_is_none_and_the_way_is_told():
 )
 def test_bad_rests_get_one_sentence(lines, words):
     with pytest.raises(ValueError, match=words) as raised:
-        tables.join(DAYS, lines)
+        join(DAYS, lines)
     assert "\n" not in str(raised.value)
 
 
 def test_rests_that_would_share_rows_may_be_settled_by_an_exact_line():
     lines = {"campaign": ["A", "*", "B", "A"], "day": ["*", "d1", "d2", "d1"], "count": [1, 1, 1, 1]}
-    data = tables.join(DAYS, lines, on_mismatch="drop")
+    data = join(DAYS, lines, on_mismatch="drop")
     assert bags_of(data)["A", "d1"] == [0, 1]
     assert bags_of(data)["*", "d1"] == [4, 6, 8]
 
@@ -117,13 +122,13 @@ def thresholded():
 def test_rests_make_all_rows_count(thresholded, tmp_path):
     """The mean label is that of all rows, sizes are as reported, and scores add up to every line, rests too."""
     rows, y, lines, shown = thresholded
-    data = tables.join(rows, lines)
+    data = join(rows, lines)
     assert data.summary.used_rows == len(rows)
     assert data.summary.prior[0] == pytest.approx(y.mean())
     assert data.summary.rest_rows == len(rows) - shown["size"].sum()
     train, held_out = tables.split(data, 0.3)
     assert train.summary.rest_rows + held_out.summary.rest_rows == data.summary.rest_rows
-    model = tables.fit(data, "logistic", random_state=0)
+    model = tables.fit(data, "ridge", random_state=0)
     out = tmp_path / "scored.parquet"
     scored = tables.write_scores(model, rows, out, reports=lines)
     assert scored.reported_rows == len(rows)
