@@ -1,5 +1,6 @@
 """What the documents show: every block of Python runs, every command too, and pages only point to what is there."""
 
+import json
 import re
 import shlex
 import shutil
@@ -34,7 +35,7 @@ def holding(pattern, *, slow=()):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    """The demo's tables, a table with labels, and two of values."""
+    """The demo's tables, a table with labels, two of values, and reports in formats of others."""
     folder = tmp_path_factory.mktemp("tables")
     demo.run(folder / "bagwise-demo", rows=10_240, random_state=0)
     rng = np.random.default_rng(0)
@@ -45,9 +46,34 @@ def tables(tmp_path_factory):
     labelled[["x"]].assign(bucket=bucket).to_parquet(folder / "visits.parquet")
     revenue = pd.DataFrame({"bucket": np.arange(500), "revenue": np.bincount(bucket, worth)})
     revenue.to_parquet(folder / "revenue.parquet")
+    _write_formats(folder, x, labelled["y"].to_numpy(), bucket, rng)
     for one in ("events.parquet", "reports.parquet"):
         shutil.copy(folder / "bagwise-demo" / one, folder)
     return folder
+
+
+def _write_formats(folder, x, y, bucket, rng):
+    """Impressions, and reports of them in the formats that are imported; results of an election."""
+    rows = pd.DataFrame({"campaign": rng.choice(list("ABC"), len(x)), "bucket": bucket, "x": x})
+    rows["city"] = [f"c{number}" for number in rng.zipf(1.5, len(x)) % 60]
+    rows["source"] = [f"{number}" for number in rng.integers(1000, 1040, len(x))]
+    rows.to_parquet(folder / "impressions.parquet")
+    groups = rows.assign(y=y).groupby(["campaign", "city"])["y"].agg(users="size", buyers="sum").reset_index()
+    small = groups["users"] < 50
+    rest = groups[small][["users", "buyers"]].sum().to_frame().T.assign(campaign="filtered rows", city="")
+    pd.concat([groups[~small], rest]).to_csv(folder / "release.csv", index=False)
+    sums = 4 * np.bincount(bucket, y) + rng.laplace(scale=4, size=500)
+    told = {"epsilon": 1, "max_value": 4, "value": 4, "histogram": list(sums)}
+    (folder / "histogram.json").write_text(json.dumps(told))
+    postbacks = [
+        {"source-identifier": source[: rng.integers(2, 5)], "conversion-value": 40, "postback-sequence-index": 0}
+        for source in rows["source"][y == 1][::5]
+    ]
+    (folder / "postbacks.jsonl").write_text("\n".join(json.dumps(one) for one in postbacks))
+    people = rng.integers(20, 90, (60, 2))
+    votes = rng.binomial(people, [0.6, 0.2]).sum(1)
+    results = {"precinct": range(60), "town": people[:, 0], "country": people[:, 1], "yes": votes}
+    pd.DataFrame(results).assign(no=(people.sum(1) - votes) // 2).to_csv(folder / "results.csv", index=False)
 
 
 @pytest.fixture
@@ -55,7 +81,7 @@ def place(request, tmp_path, monkeypatch):
     """A folder of its own for each page, with tables where the page speaks of some."""
     monkeypatch.chdir(tmp_path)
     text = request.getfixturevalue("page").read_text(encoding="utf-8")
-    if any(f"{one}.parquet" in text for one in ("events", "labelled", "visits")):
+    if any(f"{one}.parquet" in text for one in ("events", "impressions", "labelled", "visits")):
         shutil.copytree(request.getfixturevalue("tables"), tmp_path, dirs_exist_ok=True)
     return tmp_path
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 from bagwise.bags import Bags
-from bagwise.log_odds import prior_of, shift_to
+from bagwise.log_odds import prior_of, shift_to, shift_to_reports
 
 
 @pytest.mark.parametrize("prior", [1e-4, 0.2, 0.999])
@@ -27,3 +27,10 @@ def test_noised_counts_weigh_less_in_the_prior():
     bags = Bags.from_rows(np.array([0.5, 0.9])[ids], ids, noise_variance=np.array([0.0, 1e6])[ids])
     assert prior_of(bags) == pytest.approx(0.5, abs=1e-3)
     assert logit(prior_of(Bags.from_rows(np.zeros(20), np.arange(20) // 10))) < -20
+
+
+def test_intervals_of_one_number_each_are_counts():
+    """As in folds that hold out the only bag whose count is hidden."""
+    s = np.random.default_rng(2).normal(size=20)
+    bags = Bags.from_rows(np.repeat([0.2, 0.6], 10), np.repeat([0, 1], 10))
+    assert shift_to_reports(0.4, s, bags.with_intervals([2, 6], [2, 6])) == shift_to(0.4, s)

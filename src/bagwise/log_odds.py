@@ -123,7 +123,7 @@ def shift_to_reports(
     >>> round(shift_to_reports(0.5, np.zeros(8), bags), 3) == round(float(logit(0.25)), 3)  # one of two says nothing
     True
     """
-    if bags.interval is None:
+    if bags.interval is None or not bags.interval.open.any():
         return shift_to(prior, s, start=start)
     b = shift_to(prior, s) if start is None else start
     unknown = np.flatnonzero(bags.interval.open)

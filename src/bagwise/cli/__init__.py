@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 import bagwise
-from bagwise.cli import distributed, experiments, planning, tables
+from bagwise.cli import distributed, experiments, formats, planning, tables
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
@@ -38,7 +38,15 @@ def main(version: Version = False) -> None:
     """Options that need no command."""
 
 
-_on_tables = (tables.diagnose, tables.fit, tables.evaluate, tables.predict, tables.inspect, tables.page)
+_on_tables = (
+    formats.import_,
+    tables.diagnose,
+    tables.fit,
+    tables.evaluate,
+    tables.predict,
+    tables.inspect,
+    tables.page,
+)
 _PANELS = {
     None: (experiments.demo,),
     "Two tables in, a scored table out": _on_tables,
@@ -48,7 +56,7 @@ _PANELS = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
+        app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
 
 
 def run() -> NoReturn:

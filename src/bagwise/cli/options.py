@@ -54,6 +54,7 @@ _MISMATCH = (
     "Bags that do not fit: error; drop, to leave them out; or drop:unreported,eventless, to leave out such only."
 )
 Target = StrEnum("Target", "label value")
+NullKeys = StrEnum("NullKeys", "none rest")
 _ON_COUNTS = "on counts: a number or a column"
 _ROLES = "Roles of columns, as a=category,b=ignored; number, category, hashed, time or ignored."
 Roles = Annotated[Text, Option(help=_ROLES)]
@@ -134,6 +135,10 @@ def _join(
     sensitivity: Annotated[
         Text, Option(help="By how much one person changes a count, which --epsilon is about: a number or a column; 1.")
     ] = None,
+    null_keys: Annotated[
+        NullKeys | None,
+        Option(help="What a report without a key tells of: none, or the rest, all rows that no other does, as * does."),
+    ] = None,
     sum: Annotated[Text, _column("Reports' column of sums of values", "sum")] = None,
     mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
@@ -150,6 +155,7 @@ def _join(
     labels = {"count": count, "proportion": proportion, "sum": sum, "mean": mean, "target": target and target.value}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
     noise |= {"mechanism": mechanism and mechanism.value, "sensitivity": sensitivity}
+    noise |= {"null_keys": null_keys and null_keys.value}
     labels |= {"low": low, "high": high, "hidden": hidden, "rounded": rounded, "clamped": clamped}
     told = {"reports": reports, "keys": keys, "size": size, "suppressed": suppressed, "on_mismatch": on_mismatch}
     columns = _columns({**told, **labels, **noise})

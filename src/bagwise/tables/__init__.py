@@ -3,12 +3,13 @@
 An *events* table has features and the keys of bags, one line per row, and no labels; a *reports* table has one line per
 bag. `join` checks that the two fit, in the engine; `fit` learns from them; the `TableModel` that comes out scores rows
 of other tables, and `update` refines it by those that come later. `put_in_bags` is the data holder's side: it makes the
-two tables out of one with labels.
+two tables out of one with labels, `import_reports` out of reports in formats of others.
 """
 
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
+from bagwise.tables.formats import Imported, import_reports
 from bagwise.tables.join import join
 from bagwise.tables.labels import with_labels
 from bagwise.tables.model import TableModel, fit
@@ -23,6 +24,7 @@ __all__ = [
     "BagTable",
     "ColumnMet",
     "ColumnsMet",
+    "Imported",
     "Measurement",
     "Mismatch",
     "Novelty",
@@ -37,6 +39,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fit",
+    "import_reports",
     "join",
     "measure",
     "put_in_bags",

@@ -16,8 +16,21 @@ import pyarrow as pa
 from bagwise.bags.intervals import Intervals
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engines import Connection
-from bagwise.tables.reports import ReportColumns
-from bagwise.tables.table import Expression, Table, as_number, col, is_time, kind_of, length, lit, total, where
+from bagwise.tables.reports import REST, ReportColumns
+from bagwise.tables.table import (
+    Expression,
+    Table,
+    any_of,
+    as_number,
+    col,
+    is_text,
+    is_time,
+    kind_of,
+    length,
+    lit,
+    total,
+    where,
+)
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
@@ -110,6 +123,8 @@ class Summary:
         What came of joining further tables of reports.
     set_aside : int
         Bags of these that share rows with bags held out, and are not learned from.
+    rests, rest_rows : int
+        Used bags of the rows that no other report tells of, and their rows.
     """
 
     rows: int
@@ -126,6 +141,8 @@ class Summary:
     noise: str = ""
     further: tuple[Summary, ...] = ()
     set_aside: int = 0
+    rests: int = 0
+    rest_rows: int = 0
 
     @staticmethod
     def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
@@ -151,6 +168,8 @@ class Summary:
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
         about = "about " if self.inexact else ""
         used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {about}{prior}{noised}"
+        if self.rests:
+            used += f"; {number_of(self.rest_rows, 'row')} in {number_of(self.rests, 'bag')} of all others (*)"
         lines = [f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)]
         lines += [f"Further reports: {one}" for one in self.further]
         if self.set_aside:
@@ -346,7 +365,12 @@ def _some(data: BagTable, chosen: Table) -> BagTable:
     names = [name for name in data.bags.columns if name != NUMBER]
     bags = chosen.select(*names, **{_PLACE: col(NUMBER)}).numbered(NUMBER, _PLACE).drop(_PLACE).keep()
     found = bags.line(**Summary.figures(data.proportions))
-    return replace(data, bags=bags, summary=replace(data.summary, **Summary.facts(found)))
+    summary = replace(data.summary, **Summary.facts(found))
+    if summary.rests:
+        rest = any_of(col(key) == REST for key in data.keys if is_text(bags.schema[key]))
+        found = bags.line(rests=total(rest), rest_rows=total(where(rest, col(SIZE))))
+        summary = replace(summary, rests=int(found["rests"]), rest_rows=int(found["rest_rows"]))
+    return replace(data, bags=bags, summary=summary)
 
 
 def _in_time(data: BagTable, column: str) -> Table:

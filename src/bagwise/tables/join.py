@@ -18,6 +18,7 @@ from bagwise.tables.engines import Connection
 from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.mismatches import OF_COUNTS, dropped, further_keys, remedy, warn_of_bias
 from bagwise.tables.reports import RECORD, Keys, Meaning, ReportColumns, choose_keys
+from bagwise.tables.rests import Rests
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import (
     Expression,
@@ -39,6 +40,7 @@ from bagwise.utils.text import listed, number_of
 _FAR = 10.0  # standard deviations of declared noise, beyond which a count is not that of labels
 _ENOUGH = 10  # bags with noise, of which one alone does not decide
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
+_OF_KEYS = ("unreported", "keyless_reports")
 _EMPTY = "the {} are empty: there must be one line at least."
 
 
@@ -64,6 +66,7 @@ def join(
     clamped: str | None = None,
     mechanism: str | None = None,
     sensitivity: str | float | None = None,
+    null_keys: Literal["none", "rest"] | None = None,
     ignore: Sequence[str] | str | None = None,
     like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
@@ -83,6 +86,7 @@ def join(
         of them are learned from (see `bagwise.bags.several`).
     keys : str or sequence of str, optional
         Columns that tell the bag of a row, by default those that both tables have; a row whose key is null is in none.
+        A line of the reports whose key is `*` reports the rows that no line with fewer such keys does.
     count, proportion : str or sequence of str, optional
         Columns of the number or the share of positives, one of the two; several names, one per class, for classes.
     size : str, optional
@@ -113,6 +117,8 @@ def join(
         How the noise was made: `noise_scale` of Gaussian noise is its standard deviation. Laplace by default.
     sensitivity : str or float, optional
         By how much one person can change the count, which ε is divided by; a column or one number. 1 by default.
+    null_keys : {"none", "rest"}, optional
+        What a key that is null in the reports says: nothing, so that the line is of no bag, or what `*` does.
     ignore : str or sequence of str, optional
         Columns of the events that are no features.
     like : TableModel, optional
@@ -140,7 +146,7 @@ def join(
     """
     given = ReportColumns(
         count, proportion, size, noise_variance, noise_scale, epsilon, suppressed, sum, mean,
-        low, high, hidden, rounded, clamped, mechanism, sensitivity,
+        low, high, hidden, rounded, clamped, mechanism, sensitivity, null_keys,
     )  # fmt: skip
     told: dict[str, Any] = {"target": target, "like": like, "ignore": ignore, "on_mismatch": on_mismatch}
     if isinstance(reports, (list, tuple)):
@@ -171,8 +177,8 @@ def _join_one(
     bags = numbered(lines, joint, columns, inexact=bool(summary.inexact))
     if summary.inexact:
         summary = replace(summary, **Summary.facts(bags.line(**Summary.figures(proportion_columns(columns.classes)))))
-    keyed = [column.alias(name) for name, column in zip(joint.names, joint.columns(rows).values(), strict=True)]
-    events = rows.select(*keyed, *features, *([ROW] if ROW in rows.columns else []))
+    placed = found.rests.placed(rows, joint.names)
+    events = placed.select(*joint.names, *features, *([ROW] if ROW in rows.columns else []))
     left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
     return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
 
@@ -221,15 +227,20 @@ def _join_several(
 class Matched:
     """Rows and the reports of their bags, in the engine.
 
-    rows: of the events.  told: the lines of bags.  keys, columns: what tells the bag of a row, and what says what.
+    rows: of the events.  told: the lines of bags.  rests: which bag a row is in.  columns: what says what.
     spare: further columns of the reports, which may be keys.
     """
 
     rows: Table
     told: Table
-    keys: Keys
+    rests: Rests
     columns: ReportColumns
     spare: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> Keys:
+        """What tells the bag of a row."""
+        return self.rests.keys
 
     def checked(
         self,
@@ -286,10 +297,11 @@ def match(
                 raise ValueError(_EMPTY.format(what)) from None
         raise
     if lines is None:
-        return Matched(rows, aligned(rows, joint, columns), joint, columns)
+        return Matched(rows, aligned(rows, joint, columns), Rests(joint), columns)
+    rests = Rests.of(lines, joint, null=columns.null_keys == "rest")
+    rests.check(rows)
     spare = tuple(name for name in lines.columns if name not in {*names, *columns.names, *vars(columns), *RECORD})
-    told = joined(rows, with_ends(lines, columns), joint, columns)
-    return Matched(rows, told, joint, columns, spare)
+    return Matched(rows, joined(rows, with_ends(lines, columns), rests, columns), rests, columns, spare)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -308,11 +320,12 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 # -- lines of bags ----------------------------------------------------------------------------------------------------
 
 
-def joined(events: Table, reports: Table, keys: Keys, columns: ReportColumns) -> Table:
+def joined(events: Table, reports: Table, rests: Rests, columns: ReportColumns) -> Table:
     """The lines of a table of events and one of reports."""
-    rows = events.select(**keys.columns(events)).group_by(keys.ours, {SIZE: length()})
+    keys = rests.keys
+    rows = rests.placed(events, keys.ours).group_by(keys.ours, {SIZE: length()})
     said = columns.said(reports) | said_ends(reports)
-    told = reports.select(**keys.columns(reports), **said)
+    told = reports.select(**keys.columns(reports, open_keys=columns.null_keys == "rest"), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
     told = told.group_by(keys.ours, {"reports": length(), **{name: col(name).max() for name in said}})
     both = rows.join(told, keys.ours, "full")
@@ -354,9 +367,12 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
     proportions = [col(name) for name in names]
     finite = all_of(is_finite(value) for value in proportions).fill_null(False)
     exact = usable & finite & col("noise").is_null()
+    # There need not be other rows than those of other lines.
+    told = all_of(col(f"value_{number}") == 0 for number in range(len(names)))
+    none = told.fill_null(False) | (col("least") <= 0).fill_null(False)
     flags = {
         "unreported": has_rows & ~has_report,
-        "eventless": has_report & ~has_rows & ~differs & ~withheld,
+        "eventless": has_report & ~has_rows & ~differs & ~withheld & ~(keys.is_rest() & none),
         differing: differs,
         "withheld": withheld,
         "unclear": usable & (col("unclear") == 1),
@@ -412,6 +428,8 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "matched_rows": total(where(col("keyed") & (reports > 0), size)),
         "noised": total(used & ~col(NOISE).is_null()),
         "inexact": total(used & ~col(LOW).is_null()),
+        "rests": total(used & keys.is_rest()),
+        "rest_rows": total(where(used & keys.is_rest(), size)),
         "usable": total(usable),
         "least": where(usable, values[0]).min(),
         "greatest": where(usable, values[0]).max(),
@@ -469,6 +487,8 @@ def _summary(
     if drop or not hint:
         _check_labels(found, columns, hint)
     if wrong := [mismatch for mismatch in wrong if mismatch.kind not in drop]:
+        if found["keyless_reports"] and columns.null_keys is None and wrong[0].kind in _OF_KEYS:
+            hint = ["if reports without a key tell of all other rows, say ", Parameter("null_keys"), "='rest'"]
         hint = hint or remedy(wrong[0], further)
         more = f" (and {number_of(len(wrong) - 1, 'more kind')} of mismatch)" if len(wrong) > 1 else ""
         way = (", or leave such bags out with ", Parameter("on_mismatch"), "='drop'.")
@@ -482,7 +502,8 @@ def _summary(
         if learned and mismatch.kind in OF_COUNTS:
             warn_of_bias(mismatch, int(found[f"{mismatch.kind}_low"]))
     rows, reports, noised = int(found["rows"]), int(found["reports"]), bool(found["noised"])
-    how: dict[str, Any] = {"inexact": int(found["inexact"]), "noise": columns.noise if noised else ""}
+    how: dict[str, Any] = {name: int(found[name]) for name in ("inexact", "rests", "rest_rows")}
+    how["noise"] = columns.noise if noised else ""
     return Summary(rows, reports, **Summary.facts(found), noised=noised, mismatches=tuple(mismatches), **how)
 
 

@@ -15,6 +15,7 @@ from bagwise.tables.table import (
     Expression,
     Table,
     all_of,
+    any_of,
     as_number,
     col,
     is_finite,
@@ -58,8 +59,10 @@ _CONSTRAINTS = {
     "rounded": number(above=0) | NONE,
     "mechanism": one_of(*MECHANISMS) | NONE,
     "sensitivity": number(above=0) | _NAME | NONE,
+    "null_keys": one_of("none", "rest") | NONE,
 }
-_NO_COLUMNS = ("hidden", "clamped", "rounded", "mechanism")  # what tells of all lines alike
+_NO_COLUMNS = ("hidden", "clamped", "rounded", "mechanism", "null_keys")  # what tells of all lines alike
+REST = "*"  # a key that a line of reports leaves open (see `rests`)
 VALUE = "bagwise_value"  # a count in numbers, where the column of counts says it in another way
 
 
@@ -83,6 +86,7 @@ class ReportColumns:
     clamped: str | None = None
     mechanism: str | None = None
     sensitivity: str | float | None = None
+    null_keys: str | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
@@ -275,10 +279,14 @@ class Meaning(Protocol):
 
 @dataclass(frozen=True)
 class Keys:
-    """Key columns and, where the two tables hold them in different types, the type in which they are compared."""
+    """Key columns and, where the two tables hold them in different types, the type in which they are compared.
+
+    rests: places of the keys that some line of the reports leaves open; they are compared as text.
+    """
 
     names: tuple[str, ...]
     types: tuple[DataType | None, ...]
+    rests: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, names: Sequence[str], events: Table, reports: Table) -> Keys:
@@ -295,13 +303,23 @@ class Keys:
         """Names of ours for the key columns: a name of the user's may be one that we use."""
         return [f"key_{number}" for number in range(len(self.names))]
 
-    def columns(self, table: Table) -> dict[str, Expression]:
-        """The keys of a table by our names, in the types in which they are compared; NaN is a missing key."""
+    def columns(self, table: Table, *, open_keys: bool = False) -> dict[str, Expression]:
+        """The keys of a table by our names, in the types in which they are compared; NaN is a missing key.
+
+        open_keys: whether a line that misses one of `rests` leaves it open.
+        """
         found = {}
-        for our, name, type_ in zip(self.ours, self.names, self.types, strict=True):
+        for place, (our, name, type_) in enumerate(zip(self.ours, self.names, self.types, strict=True)):
             column = col(name) if type_ is None else col(name).cast(type_)
-            found[our] = without_nan(column) if (type_ or table.schema[name]).is_float() else column
+            column = without_nan(column) if (type_ or table.schema[name]).is_float() else column
+            if place in self.rests:
+                column = column.cast(nw.String).fill_null(REST) if open_keys else column.cast(nw.String)
+            found[our] = column
         return found
+
+    def is_rest(self) -> Expression:
+        """Whether a bag has the rows of no other line, of a table that has the keys under our names."""
+        return any_of(col(self.ours[place]) == REST for place in self.rests) if self.rests else lit(False)
 
     def there(self) -> Expression:
         """Whether no key is missing, of a table that has the keys under our names."""

@@ -191,8 +191,7 @@ def _reported(
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1, learned=False)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
     bags = numbered(told, replace(found.keys, names=names), found.columns, inexact=bool(summary.inexact))
-    keyed = dict(zip(names, found.keys.columns(table).values(), strict=True))
-    rows = table.numbered(_ROW).with_columns(**keyed)
+    rows = found.rests.placed(table.numbered(_ROW), names)
     return BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns)
 
 

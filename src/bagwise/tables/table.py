@@ -84,7 +84,7 @@ class Table:
 
     def with_columns(self, **named: Expression) -> Table:
         """These columns, too, or in place of those of the same names."""
-        return replace(self, frame=self.frame.with_columns(**named))
+        return replace(self, frame=self.frame.with_columns(**named)) if named else self
 
     def drop(self, *columns: str) -> Table:
         """All columns but these."""
