@@ -21,8 +21,9 @@ from bagwise.tables import connect, join, read
 from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.engines import engine_of
 from bagwise.tables.engines.duckdb import DuckDB
-from bagwise.tables.join import aligned, figures_of, joined, numbered
+from bagwise.tables.join import aligned, joined, numbered
 from bagwise.tables.reports import Keys, ReportColumns
+from bagwise.tables.summary import figures_of
 from bagwise.tables.table import Table, col, length
 
 EVENTS = {"bag": [1, 1, 2, 2, 2, 3], "x": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
