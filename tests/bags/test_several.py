@@ -84,7 +84,14 @@ def two_hashes(rng, n=12_000, sizes=(40, 60)):
     return X, y, truth, [grouped(y, random_bags(n, size, random_state=rng)) for size in sizes]
 
 
-@pytest.mark.parametrize("estimator", [BagLogisticClassifier, BagRidgeClassifier, BagBoostingClassifier])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        BagLogisticClassifier,
+        pytest.param(BagRidgeClassifier, marks=pytest.mark.slow),
+        pytest.param(BagBoostingClassifier, marks=pytest.mark.slow),
+    ],
+)
 def test_two_tables_teach_more_than_one(estimator):
     """The mean over some logs of the square distance from the truth."""
     options = {"n_estimators": 20, "n_jobs": 1} if estimator is BagBoostingClassifier else {}

@@ -32,6 +32,7 @@ def weights(data):
     return tables.fit(data, LOGISTIC).estimator.coef_
 
 
+@pytest.mark.slow
 def test_two_tables_teach_more_than_one():
     """The mean over two logs of the square distance from the truth."""
     errors = []
