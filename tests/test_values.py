@@ -236,6 +236,7 @@ def test_the_commands_know_values(files):
     assert "fit a regressor" in call("diagnose", events, reports, *told).stdout
 
 
+@pytest.mark.slow
 def test_what_commands_cannot_do_with_values_is_one_sentence(files):
     events, reports, folder = files
     told, out = ("--sum", "revenue"), folder / "nothing"

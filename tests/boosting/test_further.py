@@ -67,6 +67,7 @@ def test_updates_hardly_ever_make_it_worse(old):
     assert taken <= 6
 
 
+@pytest.mark.slow
 def test_updates_follow_each_other_and_are_saved(old, tmp_path):
     rng, model = np.random.default_rng(3), copy.deepcopy(old)
     for change in ({"sign": -1.0}, {"sign": -1.0, "offset": 0.5}):

@@ -363,7 +363,7 @@ def test_other_models(few, tmp_path, kind):
 @pytest.mark.parametrize(
     ("kind", "noise"),
     [
-        ("logistic", 4.0),
+        pytest.param("logistic", 4.0, marks=pytest.mark.slow),
         ("mean-map", 0.0),
         pytest.param("logistic", 0.0, marks=pytest.mark.slow),
         pytest.param("mean-map", 4.0, marks=pytest.mark.slow),

@@ -99,6 +99,7 @@ def test_held_out_risk_is_the_debiased_loss_of_bags_not_trained_on():
     assert task.held_out_risk(h) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_all_methods_without_torch_or_network_run(tmp_path):
     names = ("ridge", "sgd", "mean_map", "class_prior", "group_prior", "supervised_lightgbm", "supervised_logistic")
     frame = bench.run(

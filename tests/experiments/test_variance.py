@@ -115,6 +115,7 @@ def test_variances_have_their_closed_form(frame, model, loss, means, closed_form
     assert (SIGMAS * rows["variance_se"] < 0.4 * expected).all()  # between k = 16 and 256 a linear one grows 16-fold
 
 
+@pytest.mark.slow
 def test_running_mean_repairs_mean_and_variance(monkeypatch):
     needed = {("ours", means): variance.ESTIMATORS["ours", means] for means in ("exact", "running", "leave_one_out")}
     monkeypatch.setattr(variance, "ESTIMATORS", needed)  # the others would only cost time

@@ -146,6 +146,7 @@ def test_effects_are_found_and_do_no_harm():
     assert ((h - truth) ** 2).mean() < truth.var()
 
 
+@pytest.mark.slow
 def test_effects_that_features_do_not_explain_are_not_taken_for_wide_scores():
     """Scores that vary more make counts vary less: what is gained where effects are taken for too large is none."""
     spread = []

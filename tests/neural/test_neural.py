@@ -365,6 +365,7 @@ def test_a_diverging_rate_is_dropped_and_a_lone_one_is_an_error(data):
 # -- the estimator ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_images_and_a_module_that_stays_as_it_was():
     rng = np.random.default_rng(0)
     X = rng.random((400, 1, 10, 10)).astype(np.float32)

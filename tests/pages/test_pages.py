@@ -382,6 +382,7 @@ def test_what_bags_reported_is_fetched_once(undrawn, monkeypatch, fitted, folder
     assert fetched == [data]
 
 
+@pytest.mark.slow
 def test_a_file_that_tells_other_numbers_is_not_believed(undrawn, folder, fitted, joined):
     """The tables have other bags held out, or the model is another: then it is measured."""
     told = as_data(fitted[3].evaluation)
@@ -402,6 +403,7 @@ def test_a_model_is_judged_by_all_bags_of_tables_it_has_not_seen(undrawn, ridge)
     assert "judged by 400 bags, 3,200 rows" in text
 
 
+@pytest.mark.slow
 def test_models_that_took_all_bags_in_are_not_judged_by_them(undrawn, folder, fitted, joined):
     again = keep(fitted, joined, folder / "refitted", refitted=True)
     text = Outline(model_page(again, joined).html).text

@@ -72,7 +72,7 @@ def test_a_column_without_influence_may_be_missing(kind: str, tmp_path: Any) -> 
     assert (after["flat"] == "three").all()
 
 
-@pytest.mark.parametrize("kind", ["ridge", "boosting"])
+@pytest.mark.parametrize("kind", ["ridge", pytest.param("boosting", marks=pytest.mark.slow)])
 def test_a_column_that_matters_is_an_error_or_counts_as_missing(kind: str, tmp_path: Any) -> None:
     """As missing, rows score as those with the mean of the column do, which training had no gaps in."""
     model, events = fitted(kind)
