@@ -36,6 +36,7 @@ _GAUSS = np.polynomial.legendre.leggauss(_NODES)
 _INSIDE = 0.02  # from 0 and k, which counts between whole ones keep
 _LEAST_LEFT = 1e-6  # of the curvature
 _NEAR, _ROUNDS = 0.5, 3  # standard deviations of the tilted mean from that of the counts allowed
+_BY_ROW = ("gradient", "posterior", "prediction", "spread")  # of `Tilted`
 _LEAST_DENSITY = 0.05  # of the normal one, which the series keeps
 
 
@@ -103,14 +104,10 @@ def _in_parts(
         rows = bags.repeat(chosen)
         some = function(s[rows], bags.take(chosen), extra[chosen], None if start is None else start[chosen])
         for field in fields(Tilted):
-            values = getattr(some, field.name)
-            by_row = len(values) == np.count_nonzero(rows) and field.name in _BY_ROW
+            by_row = field.name in _BY_ROW
             whole = found.setdefault(field.name, np.empty(len(s) if by_row else len(bags)))
-            whole[rows if by_row else chosen] = values
+            whole[rows if by_row else chosen] = getattr(some, field.name)
     return Tilted(**found)
-
-
-_BY_ROW = ("gradient", "posterior", "prediction", "spread")
 
 
 def _range(s: Floats, bags: Bags, extra: Floats) -> tuple[Floats, Floats, Floats, Floats, Booleans]:
