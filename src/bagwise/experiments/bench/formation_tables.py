@@ -15,7 +15,7 @@ from bagwise.experiments.results import markdown_table
 from bagwise.formation import FORMATIONS
 from bagwise.utils.text import number_of
 
-TRIED = {"boosting": 3, "logistic": 6, "ridge": 2, "set_classification": 2, "forward_correction": 2}
+TRIED = {"boosting": 3, "logistic": 9, "ridge": 2, "set_classification": 2, "forward_correction": 2}
 """Configurations of methods that were run on partitions shown, where more than one: to be raised with every change.
 
 The two baselines had 100 trees in all cases first, seen on two partitions of digits. Boosting, ridge and logistic
