@@ -46,8 +46,29 @@ class GroupRate:
     prediction: float
 
 
+class Drawn:
+    """What an evaluation shows as a picture."""
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the calibration, of single rows or of bags, as `BagCalibrationDisplay` does.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to; a figure of its own by default.
+
+        Returns
+        -------
+        BagCalibrationDisplay
+        """
+        from bagwise.displays import BagCalibrationDisplay
+
+        evaluation: Any = self  # of labels, or of values
+        return BagCalibrationDisplay(evaluation).plot(ax)
+
+
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Drawn):
     """Label-free evaluation of a model on bags.
 
     Attributes
@@ -128,22 +149,6 @@ class Evaluation:
             f"Known of bags only: the model {fits} them better than the mean label does; its accuracy on single rows "
             f"lies {inside} whatever is true, and would be {self.bags.implied['accuracy']:.3f} if it is right."
         )
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the calibration, of single rows or of bags, as `BagCalibrationDisplay` does.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to; a figure of its own by default.
-
-        Returns
-        -------
-        BagCalibrationDisplay
-        """
-        from bagwise.displays import BagCalibrationDisplay
-
-        return BagCalibrationDisplay(self).plot(ax)
 
     def _repr_html_(self) -> str:
         numbers = {METRICS[name]: getattr(self, name) for name in METRICS}

@@ -25,6 +25,7 @@ import numpy as np
 from bagwise.bag_fit import ValueFit, value_fit
 from bagwise.bags import Bags
 from bagwise.dispersion import NOT_RANDOM
+from bagwise.evaluation.result import Drawn
 from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.metrics import Curve, Estimate, calibration, estimated
@@ -43,7 +44,7 @@ _CONSTANT = 1e-12  # of the mean square of labels, under which their variance is
 
 
 @dataclass(frozen=True, eq=False)
-class ValueEvaluation:
+class ValueEvaluation(Drawn):
     """Label-free evaluation of a model of real labels on bags.
 
     Attributes
@@ -141,22 +142,6 @@ class ValueEvaluation:
                     f"  predicted {x:>10,.{places}f}: {y:,.{places}f} [{least:,.{places}f}, {most:,.{places}f}]"
                 )
         return told
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the calibration, of single rows or of bags, as `BagCalibrationDisplay` does.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to; a figure of its own by default.
-
-        Returns
-        -------
-        BagCalibrationDisplay
-        """
-        from bagwise.displays import BagCalibrationDisplay
-
-        return BagCalibrationDisplay(self).plot(ax)
 
     def _repr_html_(self) -> str:
         told = [f"{self.formation}.", *([self.doubt] if self.doubt else []), self.known]
