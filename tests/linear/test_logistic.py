@@ -270,6 +270,15 @@ def test_wrong_parameters_are_named(options, named):
         fitted(X, y, ids, **options)
 
 
+@pytest.mark.parametrize("scaling", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("alpha", [1.0, 100.0])
+def test_a_penalty_that_is_given_is_the_one_that_is_used(alpha, scaling):
+    rng = np.random.default_rng(0)
+    X, y, ids = at_random(rng, 8, 60)
+    model = fitted(X * rng.uniform(0.1, 5, X.shape[1]), y, ids, alphas=alpha, scaling=scaling, formation="random")
+    assert (model.alpha_, model.scaling_) == (pytest.approx(alpha), scaling)
+
+
 def test_counts_must_be_whole():
     X, _, ids = at_random(np.random.default_rng(0), 8, 20)
     with pytest.raises(ValueError, match=r"bag 0 of 8 rows reports a count of 2\.4, which is no whole number"):

@@ -172,7 +172,8 @@ def _choose(
     if not folds:
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
-        begin = Choice(max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA)
+        alpha = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
+        begin = Choice(alpha, float(scalings[_most_usual(scalings)]))
     inside = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
     found = replace(begin, alpha=inside, effect_variance=_USUAL_EFFECTS if effects else 0.0)
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
@@ -217,6 +218,11 @@ def _differ(scale: Floats) -> bool:
     return len(finite) > 0 and finite.max() > _ALIKE * finite.min()
 
 
+def _most_usual(scalings: Floats) -> int:
+    """Which of the scalings, where nothing speaks for another."""
+    return int(np.argmin(np.abs(scalings - USUAL_SCALING)))
+
+
 def _near(one: Choice, other: Choice, factor: float) -> bool:
     """Whether the fits with one tell what those with the other would: penalties differ by less than a factor."""
     close = abs(np.log(one.alpha / other.alpha)) < np.log(factor)
@@ -256,7 +262,7 @@ def _best_penalty(
         sums = values.sum(axis=2) + prior
         totals.append(logsumexp(sums, axis=0))
         best.append(-values[np.unravel_index(int(np.argmax(sums)), sums.shape)])
-    chosen = least_of(best, preferred=int(np.argmin(np.abs(scalings - USUAL_SCALING))), errors=_SURE)
+    chosen = least_of(best, preferred=_most_usual(scalings), errors=_SURE)
     alpha = float(np.exp(softmax(totals[chosen]) @ np.log(alphas)))
     return Choice(alpha, float(scalings[chosen]), effect_variance=effect_variance)
 
