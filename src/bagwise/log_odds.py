@@ -82,7 +82,8 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
     b = float(np.clip(logit(prior) - s.mean() if start is None else start, low, high))
     for _ in range(_STEPS):
         h = expit(s + b)
-        over, slope = float(h.mean()) - prior, float((h * (1 - h)).mean())
+        total = float(h.sum())
+        over, slope = total / len(s) - prior, (total - float(h @ h)) / len(s)
         low, high = (low, b) if over > 0 else (b, high)
         moved = b - over / slope if slope > 0 else np.inf
         inside = low < moved < high

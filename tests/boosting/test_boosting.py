@@ -550,3 +550,21 @@ def test_effects_of_bags_are_told_from_rates_and_allowed_for():
     few = FAST | {"n_estimators": 5, "kinds": ("greedy",)}
     rates = bw.BagBoostingClassifier(**few, formation="rates").fit(frame, bw.aggregate(y, ids), bags=ids)
     assert rates.effect_variance_ == 0
+
+
+def test_rows_in_no_bag_say_nothing_also_where_counts_are_hidden():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2400, 2))
+    y = rng.random(2400) < expit(X[:, 0] - 2)
+    ids = np.where(np.arange(2400) % 5 == 0, -1, rng.permutation(2400) // 20)
+    counts = np.bincount(ids[ids >= 0], weights=y[ids >= 0], minlength=120)
+    low, high = np.where(counts < 3, 0, counts), np.where(counts < 3, 2, counts)
+
+    def fitted(inside):
+        bags = bw.Bags.from_reports(
+            ids[inside], {"bag": np.arange(120), "low": low, "high": high}, low="low", high="high"
+        )
+        return bw.BagBoostingClassifier(n_estimators=10, n_jobs=1, random_state=0).fit(X[inside], bags=bags)
+
+    all_rows, in_bags = fitted(np.ones(2400, dtype=bool)), fitted(ids >= 0)
+    np.testing.assert_allclose(all_rows.predict_proba(X), in_bags.predict_proba(X), rtol=1e-9)

@@ -46,11 +46,8 @@ class TreeOptions:
     objective: str = SQUARE
     effect_variance: float = 0.0
 
-    def for_lightgbm(self, seed: int, n_features: int, *, lean: bool = False) -> dict[str, Any]:
-        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours.
-
-        lean: without a second copy of the rows, which makes for faster trees where there are many threads.
-        """
+    def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
+        """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours."""
         fewest = min(1.0, 4 / n_features)  # a tree of fewer features could not show how they act together
         return {
             "objective": "none",
@@ -69,7 +66,7 @@ class TreeOptions:
             "cat_smooth": self.cat_smooth,
             "seed": seed,
             "deterministic": True,
-            "force_col_wise" if lean else "force_row_wise": True,
+            "force_col_wise": True,  # a quarter quicker for trees of some of the features; no second copy of rows
             "num_threads": self.n_jobs,
             "verbosity": -1,
         }
@@ -92,7 +89,7 @@ class Table:
 
         Over blocks they are those of the same rows in memory: LightGBM draws the same rows to find them.
         """
-        parameters = options.for_lightgbm(0, rows.shape[1], lean=not in_one_piece(rows)) | others
+        parameters = options.for_lightgbm(0, rows.shape[1]) | others
         X: Any = rows.block(0) if in_one_piece(rows) else None
         if X is None:
             read = lru_cache(maxsize=1)(rows.block)

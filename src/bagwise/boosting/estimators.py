@@ -54,8 +54,8 @@ class _BoostingFit(TableFeatures, BagEstimator):
 
     formation: str = "auto"
     objective: str = "auto"
-    n_estimators: int = 240
-    learning_rate: float = 0.1
+    n_estimators: int = 120
+    learning_rate: float = 0.2
     num_leaves: int = 8
     min_child_samples: int = 20
     colsample_bytree: float = 0.4
@@ -65,7 +65,7 @@ class _BoostingFit(TableFeatures, BagEstimator):
     kinds: Sequence[str] = KINDS
     n_fits: int = 2
     cv: int = 5
-    early_stopping_rounds: int = 60
+    early_stopping_rounds: int = 30
     categorical_features: Sequence[int] | None = None
     callback: Callable[[dict[str, Any]], object] | None = None
     n_jobs: int = 0
@@ -312,9 +312,9 @@ def _in_bags(X: Floats, bags: Bags) -> tuple[Floats, Bags]:
     if bags.n_bagged == len(X):
         return X, bags
     rows = np.flatnonzero(bags.code >= 0)
-    code = bags.code[rows]
-    noise = None if bags.noise_variance is None else bags.noise_variance[code]
-    return X[rows], Bags.from_rows(bags.proportion[code], code, noise_variance=noise)
+    place = np.full(len(X), -1)
+    place[rows] = np.arange(len(rows))
+    return X[rows], replace(bags, order=place[bags.order], n_rows=len(rows))
 
 
 class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):

@@ -6,10 +6,10 @@ are alike rows speak only through the sum of their bag, and a tree's own means w
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from scipy import linalg, sparse
+from scipy import sparse
 
 from bagwise import means
 from bagwise.bags import Bags
@@ -29,8 +29,8 @@ _CLOSE = 1e-2  # of shift and tilts, which begin at those of the tree before; a 
 class Objective(Protocol):
     """What a tree goes down on; rows are in bag order."""
 
-    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
-        """Gradient and curvature of each row at these scores; None where nothing can move any more."""
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
+        """Gradient and curvature of each row at these scores, None for curvatures of 1; None if nothing can move."""
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """(n_leaves,) the best values at the scores of the last `gradient`.  leaf: (n,) the leaf of each row."""
@@ -47,7 +47,7 @@ class DebiasedSquare:
         self.proportion = bags.outputs[:, output]
         self.weight = bag_weights(bags, self.proportion, prior)
 
-    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−R_j + (E[h] − p), times the slope of the row's prediction."""
         bags, h = self.bags, links.prediction_of(scores, self.link)
         mean = h.mean()
@@ -56,7 +56,7 @@ class DebiasedSquare:
         self.slope = None if self.link == links.IDENTITY else h * (1 - h)
         pull = bags.repeat(self.bias - (self.r if self.weight is None else self.weight * self.r))
         if self.slope is None:
-            return pull, np.ones(len(scores))
+            return pull, None
         if self.slope.mean() < _FLAT:
             return None
         relative = np.clip(self.slope / self.slope.mean(), *_SLOPES)
@@ -87,7 +87,7 @@ class CountLikelihood:
         self.shift: float | None = None
         self.found: Tilted | None = None
 
-    def gradient(self, scores: Floats) -> tuple[Floats, Floats] | None:
+    def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−dL/ds of each row, the shift held."""
         if self.bags.interval is not None and self.found is not None:  # what is hidden is expected, as scores go
             self.prior = float(self.found.posterior.mean())
@@ -99,22 +99,24 @@ class CountLikelihood:
         self.slope = self.found.prediction * (1 - self.found.prediction)
         if self.slope.mean() < _FLAT:
             return None
-        return -self.found.gradient, np.ones(len(s))
+        return -self.found.gradient, None
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """A step of Newton's."""
         assert self.found is not None
-        m, found = len(self.bags), self.found
-        share = np.bincount(leaf, weights=self.slope, minlength=n_leaves) / self.slope.sum()
-        whole = self.bags.sum(found.spread)  # Σa_j
-        total = _leaf_sums(leaf, n_leaves, self.bags, whole / found.variance, found.spread)
-        own = np.maximum(np.bincount(leaf, weights=self.slope - found.spread, minlength=n_leaves), 0)
-        matrix = _gram(leaf, n_leaves, self.bags, 1 / found.variance, found.spread) + np.diag(own)
+        found, ones = self.found, np.ones(n_leaves)
+        share = np.bincount(leaf, weights=self.slope, minlength=n_leaves)
+        cells = _cells(leaf, n_leaves, self.bags, found.spread)
+        whole = np.asarray(cells @ ones)  # Σa_j
+        own = np.maximum(share - np.asarray(cells.sum(axis=0)).ravel(), 0)
+        share = share / share.sum()
+        total = cells.T @ (whole / found.variance)
+        matrix = _gram(cells, 1 / found.variance) + np.diag(own)
         matrix -= np.outer(total + own, share) + np.outer(share, total + own)
         matrix += (float((whole**2 / found.variance).sum()) + own.sum()) * np.outer(share, share)
-        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * m
-        right = np.bincount(leaf, weights=found.gradient, minlength=n_leaves) - found.gradient.sum() * share
-        return np.asarray(linalg.solve(matrix, right, assume_a="pos"))
+        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * len(self.bags)
+        right = np.bincount(leaf, weights=found.gradient, minlength=n_leaves)
+        return np.asarray(np.linalg.solve(matrix, right - right.sum() * share))
 
 
 def bag_weights(bags: Bags, proportion: Floats, prior: float) -> Floats | None:
@@ -176,33 +178,32 @@ def solve_leaves(
     array([ 0.5 , -0.25])
     """
     m, n = len(bags), len(leaf)
-    share = np.bincount(leaf, weights=slope, minlength=n_leaves) / n
+    cells = _cells(leaf, n_leaves, bags, slope)
+    share = np.asarray(cells.sum(axis=0)).ravel() / n
     each = np.ones(m) if weight is None else weight
-    total = _leaf_sums(leaf, n_leaves, bags, each, slope)
-    matrix = _gram(leaf, n_leaves, bags, each / bags.size, slope) - np.outer(total, share) - np.outer(share, total)
+    total = cells.T @ each
+    matrix = _gram(cells, each / bags.size) - np.outer(total, share) - np.outer(share, total)
     matrix += float((each * bags.size).sum()) * np.outer(share, share)
-    right = _leaf_sums(leaf, n_leaves, bags, each * r / bags.size, slope) - float((each * r).sum()) * share
+    right = cells.T @ (each * r / bags.size) - float((each * r).sum()) * share
     unit = 1.0 if slope is None else float(slope.mean()) ** 2
     matrix = matrix / m + np.outer(share, share)
     matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
-    return np.asarray(linalg.solve(matrix, right / m - share * bias, assume_a="pos"))
+    return np.asarray(np.linalg.solve(matrix, right / m - share * bias))
 
 
-def _leaf_sums(leaf: Integers, n_leaves: int, bags: Bags, value: Floats, slope: Floats | None) -> Floats:
-    """(n_leaves,) Σ_j value_j A_j, a row counting by its slope in A."""
-    weights = bags.repeat(value) if slope is None else bags.repeat(value) * slope
-    return np.asarray(np.bincount(leaf, weights=weights, minlength=n_leaves), dtype=float)
-
-
-def _gram(leaf: Integers, n_leaves: int, bags: Bags, scale: Floats, slope: Floats | None) -> Floats:
-    """Σ_j scale_j A_j A_jᵀ. Where bags have fewer rows than there are leaves, A is not written out."""
-    m, root = len(bags), np.sqrt(scale)
+def _cells(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats | None) -> Any:
+    """(m, n_leaves) A: sums of the rows of each bag in each leaf; sparse where bags have fewer rows than that."""
+    m = len(bags)
     if m * n_leaves <= 4 * len(leaf):
         cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
         cell += leaf
-        counts = np.bincount(cell, weights=slope, minlength=m * n_leaves).reshape(m, n_leaves)
-        scaled = counts * root[:, None]
-        return np.asarray(scaled.T @ scaled)
-    each = bags.repeat(root) if slope is None else bags.repeat(root) * slope
-    rows = sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
-    return np.asarray((rows.T @ rows).toarray())
+        return np.bincount(cell, weights=weight, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
+    each = np.ones(len(leaf)) if weight is None else weight
+    return sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
+
+
+def _gram(cells: Any, scale: Floats) -> Floats:
+    """Σ_j scale_j A_j A_jᵀ."""
+    scaled = cells * np.sqrt(scale)[:, None]
+    gram = scaled.T @ scaled
+    return np.asarray(gram.toarray() if sparse.issparse(gram) else gram)

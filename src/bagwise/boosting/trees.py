@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import joblib
@@ -25,13 +26,13 @@ from bagwise.log_odds import prior_of
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Booleans, Floats, Integers
 
-_LEAF_VALUES = re.compile(r"^leaf_value=(.*)$", re.MULTILINE)
 _TOGETHER = 2**20  # rows to look at
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
 _LONGEST = 4.0  # step on log odds
+_CELLS, _BESIDE = 2**14, 2  # that steps fall into; those of different leaves lie farther apart
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
-EVERY = 10
+EVERY = 5
 """Trees between two looks at bags that are held out."""
 
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
@@ -120,8 +121,8 @@ def varies(blocks: Iterable[Floats]) -> bool:
 class _Growth:
     """Trees while they grow, with the scores of the rows that they are fitted to and of those that are watched.
 
-    scores: (rows, outputs) of the table's rows in `bags`, as LightGBM holds them.  watched: of the rows in `watch`, in
-        bag order.
+    scores, watched: (rows, outputs) of the rows in `bags` and of those in `watch`, in bag order.  order: where
+        LightGBM holds the former.
     """
 
     def __init__(
@@ -134,14 +135,13 @@ class _Growth:
         seed: int,
         begin: Floats | None = None,
     ) -> None:
-        self.table, self.options, self.watch = table, options, watch
+        self.table, self.options, self.bags, self.watch = table, options, bags, watch
         n_rows, n_columns = table.rows.shape
-        parameters = options.for_lightgbm(seed, n_columns, lean=not in_one_piece(table.rows))
+        parameters = options.for_lightgbm(seed, n_columns)
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
         self.order: Integers | slice
         self.blocks: Callable[[], Iterable[Floats]] = table.blocks
-        self.place: Integers | None = None
         if bags.n_bagged == n_rows:
             part = table.binned
             self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
@@ -149,31 +149,37 @@ class _Growth:
             chosen = np.flatnonzero(bags.code >= 0)
             taken, part = [table.take(chosen)], table.binned.subset(chosen, params=parameters)
             self.blocks = lambda: taken
-            self.place = np.full(n_rows, -1)
-            self.place[chosen] = np.arange(len(chosen))
-            self.order = self.place[bags.order]
+            place = np.full(n_rows, -1)
+            place[chosen] = np.arange(len(chosen))
+            self.order = place[bags.order]
+            if np.array_equal(self.order, np.arange(len(chosen))):
+                self.order = slice(None)
         self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         # Outputs that take no tree, or no more: no log odds lead to a mean that noise has put beyond 0 or 1.
         beyond = (prior <= links.MARGIN) | (prior >= 1 - links.MARGIN)
         self.stuck = set(np.flatnonzero(beyond).tolist()) if options.link == links.LOGIT else set()
         self.objectives = [objective_of(options, bags, output, float(p)) for output, p in enumerate(prior)]
+        self.constant: Floats | None = None  # log-likelihood of watched bags by the mean label
+        self.down = np.ones((2, bags.n_bagged), dtype=np.float32)  # gradient and curvature, as LightGBM reads them
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched, self.seen = np.tile(start, (0 if watch is None else watch.n_bagged, 1)), [0] * len(prior)
         if begin is not None:
-            self.scores[:, 0] = begin if self.place is None else begin[self.place >= 0]
+            self.scores[:, 0] = begin[bags.order]
             self.watched[:, 0] = begin[:0] if watch is None else begin[watch.order]
 
     def add_tree(self, output: int) -> bool:
         """Grow a tree on the gradient of each row, then solve for its values. False if none can grow."""
         options, booster, objective = self.options, self.boosters[output], self.objectives[output]
-        if output in self.stuck or (found := objective.gradient(self.scores[self.order, output])) is None:
+        if output in self.stuck or (found := objective.gradient(self.scores[:, output])) is None:
             return False
-        tree, down = booster.num_trees(), np.empty((2, len(self.scores)), dtype=np.float32)  # as LightGBM reads them
-        down[:, self.order] = found
+        tree = booster.num_trees()
+        for line, values in zip(self.down, found, strict=True):
+            if values is not None:
+                line[self.order] = values
         try:
-            step = _grow(booster, *down)
+            step = _grow(booster, *self.down)
         except lgb.basic.LightGBMError as error:
             if options.link == links.IDENTITY or _LOST_COUNT not in str(error):
                 raise
@@ -183,7 +189,8 @@ class _Growth:
             return False
         if (leaf := leaves_of(booster, tree, step)) is None:
             leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
-        value = options.learning_rate * objective.leaf_values(leaf[self.order], int(leaf.max()) + 1, options.reg_lambda)
+        leaf = leaf[self.order]
+        value = options.learning_rate * objective.leaf_values(leaf, int(leaf.max()) + 1, options.reg_lambda)
         if options.link == links.LOGIT:  # noise alone asks for longer ones, where labels are rare
             value = np.clip(value, -_LONGEST, _LONGEST)
         for number, leaf_value in enumerate(value):
@@ -207,13 +214,12 @@ class _Growth:
 
     def sample(self, rows: Integers) -> tuple[Floats, Booleans]:
         """Scores of rows of the table in bags that are fitted to or watched; and which are fitted to."""
-        if self.place is None:
-            return self.scores[rows, 0], np.ones(len(rows), dtype=bool)
-        assert self.watch is not None
-        everywhere = np.empty(len(self.place))
-        everywhere[self.place >= 0] = self.scores[:, 0]
-        everywhere[self.watch.order] = self.watched[:, 0]
-        return everywhere[rows], self.place[rows] >= 0
+        everywhere = np.empty(self.table.rows.shape[0])
+        known = np.zeros(len(everywhere), dtype=bool)
+        everywhere[self.bags.order], known[self.bags.order] = self.scores[:, 0], True
+        if self.watch is not None:
+            everywhere[self.watch.order] = self.watched[:, 0]
+        return everywhere[rows], known[rows]
 
 
 def objective_of(options: TreeOptions, bags: Bags, output: int, prior: float) -> Objective:
@@ -241,23 +247,41 @@ def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
 
 
 def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
-    """(n,) the leaf of each row, told by how much the tree moved it; None where two leaves moved rows alike.
+    """(n,) the leaf of each row, told by how much the tree moved it; None where two leaves moved rows about alike.
 
-    It spares a walk of all rows through the tree, which takes as long as to grow it.
+    It spares a walk of all rows through the tree, which takes as long as to grow it. Steps fall into cells of which
+    each leaf has its own: to look a leaf up there is quicker than to search for it.
     """
-    text = booster.model_to_string(start_iteration=tree, num_iteration=1)
-    values = np.array(_LEAF_VALUES.findall(text)[0].split(" "), dtype=float)
+    least, most = float(step.min()), float(step.max())
+    per = (_CELLS - 0.5) / (most - least) if most > least else 0.0
+    pieces = [
+        step[start : start + _TOGETHER] for start in range(0, len(step), _TOGETHER)
+    ]  # what is computed stays small
+    cell_of = lru_cache(maxsize=1)(lambda number: _cell(pieces[number], least, per))
+    occupied = np.flatnonzero(sum(np.bincount(cell_of(number), minlength=_CELLS) for number in range(len(pieces))))
+    first = np.concatenate([[True], np.diff(occupied) > 1])  # neighbours hold what rounding has set apart
+    values = np.array([booster.get_leaf_output(tree, number) for number in range(np.count_nonzero(first))])
     rank = np.argsort(values).astype(np.int32)
-    ordered = values[rank]
-    if len(values) > 1 and np.diff(ordered).min() < 1e-6 * np.abs(ordered).max():
+    home = _cell(np.clip(values[rank], least, most), least, per)
+    if (np.abs(home - occupied[first]) > 1).any() or (np.diff(home) <= _BESIDE).any():
         return None
-    between, leaf = (ordered[1:] + ordered[:-1]) / 2, np.empty(len(step), dtype=np.int32)
-    for start in range(0, len(step), _TOGETHER):  # so that what is computed on the way stays small
-        moved, mine = step[start : start + _TOGETHER], leaf[start : start + _TOGETHER]
-        mine[:] = rank[np.searchsorted(between, moved)]
-        if not np.abs(values[mine] - moved).max() < 1e-7 * np.abs(ordered).max():
+    cells, leaf = np.zeros(_CELLS, dtype=np.int32), np.empty(len(step), dtype=np.int32)
+    cells[occupied] = rank[np.cumsum(first) - 1]
+    for number, moved in enumerate(pieces):
+        mine = leaf[number * _TOGETHER :][: len(moved)]
+        np.take(cells, cell_of(number), out=mine)
+        off = np.take(values, mine)
+        off -= moved
+        if max(off.max(), -off.min()) > 1e-7 * max(abs(least), abs(most)):
             return None
     return leaf
+
+
+def _cell(step: Floats, least: float, per: float) -> Integers:
+    """(n,) the cell that each step falls into."""
+    place = step - least
+    place *= per
+    return place.astype(np.intp)
 
 
 def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
@@ -339,7 +363,10 @@ class Job:
             growth.watch,
         )
         kept = model.log_odds(scores[:, None])[:, 0].astype(np.float32)
-        gains = held.gains(np.ones(1), effect_variance=self.options.effect_variance)[0]
+        effects = self.options.effect_variance
+        if growth.constant is None:
+            growth.constant = held.constant(effect_variance=effects)
+        gains = held.log_likelihoods(np.ones(1), effect_variance=effects)[0] - growth.constant
         return Stage(n_trees, kept, known, held.scores.astype(np.float32), gains)
 
     def path(self, n_jobs: int) -> Path:

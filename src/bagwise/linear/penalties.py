@@ -172,8 +172,8 @@ def _choose(
     if not folds:
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
-        alpha = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
-        begin = Choice(alpha, float(scalings[_most_usual(scalings)]))
+        usual = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
+        begin = Choice(usual, float(scalings[_most_usual(scalings)]))
     inside = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
     found = replace(begin, alpha=inside, effect_variance=_USUAL_EFFECTS if effects else 0.0)
     pairs = [(design.take(fold.train), design.take(fold.held_out)) for fold in folds]
