@@ -69,6 +69,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.linear import BagSGDClassifier as BagSGDClassifier
     from bagwise.linear import BagSGDRegressor as BagSGDRegressor
     from bagwise.neural import BagNeuralClassifier as BagNeuralClassifier
+    from bagwise.neural import BagNeuralRegressor as BagNeuralRegressor
     from bagwise.privacy import release as release
     from bagwise.saving import load as load
     from bagwise.saving import save as save
@@ -104,7 +105,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "losses": (),
     "means": (),
-    "neural": ("BagNeuralClassifier",),
+    "neural": ("BagNeuralClassifier", "BagNeuralRegressor"),
     "neural.distributed": (),
     "pages": (),
     "planning": (),

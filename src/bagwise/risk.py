@@ -116,6 +116,20 @@ def held_out_risk(h: Floats, bags: Bags, fold: Fold) -> float:
     return float(held_out_losses(sums.reshape(len(bags), -1)[fold.held_out], mean, bags, fold).mean())
 
 
+def value_gains(sums: Floats, mean: float, bags: Bags, fold: Fold, *, spread: float) -> Floats:
+    """(m,) log-likelihoods of the means of held-out bags over those by the mean label, if they were normal.
+
+    sums: (m,) Σ h over each held-out bag.  mean: E[h] over the training bags.  spread: variance of a label.
+    """
+    size, noise = bags.size[fold.held_out], bags.noise_per_row[fold.held_out]
+    p = float(training_prior(bags, fold)[0])
+    model, constant = (
+        held_out_losses(each[:, None], np.atleast_1d(centre), bags, fold)
+        for each, centre in ((sums, mean), (size * p, p))
+    )
+    return np.asarray((constant - model) / (2 * (spread + noise)))
+
+
 # -- choice -------------------------------------------------------------------------------------------------------
 
 

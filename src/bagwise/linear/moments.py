@@ -15,6 +15,7 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _LEAST_VARIANCE = 1e-12
 _ROUNDS = 3
+_LITTLE = 0.05  # of what all bags are worth, that is left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +181,26 @@ def told_variance(size: Integers, outputs: Floats, noise: Floats, *, labels: boo
             found = max(float(count**2 @ square / (count**2).sum()), _LEAST_VARIANCE)
         count = worth(noise, found)
     return found
+
+
+def telling(bags: Bags) -> Bags:
+    """The bags without those that declare so much noise that all of them are worth little beside the others.
+
+    What is left out, the bags of the least worth, is a twentieth of what all are worth together. Where rows are looked
+    at one by one, as where trees cut, or batches are dealt, such bags would be in the way.
+
+    >>> noise = np.repeat([0.0, 1e6], 4)
+    >>> bags = Bags.from_rows(np.arange(8.0), np.arange(8), noise_variance=noise)
+    >>> len(telling(bags))
+    4
+    """
+    if bags.noise_variance is None or not bags.noise_variance.any():
+        return bags
+    noise = bags.noise_per_row
+    count = worth(noise, told_variance(bags.size, bags.outputs, noise, labels=False))
+    order = np.argsort(count, kind="stable")
+    kept = np.sort(order[np.cumsum(count[order]) > _LITTLE * count.sum()])
+    return bags if len(kept) == len(bags) or len(kept) < 2 else bags.take(kept)
 
 
 @dataclass(frozen=True, eq=False)
