@@ -21,7 +21,7 @@ from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import told_variance, worth
 from bagwise.linear.probabilities import some_bags
-from bagwise.risk import held_out_losses, value_gains
+from bagwise.risk import HeldOutValues, held_out_losses
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator
@@ -31,6 +31,7 @@ _ALPHAS = (1.0, 0.1, 0.01, 1e-3)
 _POWERS = (0.0, 1.0)
 _STEPS, _HALVINGS, _CLOSE = 30, 6, 1e-4
 _LONGEST = 2.0  # step of a score in units of a standard deviation of a feature
+_SMALLEST, _LARGEST = 1e-300, 700.0  # a mean label that is not 0, a logarithm that has a number
 _FARTHEST = 50.0  # scores apart from their mean, beyond which e^s is told no better
 
 
@@ -63,7 +64,7 @@ def _exp(s: Floats) -> Floats:
 
 
 class _Fit:
-    """The fit to some bags.  p: their mean label.  power: q.  alpha: the penalty, in units of the flattest curvature."""
+    """The fit to some bags.  p: their mean label.  power: q."""
 
     def __init__(self, rows: _Rows, power: float) -> None:
         self.rows, self.power, bags = rows, power, rows.bags
@@ -120,8 +121,8 @@ class _Fit:
 class BagTweedieRegressor(NumericFeatures, BagRegressor):
     r"""Log-linear regression of real labels that are never negative, such as purchases of which most are 0.
 
-    With :math:`h(x) = e^{b + w \cdot x}` predictions are above 0, effects multiply, and E[h] = p in the training rows. A
-    label's variance is taken for :math:`\varphi h^q`, by which bags count for what they are worth, declared noise
+    With :math:`h(x) = e^{b + w \cdot x}` predictions are above 0, effects multiply, and E[h] = p in the training rows.
+    A label's variance is taken for :math:`\varphi h^q`, by which bags count for what they are worth, declared noise
     included. Power and penalty are those with the least held-out label-free risk, which in bags that are not random is
     the held-out error of bags.
 
@@ -158,9 +159,9 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(6400, 2))
+    >>> X = rng.normal(size=(25600, 2))
     >>> y = rng.poisson(np.exp(0.5 * X[:, 0] - 1)) * 10.0
-    >>> ids = bw.random_bags(6400, size=16, random_state=0)
+    >>> ids = bw.random_bags(25600, size=16, random_state=0)
     >>> model = BagTweedieRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> model.coef_.round(1), bool(abs(model.predict(X).mean() - y.mean()) < 1e-9)
     (array([0.5, 0. ]), True)
@@ -202,7 +203,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         w = fit.solve(self.alpha_, np.zeros(Z.shape[1]))
         s = fit.rows.Z @ w
         self.coef_ = w * scale
-        level = np.log(fit.p) - np.log(_exp(s).mean()) if fit.p > 0 else -np.inf
+        level = np.log(max(fit.p, _SMALLEST)) - np.log(_exp(s).mean())
         self.intercept_ = float(level - s.mean() - mean @ self.coef_)
 
     def _choose(self, Z: Floats, bags: Bags, rng: np.random.Generator) -> None:
@@ -232,7 +233,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
                     sums = some.sum(h)[fold.held_out]
                     found = held_out_losses(sums[:, None], np.array([fit.p]), some, fold)
                     losses[place] = np.concatenate([losses[place], found])
-                    gains[place] = np.concatenate([gains[place], value_gains(sums, fit.p, some, fold, spread=spread)])
+                    part = HeldOutValues(fit.p, fit.p, sums, some.take(fold.held_out), spread)
+                    gains[place] = np.concatenate([gains[place], part.gains(np.ones(1))[0]])
             each = np.concatenate(weights)
             for place, alpha in enumerate(alphas):
                 risk = float(np.average(losses[place], weights=each))
@@ -246,11 +248,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
 
     def _predict_mean(self, X: Floats) -> Floats:
         s = X @ self.coef_ + self.intercept_
-        with np.errstate(over="ignore"):
-            check_finite_features(
-                np.where(np.isneginf(self.intercept_), 0.0, s), X, getattr(self, "feature_names_in_", None)
-            )
-            return np.asarray(np.exp(np.minimum(s, 700.0)))
+        check_finite_features(s, X, getattr(self, "feature_names_in_", None))
+        return np.asarray(np.exp(np.minimum(s, _LARGEST)))
 
 
 def _inside(bags: Bags, chosen: Any) -> Booleans:

@@ -15,11 +15,12 @@ from bagwise.data.shards import Shards
 from bagwise.folds import Fold
 from bagwise.linear.moments import telling, told_variance, worth
 from bagwise.losses import LOSSES
+from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.fitting import NetworkFit
 from bagwise.neural.training import score
 from bagwise.nonnegative import NONNEGATIVE, factor_of, never_negative
-from bagwise.risk import value_gains
+from bagwise.risk import HeldOutValues
 from bagwise.utils.parameters import Constraint, one_of
 from bagwise.utils.typing import ArrayLike, Floats
 
@@ -135,22 +136,16 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         return None
 
     def _held_out(self, scores: Sequence[Floats], bags: Bags, folds: Sequence[Fold]) -> Floats:
-        product = square = 0.0
         parts = []
         for said, fold in zip(scores, folds, strict=True):
-            sums, held, size = bags.sum(said.astype(float)), fold.held_out, bags.size
-            mean = float(sums[fold.train].sum() / size[fold.train].sum())
-            p = float(np.average(bags.proportion[fold.train], weights=size[fold.train]))
-            count, off = worth(bags.noise_per_row[held], 1.0), sums[held] - size[held] * mean
-            product += float(count @ (off * (bags.proportion[held] - p)))
-            square += float(count @ (off**2 / size[held]))
-            parts.append((sums[held] - size[held] * mean, mean, p, fold))
-        self.stretch_ = float(np.clip(product / square, *_STRETCH_BOUNDS)) if square > 0 else 1.0
-        found = [
-            value_gains(self.stretch_ * off + bags.size[fold.held_out] * p, p, bags, fold, spread=1.0)
-            for off, _, p, fold in parts
-        ]
-        return np.concatenate(found)
+            sums, train = bags.sum(said.astype(float)), bags.take(fold.train)
+            mean = float(sums[fold.train].sum() / train.n_bagged)
+            held = bags.take(fold.held_out)
+            parts.append(HeldOutValues(float(prior(train)), mean, sums[fold.held_out], held, 1.0))
+        weights = [float(part.worth @ part.deviations**2) for part in parts]
+        stretch = np.average([part.stretch for part in parts], weights=weights) if any(weights) else 1.0
+        self.stretch_ = float(np.clip(stretch, *_STRETCH_BOUNDS))
+        return np.concatenate([part.gains(np.array([self.stretch_]))[0] for part in parts])
 
     def _mean_of(self, data: BagTensors) -> tuple[float, float]:
         few = data.X[:: -(-len(data.X) // _OFFSET_ROWS)]
