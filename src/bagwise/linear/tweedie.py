@@ -164,7 +164,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     >>> ids = bw.random_bags(25600, size=16, random_state=0)
     >>> model = BagTweedieRegressor(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> model.coef_.round(1), bool(abs(model.predict(X).mean() - y.mean()) < 1e-9)
-    (array([0.5, 0. ]), True)
+    (array([ 0.5, -0. ]), True)
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -241,6 +241,11 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
                 if best is None or risk < self.risk_:
                     self.power_, self.alpha_, self.risk_, best = power, alpha, risk, gains[place]
         self.gain_, self.gain_error_ = tell_gain(best, stacklevel=7)
+
+    @property
+    def nonnegative_(self) -> bool:
+        """That predictions are never negative."""
+        return True
 
     def used_features(self) -> Booleans | None:
         """Whether each feature has a weight other than 0."""
