@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bagwise.auto.fitting import PREFERRED, AutoFit, candidates_are
+from bagwise.auto.fitting import MEAN_LABEL, PREFERRED, AutoFit, candidates_are
 from bagwise.auto.search import Search, some_rows
 from bagwise.auto.trials import Trial
 from bagwise.bags import Bags
@@ -106,7 +106,7 @@ class BagAutoRegressor(AutoFit, BagRegressor):
         return []
 
     def _settle(self, best: Trial | None, X: Floats, bags: Bags) -> None:
-        self.stretch_, self.factor_, gains = 1.0, 1.0, None
+        self.stretch_, self.factor_, gains = 0.0 if self.best_name_ == MEAN_LABEL else 1.0, 1.0, None
         if best is not None:
             gains = best.gains
             if not best.clear:
