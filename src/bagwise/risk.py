@@ -149,6 +149,12 @@ class HeldOutValues:
         return np.asarray(self.sums - self.bags.size * self.mean)
 
     @property
+    def losses(self) -> Floats:
+        """(m,) label-free square losses, less declared noise."""
+        bags, p, noise = self.bags, self.prior, self.bags.noise_per_row
+        return bag_losses(self.sums, bags.size, bags.proportion, prior=p, mean=self.mean, noise=noise)
+
+    @property
     def stretch(self) -> float:
         """By what h − E[h] is to be multiplied, by least squares."""
         weight = self.worth / self.bags.size

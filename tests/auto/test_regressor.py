@@ -81,11 +81,10 @@ def test_bags_with_much_noise_do_not_decide():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(3200, 2))
     ids, noise = np.arange(3200) // 4, np.where(np.arange(800) % 2 == 0, 0.0, 1e6)
-    mean = bw.aggregate(linear(X), ids) + (np.sqrt(noise) * rng.normal(size=800))[ids]
+    mean = bw.aggregate(crossed(X), ids) + (np.sqrt(noise) * rng.normal(size=800))[ids]
     bags = bw.Bags.from_rows(mean, ids, noise_variance=noise[ids])
-    model = BagAutoRegressor(candidates=candidates(), random_state=0).fit(X, bags=bags)
-    assert model.best_name_ == "ridge"
-    assert np.corrcoef(model.predict(X), linear(X))[0, 1] > 0.95
+    tried = dict(reversed(candidates().items()))  # ridge is kept unless boosting is clearly better
+    assert BagAutoRegressor(candidates=tried, random_state=0).fit(X, bags=bags).best_name_ == "boosting"
 
 
 def test_three_bags_and_no_time():
@@ -103,7 +102,7 @@ def test_three_bags_and_no_time():
 
 
 def test_candidates_are_regressors_and_saved(tmp_path):
-    with pytest.raises(ValueError, match="candidates must be a dict of bagwise regressors by name"):
+    with pytest.raises(ValueError, match="candidates must be None, or a dict of bagwise regressors by name"):
         BagAutoRegressor(candidates={"ridge": bw.BagRidgeClassifier()}).fit(np.zeros((4, 1)), np.arange(4.0))
     assert {"ridge", "tweedie", "sgd", "boosting"} <= {*default_value_candidates()}
     rng = np.random.default_rng(0)

@@ -48,7 +48,7 @@ def test_noised_bags_count_for_what_they_are_worth():
     alone = bw.BagTweedieRegressor(random_state=0).fit(X, mean, bags=exact)
     silent = bw.BagTweedieRegressor(random_state=0).fit(X, bw.aggregate(np.maximum(mean, 0), ids), bags=ids)
     far = [np.mean((one.predict(X) - expected) ** 2) / expected.var() for one in (every, alone, silent)]
-    assert far[0] < far[1] + 0.02
+    assert far[0] == pytest.approx(far[1])  # these are worth less than a twentieth of the others
     assert far[0] < 0.5 * far[2]
 
 

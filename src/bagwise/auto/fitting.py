@@ -18,6 +18,7 @@ from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import formation_of
+from bagwise.linear.moments import telling
 from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
@@ -87,7 +88,7 @@ class AutoFit(TableFeatures, BagEstimator):
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         values = self._target == "value"
         self.formation_ = formation_of(self.formation, whole.X, whole.bags, whole.names, values=values)
-        self._fit_bags(whole.X, whole.bags)
+        self._fit_bags(whole.X, telling(whole.bags) if values else whole.bags)
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = self.__dict__.pop("_began", time.monotonic())

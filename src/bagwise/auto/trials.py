@@ -21,7 +21,7 @@ from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.formation import FORMATIONS
 from bagwise.gains import STRETCHES, HeldOut, clear, effects_beside_constant, effects_beside_model
-from bagwise.linear.moments import told_variance
+from bagwise.linear.moments import told_variance, worth
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
 from bagwise.risk import HeldOutValues, held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
@@ -201,9 +201,12 @@ def _score_values(said: list[Said], validation: Validation) -> Trial:
     for fold, one in zip(validation.folds, said, strict=False):
         held, mean = bags.take(fold.held_out), float(one.mean[0])
         sums = held.sum(one.held_out[:, 0])
-        parts.append(HeldOutValues(float(training_prior(bags, fold)[0]), mean, sums, held, validation.spread))
-        each = held_out_losses(sums[:, None], one.mean, bags, fold)
-        losses.append(each * parts[-1].worth / parts[-1].worth.mean())
+        train = bags.take(fold.train)
+        count = worth(train.noise_per_row, validation.spread) * train.size
+        parts.append(
+            HeldOutValues(float(np.average(train.proportion, weights=count)), mean, sums, held, validation.spread)
+        )
+        losses.append(parts[-1].losses * parts[-1].worth / parts[-1].worth.mean())
     loss = np.concatenate(losses)
     constant = np.concatenate([part.constant() for part in parts])
     gains = log_likelihoods_of(parts, 0.0) - constant

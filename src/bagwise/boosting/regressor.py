@@ -101,4 +101,4 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
         return np.maximum(h, 0) if self.nonnegative_ else h
 
     def _predict_mean(self, X: Floats) -> Floats:
-        return self.factor_ * self._joined([s for _, s in self._scores(X)])
+        return np.asarray(self.factor_ * self._joined([s for _, s in self._scores(X)]))

@@ -8,7 +8,7 @@ squared residuals of bags show.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,9 +19,9 @@ from bagwise.bags import Bags
 from bagwise.base import BagRegressor, NumericFeatures, check_finite_features
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
-from bagwise.linear.moments import told_variance, worth
+from bagwise.linear.moments import telling, told_variance, worth
 from bagwise.linear.probabilities import some_bags
-from bagwise.risk import HeldOutValues, held_out_losses
+from bagwise.risk import HeldOutValues
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, number, several, whole
 from bagwise.utils.rng import RandomState, generator
@@ -123,7 +123,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
 
     With :math:`h(x) = e^{b + w \cdot x}` predictions are above 0, effects multiply, and E[h] = p in the training rows.
     A label's variance is taken for :math:`\varphi h^q`, by which bags count for what they are worth, declared noise
-    included. Power and penalty are those with the least held-out label-free risk, which in bags that are not random is
+    included; those with so much noise that together they are worth no more than a twentieth of the others are left out.
+    Power and penalty are those with the least held-out label-free risk, which in bags that are not random is
     the held-out error of bags.
 
     Parameters
@@ -188,7 +189,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
             )
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        names, rng = getattr(self, "feature_names_in_", None), generator(self.random_state)
+        names, rng, bags = getattr(self, "feature_names_in_", None), generator(self.random_state), telling(bags)
         with np.errstate(over="ignore", invalid="ignore"):
             inside = X if bags.n_bagged == len(X) else X[bags.order]
             mean = inside.mean(axis=0, dtype=float)
@@ -212,35 +213,26 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         alphas = sorted(
             {float(one) for one in np.atleast_1d(np.asarray(_ALPHAS if self.alphas is None else self.alphas))}
         )
-        self.power_, self.alpha_, self.risk_, best = powers[0], alphas[0], float("nan"), None
-        some = bags.take(some_bags(bags, Z.shape[1], rng))
-        rows, folds = _Rows.of(Z, some), folds_of(len(some), self.cv, rng, shared=bags.shared)
+        self.power_, self.alpha_, self.risk_, gains = powers[0], alphas[0], float("nan"), None
+        rows = _Rows.of(Z, bags.take(some_bags(bags, Z.shape[1], rng)))
         some = rows.bags
-        noise = some.noise_per_row
-        spread = told_variance(some.size, some.outputs, noise, labels=False)
-        count = worth(noise, spread)
-        for power in powers if folds else []:
-            losses, gains = [np.zeros(0) for _ in alphas], [np.zeros(0) for _ in alphas]
-            weights = []
-            for fold in folds:
-                fit = _Fit(_Rows.of(rows.Z, some.take(fold.train)), power)
-                w, own = np.zeros(Z.shape[1]), count[fold.held_out]
-                weights.append(own)
-                for place, alpha in reversed(list(enumerate(alphas))):  # each begins at the one with more penalty
+        spread = told_variance(some.size, some.outputs, some.noise_per_row, labels=False)
+        said: dict[tuple[float, float], list[HeldOutValues]] = {}
+        for fold in folds_of(len(some), self.cv, rng, shared=bags.shared):
+            inside, held = _inside(some, fold.train), some.take(fold.held_out)
+            for power in powers:
+                fit, w = _Fit(_Rows.of(rows.Z, some.take(fold.train)), power), np.zeros(Z.shape[1])
+                for alpha in reversed(alphas):  # each begins at the one with more penalty
                     w = fit.solve(alpha, w)
                     h = _exp(rows.Z @ w)
-                    h *= fit.p / h[_inside(some, fold.train)].mean()
-                    sums = some.sum(h)[fold.held_out]
-                    found = held_out_losses(sums[:, None], np.array([fit.p]), some, fold)
-                    losses[place] = np.concatenate([losses[place], found])
-                    part = HeldOutValues(fit.p, fit.p, sums, some.take(fold.held_out), spread)
-                    gains[place] = np.concatenate([gains[place], part.gains(np.ones(1))[0]])
-            each = np.concatenate(weights)
-            for place, alpha in enumerate(alphas):
-                risk = float(np.average(losses[place], weights=each))
-                if best is None or risk < self.risk_:
-                    self.power_, self.alpha_, self.risk_, best = power, alpha, risk, gains[place]
-        self.gain_, self.gain_error_ = tell_gain(best, stacklevel=7)
+                    sums = some.sum(h * (fit.p / h[inside].mean()))[fold.held_out]
+                    said.setdefault((power, alpha), []).append(HeldOutValues(fit.p, fit.p, sums, held, spread))
+        if said:
+            risks = {each: _risk(parts) for each, parts in said.items()}
+            self.power_, self.alpha_ = best = min(risks, key=lambda each: risks[each])
+            self.risk_ = risks[best]
+            gains = np.concatenate([part.gains(np.ones(1))[0] for part in said[best]])
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=7)
 
     @property
     def nonnegative_(self) -> bool:
@@ -255,6 +247,12 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         s = X @ self.coef_ + self.intercept_
         check_finite_features(s, X, getattr(self, "feature_names_in_", None))
         return np.asarray(np.exp(np.minimum(s, _LARGEST)))
+
+
+def _risk(parts: Sequence[HeldOutValues]) -> float:
+    """The held-out label-free risk, bags counting for what they are worth."""
+    weights = np.concatenate([part.worth for part in parts])
+    return float(np.average(np.concatenate([part.losses for part in parts]), weights=weights))
 
 
 def _inside(bags: Bags, chosen: Any) -> Booleans:

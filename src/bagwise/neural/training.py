@@ -78,7 +78,7 @@ class Objective:
 
     def predictions(self, logits: Tensor) -> Tensor:
         """h of what networks return."""
-        return logits if self.values else to_predictions(logits)
+        return logits.reshape(-1) if self.values else to_predictions(logits)
 
     def losses(self, logits: Tensor, bags: Bags) -> Tensor:
         """(m,) the loss of each bag, from logits in bag order; (networks, m) of several, whose bags are one list."""
