@@ -97,7 +97,7 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
     def _joined(self, scores: list[Floats]) -> Floats:
         """(n,) the stretched mean of what fits say."""
         p = self.prior_
-        h = (p + self.stretch_ * (np.mean([prediction_of(s, self._link) for s in scores], axis=0) - p))[:, 0]
+        h: Floats = (p + self.stretch_ * (np.mean([prediction_of(s, self._link) for s in scores], axis=0) - p))[:, 0]
         return np.maximum(h, 0) if self.nonnegative_ else h
 
     def _predict_mean(self, X: Floats) -> Floats:

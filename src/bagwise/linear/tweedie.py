@@ -180,6 +180,11 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     cv: int = 5
     random_state: RandomState = None
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
     def _check_bags(self, bags: Bags) -> None:
         super()._check_bags(bags)
         if float(bags.size @ bags.proportion) < 0:
@@ -221,7 +226,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         for fold in folds_of(len(some), self.cv, rng, shared=bags.shared):
             inside, held = _inside(some, fold.train), some.take(fold.held_out)
             for power in powers:
-                fit, w = _Fit(_Rows.of(rows.Z, some.take(fold.train)), power), np.zeros(Z.shape[1])
+                fit = _Fit(_Rows.of(rows.Z, some.take(fold.train)), power)
+                w: Floats = np.zeros(Z.shape[1])
                 for alpha in reversed(alphas):  # each begins at the one with more penalty
                     w = fit.solve(alpha, w)
                     h = _exp(rows.Z @ w)
