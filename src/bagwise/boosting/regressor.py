@@ -17,7 +17,9 @@ from bagwise.utils.typing import Floats
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BagBoostingRegressor(BoostingFit, BagRegressor):
-    r"""Boosted trees for real labels from bags: the square form, leaf values solved at the level of bags.
+    r"""Boosted trees for real labels from bags. Parameters and attributes as `BagBoostingClassifier`, and some more.
+
+    Trees go down the square form, whichever `objective` is named; leaf values are solved at the level of bags.
 
     Trees add up as predictions are or, where labels are never negative, as their logarithms, :math:`h = e^{s}`, which
     suits values of which most are 0 and a few large: held-out bags choose the scale. Predictions of labels that are
@@ -32,12 +34,6 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
         The scale on which trees add up; "auto" tries both where labels are never negative.
     nonnegative : bool or "auto"
         Whether labels are never negative; "auto" takes them for that where no bag reports less than 0.
-    objective : {"auto", "square"}
-        The square form, whichever is named.
-    formation, n_estimators, learning_rate, num_leaves, min_child_samples, colsample_bytree, reg_lambda, \
-    max_cat_to_onehot, cat_smooth, kinds, n_fits, cv, early_stopping_rounds, categorical_features, callback, n_jobs, \
-    random_state
-        As for `BagBoostingClassifier`.
 
     Attributes
     ----------
@@ -47,8 +43,6 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
         Whether labels were taken for never negative.
     factor_ : float
         What predictions that are not negative are multiplied by, so that their mean in the training rows is p.
-    formation_, n_estimators_, reg_lambda_, risk_, risks_, prior_, stretch_, fits_, features_
-        As for `BagBoostingClassifier`; h − p is stretched.
 
     Examples
     --------

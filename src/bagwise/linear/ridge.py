@@ -397,6 +397,11 @@ class BagRidgeRegressor(ValuePredictor, _RidgeFit, BagRegressor):
         below 0 is 0 then, and all are multiplied by `factor_`, so that their mean in the training rows is p. Moments
         alone, as `fit_moments` has them, do not tell of rows: `settle_sign` does.
 
+    Attributes
+    ----------
+    nonnegative_, factor_ : bool, float
+        Whether labels were taken for never negative, and the factor.
+
     Examples
     --------
     >>> import bagwise as bw
@@ -418,7 +423,18 @@ class BagRidgeRegressor(ValuePredictor, _RidgeFit, BagRegressor):
         super()._fit_bags(X, bags)
 
     def fit_moments(self, parts: list[Moments], origin: Floats, *, noise: float = 0.0) -> Self:
-        """As `BagRidgeClassifier.fit_moments`; predictions may be negative until `settle_sign` has seen rows."""
+        """Learn from moments instead of rows; predictions may be negative until `settle_sign` has seen some.
+
+        Parameters
+        ----------
+        parts, origin, noise
+            As for `BagRidgeClassifier`.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
         self.__dict__.pop("nonnegative_", None)
         return super().fit_moments(parts, origin, noise=noise)
 

@@ -369,6 +369,11 @@ class BagSGDRegressor(ValuePredictor, _SGDFit, BagRegressor):
     nonnegative : bool or "auto"
         As for `BagRidgeRegressor`.
 
+    Attributes
+    ----------
+    nonnegative_, factor_ : bool, float
+        As of `BagRidgeRegressor`.
+
     Examples
     --------
     >>> import bagwise as bw

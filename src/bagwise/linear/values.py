@@ -26,7 +26,17 @@ class ValuePredictor(LinearPredictor):
     def settle_sign(
         self, X: Floats, size: Integers, mean: Floats, noise_variance: Floats | None, *, rows: Any = slice(None)
     ) -> None:
-        """Set whether predictions are kept above 0, by what bags report, and the factor, by such rows of X."""
+        """Set whether predictions are kept above 0, by what bags report, and the factor, by some rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, features)
+            Rows as the model reads them.
+        size, mean, noise_variance : array of shape (m,), the last or None
+            Of bags, their reports, and the noise that these declare.
+        rows : slice or array of int
+            Which of X are in bags; all by default.
+        """
         known = getattr(self, "nonnegative_", True)  # an update does not make labels positive that were not
         self.nonnegative_ = known and never_negative(self.nonnegative, size, mean, noise_variance)
         self.factor_ = 1.0

@@ -30,7 +30,9 @@ _STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class BagNeuralRegressor(NetworkFit, BagRegressor):
-    r"""A network for real labels from bags: any `torch.nn.Module`, on the square form as it stands.
+    r"""A network for real labels from bags. Parameters and attributes as `BagNeuralClassifier`, but for some.
+
+    Any `torch.nn.Module` learns by the square form as it stands.
 
     Labels are standardised inside, by p and the variance of a label as bags show it, so that learning rates mean the
     same whatever they are measured in. Learning rate and number of epochs are those with the least held-out label-free
@@ -49,9 +51,6 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         "debiased_square", which "auto" is, "li_square" or "matching_square".
     nonnegative : bool or "auto"
         Whether labels are never negative; "auto" takes them for that where no bag reports less than 0.
-    hidden, formation, means, learning_rate, optimizer, weight_decay, batch_rows, max_epochs, early_stopping, \
-    patience, cv, average, callback, device, dtype, random_state
-        As for `BagNeuralClassifier`.
 
     Attributes
     ----------
@@ -71,8 +70,6 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
     gain_, gain_error_ : float
         Log-likelihood of a held-out bag, as if its mean were normal, over that of the mean label, and its standard
         error; NaN where none was held out.
-    formation_, loss_, learning_rate_, n_epochs_, history_
-        As for `BagNeuralClassifier`.
 
     Examples
     --------
