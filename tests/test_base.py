@@ -46,8 +46,19 @@ if find_spec("torch"):
 REGRESSORS = [
     bw.BagRidgeRegressor(random_state=0),
     bw.BagSGDRegressor(random_state=0),
+    bw.BagTweedieRegressor(cv=2, random_state=0),
     bw.BagBoostingRegressor(**SMALL),
+    bw.BagAutoRegressor(
+        candidates={
+            "ridge": bw.BagRidgeRegressor(cv=2),
+            "boosting": bw.BagBoostingRegressor(**(SMALL | {"kinds": ("greedy",)})),
+        },
+        cv=2,
+        random_state=0,
+    ),
 ]
+if find_spec("torch"):
+    REGRESSORS.append(bw.BagNeuralRegressor(**network))
 ESTIMATORS = CLASSIFIERS + REGRESSORS
 
 

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 OF_THE_TOP = [module for module in bagwise.PUBLIC if "." not in module]
 FEW_TRIALS = {
     "BagAutoClassifier": {"candidates": {"ridge": bagwise.BagRidgeClassifier()}},
+    "BagAutoRegressor": {"candidates": {"ridge": bagwise.BagRidgeRegressor()}},
     "BagBoostingClassifier": {"n_estimators": 8},
     "BagBoostingRegressor": {"n_estimators": 8},
 }
@@ -54,16 +55,17 @@ def described():
 def sections(text):
     """The sections of a numpydoc docstring: the names that each lists, without their descriptions.
 
-    A regressor may point to its classifier.
+    A regressor may point to its classifier, and describe what it has beside that.
     """
-    if pointed := re.search(r"arameters and attributes as `(\w+)`", text or ""):
-        return sections(public()[pointed[1]].__doc__)
     lines = inspect.cleandoc(text or "").split("\n")
     heads = [at for at, line in enumerate(lines[:-1]) if line and set(lines[at + 1]) == {"-"}]
     found = {}
     for at, end in zip(heads, [*heads[1:], len(lines)], strict=False):
         listed = [line.split(" : ")[0] for line in lines[at + 2 : end] if line and not line.startswith(" ")]
         found[lines[at]] = [name.strip().lstrip("*") for line in listed for name in line.split(",")]
+    if pointed := re.search(r"arameters and attributes as `(\w+)`", text or ""):
+        for head, names in sections(public()[pointed[1]].__doc__).items():
+            found[head] = [*found.get(head, []), *names]
     return found
 
 
@@ -126,7 +128,8 @@ def test_docstrings_describe_what_fit_sets(name):
     ids = bagwise.random_bags(640, size=8, random_state=0)
     y = X["a"] + rng.normal(size=640)
     model = public()[name](**FEW_TRIALS.get(name, {}))
-    model.fit(X, bagwise.aggregate(y if name.endswith("Regressor") else y > 0, ids), bags=ids)
+    y = y - y.min() if name.endswith("Regressor") else y > 0
+    model.fit(X, bagwise.aggregate(y, ids), bags=ids)
     described = sections(model.__doc__).get("Attributes", [])
     learned = {one for one in vars(model) if one.endswith("_") and not one.startswith("_")}
     wrong = [one for one in described if f"{one} :" in model.__doc__ and not hasattr(model, one)]

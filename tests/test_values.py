@@ -159,8 +159,56 @@ def test_a_model_of_values_is_measured_and_kept(bought, model, tmp_path):
     assert predict(bw.load(tmp_path / "model"), held_out).h == pytest.approx(said.h)
     with pytest.raises(ValueError, match=r"the model predicts values: measure it by tables\.evaluate"):
         tables.measure(fitted, held_out)
-    with pytest.raises(ValueError, match="by is for labels 0 and 1 or classes, not for values"):
-        tables.evaluate(fitted, held_out, by="device")
+    with pytest.raises(ValueError, match="strata is for labels 0 and 1 or classes, not for values"):
+        tables.evaluate(fitted, held_out, strata="device")
+    groups = tables.evaluate(fitted, held_out, by="device").groups
+    for one in groups:  # three intervals of 95%, whose errors are normal
+        inside = rows & (events["device"] == one.value).to_numpy()
+        assert one.n_rows == inside.sum()
+        assert abs(one.rate.value - value[inside].mean()) < 5 * one.rate.standard_error
+    assert groups[0].n_rows >= groups[1].n_rows >= groups[2].n_rows
+
+
+def test_scores_of_values_add_up_to_reports(bought, model, tmp_path):
+    """Never negative, they are multiplied; other rows keep the score of the model alone."""
+    events, _, reports = bought
+    fitted, *_ = model
+    known = reports[["bag", "sum"]].rename(columns={"sum": "worth"}).head(300)
+    found = tables.write_scores(fitted, events, tmp_path / "s.parquet", reports=known, sum="worth")
+    assert (found.bags, found.reported_rows) == (300, 6000)
+    scored = pd.read_parquet(tmp_path / "s.parquet")
+    total = scored.groupby("bag")["prediction"].sum()
+    assert total[known["bag"]].to_numpy() == pytest.approx(known["worth"].to_numpy())
+    alone = scores(fitted, events)
+    inside = scored["bag"].isin(known["bag"]).to_numpy()
+    assert scored["prediction"][~inside].to_numpy() == pytest.approx(alone[~inside])
+    ratio = (scored["prediction"] / alone)[inside & (alone > 1e-9)].groupby(scored["bag"])
+    assert (ratio.max() - ratio.min()).max() < 1e-9
+    assert scored["prediction"].min() >= 0
+    noised = known.assign(noise_variance=4.0)
+    with pytest.raises(ValueError, match="reports with declared noise are no sums that values could add up to"):
+        tables.write_scores(fitted, events, tmp_path / "n.parquet", reports=noised, sum="worth")
+    assert not (tmp_path / "n.parquet").exists()
+
+
+def test_a_model_of_values_has_a_page(files, model, bought, tmp_path):
+    from bagwise.pages import model_page, write
+
+    events, reports, _ = files
+    folder = tmp_path / "model"
+    made = call("fit", events, reports, "--sum", "revenue", "--model", "ridge", "--out", folder)
+    assert made.exit_code == 0, made.output
+    stored = model_page(folder)
+    assert stored.standing == "good", (stored.headline, stored.remarks)
+    assert "better than their mean does: R²" in stored.headline
+    write(stored, tmp_path / "page.html")
+    assert "mean square error of single rows" in (tmp_path / "page.html").read_text()
+    shown = call("page", events, reports, "--sum", "revenue", "--model", folder, "--out", tmp_path / "again.html")
+    assert shown.exit_code == 0, shown.output
+    assert stored.headline in shown.stdout  # the bags held out, measured once more
+    assert "holds a model of values: pages compare models of labels" in sentence(
+        "page", "--model", folder, "--model", tmp_path / ".." / tmp_path.name / "model", "--out", tmp_path / "c.html"
+    )
 
 
 def test_boosting_reads_values_in_blocks_and_in_memory(bought, monkeypatch):
@@ -176,8 +224,13 @@ def test_boosting_reads_values_in_blocks_and_in_memory(bought, monkeypatch):
 @pytest.mark.parametrize(
     ("target", "model", "message"),
     [
-        ("value", "logistic", "model 'logistic' is for labels, not for values: choose boosting, ridge or sgd"),
-        ("value", "forest", "model must be one of 'boosting', 'ridge', 'sgd', got 'forest'"),
+        (
+            "value",
+            "logistic",
+            "model 'logistic' is for labels, not for values: choose auto, boosting, network, ridge, sgd or",
+        ),
+        ("value", "forest", "model must be one of 'auto', 'boosting', 'network', 'ridge', 'sgd', 'tweedie', got"),
+        ("label", "tweedie", "model 'tweedie' is for values, not for labels: choose auto, boosting, logistic"),
         ("value", bw.BagRidgeClassifier(), "must be a regressor, since reports tell of values, got BagRidgeClassifier"),
         ("label", bw.BagRidgeRegressor(), "model must be a classifier, got BagRidgeRegressor"),
     ],
@@ -247,17 +300,13 @@ def test_what_commands_cannot_do_with_values_is_one_sentence(files):
     assert "say --target='value', and name the column by --sum" in sentence(
         "fit", events, reports, "--count", "revenue", "--out", out
     )
-    assert "--model 'network' is for labels" in sentence(
-        "fit", events, reports, *told, "--model", "network", "--out", out
+    assert "--model 'logistic' is for labels" in sentence(
+        "fit", events, reports, *told, "--model", "logistic", "--out", out
     )
     assert "--labels is for labels 0 and 1" in sentence(
         "fit", events, reports, *told, "--labels", events, "--model", "ridge", "--out", out
     )
-    assert "no page: see bagwise inspect" in sentence("page", "--model", model, "--out", out)
     assert "no page: see bagwise diagnose" in sentence("page", events, reports, *told, "--out", out)
     assert "bagwise train learns labels" in sentence("gather", events, reports, *told, "--out", out)
-    assert "--reports makes scores of labels add up" in sentence(
-        "predict", model, events, "--reports", reports, "--out", folder / "s.csv"
-    )
     some = ("evaluate", model, folder / "few.parquet", reports, *told, "--on-mismatch", "drop")
-    assert "--by is for labels 0 and 1" in sentence(*some, "--by", "device")
+    assert "--strata is for labels 0 and 1" in sentence(*some, "--strata", "device")

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import theory as theory
     from bagwise import updates as updates
     from bagwise.auto import BagAutoClassifier as BagAutoClassifier
+    from bagwise.auto import BagAutoRegressor as BagAutoRegressor
     from bagwise.bags import Bags as Bags
     from bagwise.bags import aggregate as aggregate
     from bagwise.bags import random_bags as random_bags
@@ -68,7 +69,9 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.linear import BagRidgeRegressor as BagRidgeRegressor
     from bagwise.linear import BagSGDClassifier as BagSGDClassifier
     from bagwise.linear import BagSGDRegressor as BagSGDRegressor
+    from bagwise.linear import BagTweedieRegressor as BagTweedieRegressor
     from bagwise.neural import BagNeuralClassifier as BagNeuralClassifier
+    from bagwise.neural import BagNeuralRegressor as BagNeuralRegressor
     from bagwise.privacy import release as release
     from bagwise.saving import load as load
     from bagwise.saving import save as save
@@ -79,7 +82,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     __version__: str
 
 PUBLIC: dict[str, tuple[str, ...]] = {
-    "auto": ("BagAutoClassifier",),
+    "auto": ("BagAutoClassifier", "BagAutoRegressor"),
     "bag_fit": (),
     "bags": ("Bags", "aggregate", "random_bags"),
     "baselines": (),
@@ -101,10 +104,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "BagRidgeRegressor",
         "BagSGDClassifier",
         "BagSGDRegressor",
+        "BagTweedieRegressor",
     ),
     "losses": (),
     "means": (),
-    "neural": ("BagNeuralClassifier",),
+    "neural": ("BagNeuralClassifier", "BagNeuralRegressor"),
     "neural.distributed": (),
     "pages": (),
     "planning": (),

@@ -20,7 +20,7 @@ from bagwise.bags import Bags, as_bags
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
-from bagwise.losses.adding_up import adding_up
+from bagwise.losses.adding_up import adding_up, values_adding_up
 from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
@@ -263,9 +263,29 @@ class BagRegressor(RegressorMixin, BagEstimator):
             raise ValueError("a regressor learns one real label: the bags must report one mean each.")
         check_enough(bags)
 
-    def predict(self, X: Any) -> Floats:
-        """The predictions h (n,) of the rows `X` (n, features), an array or table."""
-        return self._checked_predict(X)
+    def predict(self, X: Any, *, bags: Bags | None = None) -> Floats:
+        """The expected label of each row.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+        bags : Bags, optional
+            Exact reports about these rows: predictions of rows of a bag then add up to its sum, by the least change
+            (see `bagwise.losses.adding_up`); those of rows in no bag stay as they are.
+
+        Returns
+        -------
+        array, shape (n,)
+        """
+        h = self._checked_predict(X)
+        return h if bags is None else self.given_sums(h, bags)
+
+    def given_sums(self, h: Floats, bags: Bags) -> Floats:
+        """Predictions `h` (n,) of rows, changed to add up to what their `bags` report."""
+        if bags.n_rows != len(h):
+            raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
+        return values_adding_up(h, bags, nonnegative=getattr(self, "nonnegative_", False))
 
 
 def classes_of(proportion: Floats) -> NDArray[np.int64]:

@@ -31,7 +31,14 @@ MODELS = {
 }
 """Classifiers that tables are fitted with, by the words for them."""
 
-VALUE_MODELS = {"boosting": "BagBoostingRegressor", "ridge": "BagRidgeRegressor", "sgd": "BagSGDRegressor"}
+VALUE_MODELS = {
+    "auto": "BagAutoRegressor",
+    "boosting": "BagBoostingRegressor",
+    "network": "BagNeuralRegressor",
+    "ridge": "BagRidgeRegressor",
+    "sgd": "BagSGDRegressor",
+    "tweedie": "BagTweedieRegressor",
+}
 """Regressors that tables of values are fitted with."""
 
 
@@ -42,8 +49,9 @@ def make(model: str, *, target: str = "label", **parameters: Any) -> Any:
     (BagRidgeClassifier(random_state=0), BagRidgeRegressor())
     """
     models = MODELS if target == "label" else VALUE_MODELS
-    if model in MODELS and model not in models:
-        raise ParameterError("model", f"{model!r} is for labels, not for values: choose {listed(list(models), 'or')}.")
+    other = {"label": "values, not for labels", "value": "labels, not for values"}[target]
+    if model in {*MODELS, *VALUE_MODELS} and model not in models:
+        raise ParameterError("model", f"{model!r} is for {other}: choose {listed(list(models), 'or')}.")
     check_parameters({"model": model}, {"model": one_of(*models)})
     made: BagEstimator = getattr(import_module(ESTIMATORS[models[model]]), models[model])(**parameters)
     return made

@@ -12,6 +12,7 @@ Arrays have a bag per line, and a column per class where there are classes.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,67 @@ def held_out_risk(h: Floats, bags: Bags, fold: Fold) -> float:
     sums = bags.sum(h.astype(float))
     mean = np.atleast_1d(sums[fold.train].sum(axis=0) / bags.size[fold.train].sum())
     return float(held_out_losses(sums.reshape(len(bags), -1)[fold.held_out], mean, bags, fold).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutValues:
+    """What a model of real labels that was fitted to some bags says of others; see `gains.HeldOut` for labels 0 and 1.
+
+    Likelihoods are those of normal means of bags, whose variance is that of a label over k, and declared noise.
+
+    prior: p of the bags it was fitted to.  mean: its E[h] of their rows.  sums: (m,) Σ h over the bags held out.
+    bags: those.  spread: the variance of a label.
+
+    >>> bags = Bags.from_rows([3.0, 3.0, 1.0, 1.0], [0, 0, 1, 1])
+    >>> part = HeldOutValues(2.0, 2.0, np.array([5.0, 3.0]), bags, 1.0)
+    >>> part.gains(np.array([0.0, 1.0, 2.0])).tolist(), part.stretch
+    ([[0.0, 0.0], [0.75, 0.75], [1.0, 1.0]], 2.0)
+    """
+
+    prior: float
+    mean: float
+    sums: Floats
+    bags: Bags
+    spread: float
+
+    @property
+    def worth(self) -> Floats:
+        """(m,) what bags count: less with declared noise."""
+        return np.asarray(self.spread / (self.spread + self.bags.noise_per_row))
+
+    @property
+    def deviations(self) -> Floats:
+        """(m,) Σ(h − E[h])."""
+        return np.asarray(self.sums - self.bags.size * self.mean)
+
+    @property
+    def losses(self) -> Floats:
+        """(m,) label-free square losses, less declared noise."""
+        bags, p, noise = self.bags, self.prior, self.bags.noise_per_row
+        return bag_losses(self.sums, bags.size, bags.proportion, prior=p, mean=self.mean, noise=noise)
+
+    @property
+    def stretch(self) -> float:
+        """By what h − E[h] is to be multiplied, by least squares."""
+        weight = self.worth / self.bags.size
+        square = float(weight @ self.deviations**2)
+        target = self.bags.size * (self.bags.proportion - self.prior)
+        return float(weight @ (self.deviations * target)) / square if square > 0 else 1.0
+
+    def log_likelihoods(self, stretches: Floats, *, effect_variance: float = 0.0) -> Floats:
+        """(stretches, m) of each bag, for each factor of h − E[h].  effect_variance: not for values."""
+        bags = self.bags
+        moved = self.deviations[:, None] * stretches
+        loss = bag_losses(moved, bags.size, bags.proportion - self.prior, prior=0.0, mean=0.0)
+        return np.asarray(-loss.T / (2 * (self.spread + bags.noise_per_row)))
+
+    def constant(self, *, effect_variance: float = 0.0) -> Floats:
+        """(m,) of each bag by the mean label alone."""
+        return np.asarray(self.log_likelihoods(np.zeros(1))[0])
+
+    def gains(self, stretches: Floats) -> Floats:
+        """(stretches, m) the gain of each bag over the mean label."""
+        return np.asarray(self.log_likelihoods(stretches) - self.constant())
 
 
 # -- choice -------------------------------------------------------------------------------------------------------

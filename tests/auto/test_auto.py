@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.auto import BagAutoClassifier, default_candidates, estimator, search
+from bagwise.auto import BagAutoClassifier, default_candidates, estimator, fitting, search
 from bagwise.auto.search import Search
 from bagwise.auto.trials import Said, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
@@ -182,7 +182,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        for module in (deadline, search, estimator):
+        for module in (deadline, search, fitting):
             monkeypatch.setattr(module, "time", self)
 
     def monotonic(self):

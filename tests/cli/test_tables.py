@@ -19,7 +19,7 @@ from bagwise import saving
 from bagwise.cli import app, common
 from bagwise.cli.options import Formation
 from bagwise.cli.tables import Model
-from bagwise.estimators import MODELS
+from bagwise.estimators import MODELS, VALUE_MODELS
 from bagwise.formation import FORMATIONS
 
 SECRET = "zx-label-q7"  # a label that no file but the first may hold
@@ -749,7 +749,7 @@ def test_missing_values_are_diagnosed_and_may_be_what_groups_bags(tables, tmp_pa
 
 
 def test_every_model_and_formation_has_its_option():
-    assert [model.value for model in Model] == list(MODELS)
+    assert [model.value for model in Model] == sorted({*MODELS, *VALUE_MODELS})
     assert [formation.value for formation in Formation] == ["auto", *FORMATIONS]
 
 

@@ -12,13 +12,14 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from bagwise.auto.trials import Said, Trial, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier
+from bagwise.base import BagEstimator, BagRegressor
 from bagwise.data.rows import InMemory, fit_codes
 from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.utils.deadline import OutOfTimeError, check_time, time_limit
@@ -50,7 +51,7 @@ class Readings:
     numbers: InMemory
     formation: str
 
-    def of(self, model: BagClassifier) -> Floats:
+    def of(self, model: BagEstimator) -> Floats:
         """The rows as `model` reads them."""
         return (self.codes if model.reads.codes else self.numbers).X
 
@@ -58,9 +59,9 @@ class Readings:
         """The same rows, or some of them, with these bags."""
         return Readings(self.codes.select(bags, rows), self.numbers.select(bags, rows), self.formation)
 
-    def fit(self, candidate: BagClassifier, random_state: int) -> BagClassifier:
+    def fit(self, candidate: BagEstimator, random_state: int) -> BagEstimator:
         """A fitted copy of the candidate; its `random_state`, unless given, and its formation, if "auto", are set."""
-        model: BagClassifier = clone(candidate)
+        model: BagEstimator = clone(candidate)
         parameters = model.get_params(deep=False)
         if "random_state" in parameters and parameters["random_state"] is None:
             model.set_params(random_state=random_state)
@@ -72,14 +73,16 @@ class Readings:
         return model
 
 
-def takes_formation(candidate: BagClassifier) -> bool:
+def takes_formation(candidate: BagEstimator) -> bool:
     """Whether a candidate is fitted for the formation that it is given."""
     return bool(candidate.get_params(deep=False).get("formation") == "auto")
 
 
-def probabilities(model: BagClassifier, X: Floats, classes: bool) -> Floats:
-    """(n,) probabilities of class 1, or (n, classes)."""
-    h = model.predict_proba(X)
+def predictions(model: Any, X: Floats, classes: bool) -> Floats:
+    """(n,) probabilities of class 1, or (n, classes); of a regressor (n,) values."""
+    if isinstance(model, BagRegressor):
+        return model.predict(X)
+    h: Floats = model.predict_proba(X)
     return h if classes else h[:, 1]
 
 
@@ -89,15 +92,15 @@ def some_rows(bags: Bags) -> Integers:
 
 
 def fits_without_folds(
-    candidate: BagClassifier, table: Readings, validation: Validation, seeds: Sequence[int]
-) -> Iterator[tuple[BagClassifier, Said]]:
+    candidate: BagEstimator, table: Readings, validation: Validation, seeds: Sequence[int]
+) -> Iterator[tuple[BagEstimator, Said]]:
     """Fit the candidate without each fold in turn: the model, and what it says."""
     classes = validation.bags.proportion.ndim == 2
     for fold, seed in zip(validation.folds, seeds, strict=True):
         train, held_out = validation.bags.take(fold.train), validation.bags.take(fold.held_out)
         model = table.select(train).fit(candidate, seed)
         rows = some_rows(train)
-        h = probabilities(model, table.of(model)[np.concatenate([rows, held_out.order])], classes)
+        h = predictions(model, table.of(model)[np.concatenate([rows, held_out.order])], classes)
         h = h.reshape(len(h), -1)
         yield model, Said(h[: len(rows)], h[len(rows) :])
 
@@ -107,7 +110,7 @@ class Untried:
     """A candidate by name, its model, and how many bags that was fitted to."""
 
     name: str
-    model: BagClassifier
+    model: BagEstimator
     bags: int
 
 
@@ -132,7 +135,7 @@ class Search:
     preferred: str | None
     tried: dict[str, Trial] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
-    kept: dict[str, BagClassifier] = field(default_factory=dict)
+    kept: dict[str, BagEstimator] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     again: list[str] = field(default_factory=list)
@@ -141,12 +144,12 @@ class Search:
         """Seconds until so many times the budget are over."""
         return math.inf if self.budget is None else self.start + times * self.budget - time.monotonic()
 
-    def attempt(self, name: str, candidate: BagClassifier) -> tuple[Trial | None, str]:
+    def attempt(self, name: str, candidate: BagEstimator) -> tuple[Trial | None, str]:
         """Try a candidate: what it scored, or None; and what is to be said of it.
 
         Where time is short, not all folds are held out.
         """
-        models: list[BagClassifier] = []  # of the first fold alone: the others are let go
+        models: list[BagEstimator] = []  # of the first fold alone: the others are let go
         said: list[Said] = []
         second, self.again = name in self.again, [other for other in self.again if other != name]
         others = self._to_try_again()
@@ -213,8 +216,12 @@ class Search:
         return best
 
     def _differs(self, formation: str) -> bool:
-        """Whether fits for a formation are others than those so far: they are where only rates differ."""
-        return formation != self.table.formation and "rates" in (formation, self.table.formation)
+        """Whether fits for a formation are others than those so far: of labels they are where only rates differ."""
+        return (
+            not self.validation.values
+            and formation != self.table.formation
+            and "rates" in (formation, self.table.formation)
+        )
 
     def best(self) -> tuple[str, Trial, dict[str, float]]:
         """What to refit: its name, its trial, and the weights of candidates in it."""
@@ -230,7 +237,7 @@ class Search:
     def _chosen(self) -> str:
         return choose(self.tried, self.preferred, by=self.validation.choice)
 
-    def refit(self, name: str, candidate: BagClassifier, seed: int) -> tuple[BagClassifier, bool]:
+    def refit(self, name: str, candidate: BagEstimator, seed: int) -> tuple[BagEstimator, bool]:
         """The candidate fitted to all bags, and True; its model of the first fold, and False, where time is over."""
         try:
             with time_limit(self.left(_OVER)):
@@ -244,7 +251,7 @@ class Search:
         del self.tried[name]
         self.failed.add(name)
 
-    def untried(self, candidates: Mapping[str, BagClassifier], seed: int) -> Untried | None:
+    def untried(self, candidates: Mapping[str, BagEstimator], seed: int) -> Untried | None:
         """A model where there was no trial, of the first candidate that works.
 
         It is fitted to a few bags, and to more and more of them, as long as there is time.
@@ -269,7 +276,7 @@ class Search:
             return [n]
         return [*(_FEWEST_ROWS * 4**i for i in range(40) if _FEWEST_ROWS * 4**i < n), n]
 
-    def _needed(self, candidate: BagClassifier, reserve: float) -> float:
+    def _needed(self, candidate: BagEstimator, reserve: float) -> float:
         """Seconds to try a candidate on one fold, or all where they are stacked, and for what comes after it.
 
         reserve: for what would come without it, to refit the best so far.
@@ -316,7 +323,7 @@ def _too_long(needed: float, left: float) -> str:
     return f"it would take about {needed_told} of the {left_told} left"
 
 
-def expected_seconds(candidate: BagClassifier, table: Readings, bags: Bags, random_state: int) -> float:
+def expected_seconds(candidate: BagEstimator, table: Readings, bags: Bags, random_state: int) -> float:
     """About how long a fit to all bags takes: fits to two small shares of the rows, and the line through them.
 
     0 where rows are so few that trying is as fast. Raises an `OutOfTimeError` where time is over (see `time_limit`).

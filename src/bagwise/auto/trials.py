@@ -2,7 +2,8 @@ r"""What candidates say of bags they were not fitted to, and what that is worth.
 
 Where bags are random, a candidate is scored by the clipped empirical risk of the paper, p and E[h] coming from the bags
 it was fitted to. In other formations that is no risk of single rows, and the log-likelihood of the counts takes its
-place, less that of the mean label. Where bags may have effects of their own, both likelihoods have the variance of
+place, less that of the mean label. Real labels have the label-free risk unclipped, since nothing bounds them, and
+normal likelihoods of the means of bags. Where bags may have effects of their own, both likelihoods have the variance of
 effects that suits them best: a candidate has to explain more than bags that differ for reasons unknown.
 """
 
@@ -20,8 +21,9 @@ from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.formation import FORMATIONS
 from bagwise.gains import STRETCHES, HeldOut, clear, effects_beside_constant, effects_beside_model
+from bagwise.linear.moments import told_variance, worth
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
-from bagwise.risk import held_out_losses, least_of, training_prior
+from bagwise.risk import HeldOutValues, held_out_losses, least_of, training_prior
 from bagwise.utils.typing import Floats
 
 UNMEASURED: dict[str, float | None] = dict.fromkeys(("risk", "low", "high", "gain", "gain_error"))
@@ -35,6 +37,7 @@ class Validation:
     """Bags, and which of them are held out in turn.
 
     regret: β of the clipping threshold.  level: of the intervals.  formation: a key of `FORMATIONS`.
+    values: whether labels are real.
     """
 
     bags: Bags
@@ -42,6 +45,12 @@ class Validation:
     regret: float
     level: float
     formation: str = "random"
+    values: bool = False
+
+    @cached_property
+    def spread(self) -> float:
+        """The variance of a real label."""
+        return told_variance(self.bags.size, self.bags.outputs, self.bags.noise_per_row, labels=False)
 
     @property
     def choice(self) -> str:
@@ -50,8 +59,8 @@ class Validation:
 
     @property
     def effects(self) -> bool:
-        """Whether bags may have effects of their own."""
-        return self.formation in ("features", "effects")
+        """Whether bags may have effects of their own, on log odds."""
+        return self.formation in ("features", "effects") and not self.values
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +97,7 @@ class Trial:
     high: float | None
     gains: Floats
     constant: Floats
-    parts: list[HeldOut]
+    parts: Sequence[HeldOut | HeldOutValues]
     effect_variance: float
 
     @cached_property
@@ -100,6 +109,11 @@ class Trial:
     def gain_error(self) -> float:
         """Its standard error."""
         return float(self.gains.std(ddof=1) / np.sqrt(len(self.gains)))
+
+    @property
+    def spread(self) -> float:
+        """The variance of a real label."""
+        return next(part.spread for part in self.parts if isinstance(part, HeldOutValues))
 
     @property
     def measured(self) -> dict[str, float | None]:
@@ -127,11 +141,18 @@ class Trial:
         """(m,) the gains with a stretch, and the effects that go with it."""
         if stretch == 0:
             return np.zeros_like(self.constant)
-        variance = effects_beside_model(self.parts, stretch) if self.effect_variance else 0.0
+        variance = effects_beside_model(of_labels(self.parts), stretch) if self.effect_variance else 0.0
         return np.asarray(log_likelihoods_of(self.parts, variance, stretch) - self.constant)
 
 
-def log_likelihoods_of(parts: Sequence[HeldOut], effect_variance: float, stretch: float = 1.0) -> Floats:
+def of_labels(parts: Sequence[HeldOut | HeldOutValues]) -> list[HeldOut]:
+    """Those of labels 0 and 1 or classes."""
+    return [part for part in parts if isinstance(part, HeldOut)]
+
+
+def log_likelihoods_of(
+    parts: Sequence[HeldOut | HeldOutValues], effect_variance: float, stretch: float = 1.0
+) -> Floats:
     """(m,) the log-likelihood of all bags held out."""
     factor = np.array([stretch])
     return np.concatenate([one.log_likelihoods(factor, effect_variance=effect_variance)[0] for one in parts])
@@ -139,6 +160,8 @@ def log_likelihoods_of(parts: Sequence[HeldOut], effect_variance: float, stretch
 
 def score(said: list[Said], validation: Validation) -> Trial:
     """What predictions for the first folds are worth."""
+    if validation.values:
+        return _score_values(said, validation)
     bags, several = validation.bags, validation.bags.proportion.ndim == 2
     folds = list(zip(validation.folds, said, strict=False))  # time may have been short for the last
     parts = []
@@ -159,9 +182,37 @@ def score(said: list[Said], validation: Validation) -> Trial:
             for (fold, one), part in zip(folds, parts, strict=True)
         ]
     )
+    return Trial(said, losses, *_interval(losses, validation.level), gains, constant, parts, variance)
+
+
+def _interval(losses: Floats, level: float) -> tuple[float, float, float]:
+    """The mean, and between which it lies."""
     risk, m = float(losses.mean()), len(losses)
-    half = float(losses.std(ddof=1) / np.sqrt(m) * stats.t.ppf((1 + validation.level) / 2, m - 1))
-    return Trial(said, losses, risk, risk - half, risk + half, gains, constant, parts, variance)
+    half = float(losses.std(ddof=1) / np.sqrt(m) * stats.t.ppf((1 + level) / 2, m - 1))
+    return risk, risk - half, risk + half
+
+
+def _score_values(said: list[Said], validation: Validation) -> Trial:
+    """The same of real labels: the label-free risk where bags are random, the error of bags where not.
+
+    Both are of squares R²/k; bags with declared noise count less.
+    """
+    bags, parts, losses = validation.bags, [], []
+    for fold, one in zip(validation.folds, said, strict=False):
+        held, mean = bags.take(fold.held_out), float(one.mean[0])
+        sums = held.sum(one.held_out[:, 0])
+        train = bags.take(fold.train)
+        count = worth(train.noise_per_row, validation.spread) * train.size
+        parts.append(
+            HeldOutValues(float(np.average(train.proportion, weights=count)), mean, sums, held, validation.spread)
+        )
+        losses.append(parts[-1].losses * parts[-1].worth / parts[-1].worth.mean())
+    loss = np.concatenate(losses)
+    constant = np.concatenate([part.constant() for part in parts])
+    gains = log_likelihoods_of(parts, 0.0) - constant
+    if validation.choice == "likelihood":
+        return Trial(said, -gains, None, None, None, gains, constant, parts, 0.0)
+    return Trial(said, loss, *_interval(loss, validation.level), gains, constant, parts, 0.0)
 
 
 def choose(trials: Mapping[str, Trial], preferred: str | None = None, *, by: str = "risk") -> str:

@@ -1,5 +1,6 @@
-"""Boosted trees from bags, as scikit-learn estimators."""
+"""Boosted trees from bags, as a scikit-learn estimator: the fit of all, and the classifier."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,19 +9,21 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagEstimator, BagRegressor
+from bagwise.base import BagClassifier, BagEstimator
 from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
 from bagwise.boosting.ensemble import Tried, choose_ensemble
 from bagwise.boosting.further import Further, choose_further
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, centring_of_classes, prediction_of, score_of
 from bagwise.boosting.trees import Boosted, Job, side_by_side
-from bagwise.boosting.tuning import Path, best_stage, choose, join, sample_of, some_watched
+from bagwise.boosting.tuning import Path, best_stage, choose_mean, join, sample_of, some_watched
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
 from bagwise.gains import tell_gain
+from bagwise.linear.moments import telling
 from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
+from bagwise.risk import least_of
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
@@ -33,8 +36,8 @@ _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _BoostingFit(TableFeatures, BagEstimator):
-    """The fit and the prediction of both estimators."""
+class BoostingFit(TableFeatures, BagEstimator):
+    """The fit of classifiers and regressors."""
 
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
@@ -86,7 +89,8 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self._fit_whole(self._table(data), rng)
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        X, bags = _in_bags(X, bags)
+        by_counts = isinstance(self, BagClassifier) and bags.proportion.ndim == 1
+        X, bags = _in_bags(X, bags if by_counts else telling(bags))  # others would be cut by, too
         rng = generator(self.random_state)
         self._tell_formation(X, bags)
         table = self._table(InMemory(X, bags))
@@ -103,7 +107,7 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
         self.updates_: list[Further] = []
         self.gain_ = self.gain_error_ = self.risk_ = float("nan")
-        self.stretch_, self.effect_variance_ = 1.0, 0.0
+        self.stretch_, self.effect_variance_, self._link = 1.0, 0.0, self._links(table)[0]
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
         enough = len(table.bags) if counts else ENOUGH
         folds = folds_of(len(table.bags), self.cv, rng, enough=enough, shared=table.bags.shared)
@@ -197,21 +201,23 @@ class _BoostingFit(TableFeatures, BagEstimator):
         return found
 
     def _choose_by_risk(self, table: Table, folds: Sequence[Fold], rng: np.random.Generator) -> None:
-        """Penalty and number of trees of each kind, the stretch and the risk of their mean."""
-        tried = self._jobs(table, folds, rng)
-        jobs = [job for *_, each in tried for job in each]
-        paths = iter(side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice")))
-        joined: dict[str, dict[float, Path]] = {}
-        for kind, penalty, each in tried:
-            joined.setdefault(kind, {})[penalty] = join([next(paths) for _ in each])
-        chosen = {kind: choose(found) for kind, found in joined.items()}
-        self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in chosen.items()}
-        self.n_estimators_ = {kind: choice.n_trees for kind, choice in chosen.items()}
-        self.risks_ = {kind: choice.risks for kind, choice in chosen.items()}
-        deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
-        some = next(iter(next(iter(joined.values())).values()))
-        mean = replace(some, deviations=deviations[:, :, None])  # a path one step long
-        self.stretch_, self.risk_ = float(mean.stretch[0]), float(mean.losses.mean())
+        """Penalty and number of trees of each kind, the stretch and the risk of their mean; of the better scale."""
+        found = {}
+        for link in self._links(table):
+            self._link = link
+            tried = self._jobs(table, folds, rng)
+            jobs = [job for *_, each in tried for job in each]
+            paths = side_by_side([job.path for job in jobs], table.rows, self.n_jobs, partial(self._tell, "choice"))
+            left, joined = iter(paths), dict[str, dict[float, Path]]()
+            for kind, penalty, each in tried:
+                joined.setdefault(kind, {})[penalty] = join([next(left) for _ in each])
+            found[link] = choose_mean(joined)
+        self._link = list(found)[least_of([mean.losses for mean in found.values()])]
+        mean = found[self._link]
+        self.reg_lambda_ = {kind: choice.reg_lambda for kind, choice in mean.kinds.items()}
+        self.n_estimators_ = {kind: choice.n_trees for kind, choice in mean.kinds.items()}
+        self.risks_ = {kind: choice.risks for kind, choice in mean.kinds.items()}
+        self.stretch_, self.risk_ = mean.stretch, float(mean.losses.mean())
 
     # -- fits to all bags -----------------------------------------------------------------------------------------
 
@@ -225,6 +231,14 @@ class _BoostingFit(TableFeatures, BagEstimator):
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in self.n_estimators_}
         self._centre()
 
+    def _links(self, table: Table) -> tuple[str, ...]:
+        """Scales of real labels to choose from; of classes, each kind has its own."""
+        return (IDENTITY,)
+
+    @abstractmethod
+    def _centre(self) -> None:
+        """Make the mean prediction of the training rows p, and let go of what is known of these."""
+
     def _tell(self, stage: str, progress: dict[str, Any]) -> None:
         if self.callback is not None:
             self.callback({"stage": stage, **progress})
@@ -236,8 +250,8 @@ class _BoostingFit(TableFeatures, BagEstimator):
         """
         counts = isinstance(self, BagClassifier) and not self._classes
         options = replace(self._options(table.rows), counts=counts)
-        link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
-        square = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
+        greedy, random = (IDENTITY, LOGIT) if isinstance(self, BagClassifier) else (self._link, self._link)
+        square = {"greedy": replace(options, link=greedy), "random": replace(options, extra_trees=True, link=random)}
         square = {kind: square[kind] for kind in self.kinds}
         if not counts or self.objective == SQUARE or (self.objective == "auto" and not are_counts(table.bags)):
             return square
@@ -255,31 +269,9 @@ class _BoostingFit(TableFeatures, BagEstimator):
         kinds = {"greedy": options, "random": replace(options, extra_trees=True)}
         return {kind: kinds[kind] for kind in self.kinds}
 
-    def _centre(self) -> None:
-        """Make the mean prediction of the training rows p: that of each fit, then that of their stretched mean."""
-        fits = [fit for fits in self.fits_.values() for fit in fits]
-        self.prior_ = fits[0].prior
-        if isinstance(self, BagClassifier):
-            centre = centring_of_classes if self._classes else centring
-            mean = np.mean([fit.centre() for fit in fits], axis=0)
-            self.offset_ = np.zeros(1)
-            self.offset_ = centre(self._stretched(mean), self.prior_)
-        for fit in fits:
-            fit.trained = None
-
     def _stretched(self, log_odds: Floats) -> Floats:
         """(n, outputs) mean log odds of fits, stretched, and centred."""
         return np.asarray(self.stretch_ * log_odds + self.offset_)
-
-    def _predict_mean(self, X: Floats) -> Floats:
-        if isinstance(self, BagClassifier):
-            h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
-        elif not self.fits_:
-            return np.full(len(X), self.prior_[0])
-        else:
-            p, scores = self.prior_, [s for _, s in self._scores(X)]
-            h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
-        return h if self._classes else h[:, 0]
 
     def used_features(self) -> Booleans | None:
         """Whether a tree is split on each feature."""
@@ -317,7 +309,7 @@ def _in_bags(X: Floats, bags: Bags) -> tuple[Floats, Bags]:
     return X[rows], replace(bags, order=place[bags.order], n_rows=len(rows))
 
 
-class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
+class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
     """Boosted trees from bags: LightGBM grows them, their leaf values are solved at the level of bags.
 
     Two classes go up the likelihood of the reported counts, which is right in every formation (see
@@ -402,6 +394,19 @@ class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
     True
     """
 
+    def _centre(self) -> None:
+        """That of each fit, then that of their stretched mean."""
+        fits = [fit for fits in self.fits_.values() for fit in fits]
+        self.prior_ = fits[0].prior
+        centre = centring_of_classes if self._classes else centring
+        mean = np.mean([fit.centre() for fit in fits], axis=0)
+        self.offset_ = np.zeros(1)
+        self.offset_ = centre(self._stretched(mean), self.prior_)
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
+        return h if self._classes else h[:, 0]
+
     def refuses_updates(self) -> str | None:
         """Why there are no updates of several classes."""
         if len(getattr(self, "classes_", ())) <= 2:
@@ -433,19 +438,3 @@ class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
         if not n_trees:
             return Step("log odds stretched and moved to the new bags, which ask for no further trees")
         return Step(f"up to {max(n_trees)} further trees in each of {len(n_trees)} fits to new bags")
-
-
-class BagBoostingRegressor(_BoostingFit, BagRegressor):
-    """Boosted trees for real labels from bags. Parameters and attributes as `BagBoostingClassifier`.
-
-    Examples
-    --------
-    >>> import bagwise as bw
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(6400, 2))
-    >>> y = np.abs(X[:, 0])
-    >>> ids = bw.random_bags(6400, size=8, random_state=0)
-    >>> model = BagBoostingRegressor(n_estimators=60, n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
-    >>> bool(np.corrcoef(model.predict(X), y)[0, 1] > 0.9)
-    True
-    """

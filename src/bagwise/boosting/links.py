@@ -1,4 +1,4 @@
-r"""Scales on which trees add up: probabilities as they are, or log odds.
+r"""Scales on which trees add up: predictions as they are, log odds of probabilities, logarithms of values above 0.
 
 Fits of both kinds meet on log odds, where each is shifted so that its mean over the rows it was fitted to is p: trees
 that add up as log odds have a step of Gauss and Newton behind each value, under which the mean wanders off.
@@ -8,12 +8,15 @@ import numpy as np
 from scipy import special
 
 from bagwise.log_odds import shift_to
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Booleans, Floats
 
-IDENTITY, LOGIT = "identity", "logit"
+IDENTITY, LOGIT, LOG = "identity", "logit", "log"
+
 
 MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
 _CLOSE, _ROUNDS = 1e-9, 100  # of means to what they should be; rounds of bringing them there
+_LONGEST = {LOGIT: 4.0, LOG: 1.0}  # step of a tree on log odds; on logarithms, before it is shrunk
+_SMALLEST, _LARGEST = 1e-300, 700.0  # values above 0, and logarithms, that can be told
 _LEAST = 0.05  # of p: trees that add up as probabilities go below 0, and say nothing of how far below p a row is
 
 
@@ -23,6 +26,8 @@ def score_of(h: Floats, link: str) -> Floats:
     >>> score_of(np.array([0.5]), LOGIT)
     array([0.])
     """
+    if link == LOG:
+        return np.asarray(np.log(np.maximum(h, _SMALLEST)))
     return h if link == IDENTITY else special.logit(np.clip(h, MARGIN, 1 - MARGIN))
 
 
@@ -32,7 +37,45 @@ def prediction_of(score: Floats, link: str) -> Floats:
     >>> prediction_of(np.array([0.0]), LOGIT)
     array([0.5])
     """
+    if link == LOG:
+        return np.asarray(np.exp(np.minimum(score, _LARGEST)))
     return score if link == IDENTITY else special.expit(score)
+
+
+def beyond(prior: Floats, link: str) -> Booleans:
+    """Whether no finite scores have this mean prediction.
+
+    >>> beyond(np.array([-0.1, 0.5, 1.0]), LOGIT), beyond(np.array([0.0, 7.0]), LOG)
+    (array([ True, False,  True]), array([ True, False]))
+    """
+    if link == LOG:
+        return np.asarray(prior <= 0)
+    return (prior <= MARGIN) | (prior >= 1 - MARGIN) if link == LOGIT else np.zeros(len(prior), dtype=bool)
+
+
+def slope_of(h: Floats, link: str) -> Floats | None:
+    """How fast predictions h move with their scores; None where that is 1.
+
+    >>> slope_of(np.array([0.5]), LOGIT), slope_of(np.array([3.0]), LOG)
+    (array([0.25]), array([3.]))
+    """
+    if link == IDENTITY:
+        return None
+    return h if link == LOG else h * (1 - h)
+
+
+def shrunk(value: Floats, rate: float, link: str) -> Floats:
+    """Leaf values times the learning rate, and no longer than predictions can bear.
+
+    On log odds, noise alone asks for long ones where labels are rare; on logarithms, a tree is solved by the slopes it
+    begins at, which are soon others.
+
+    >>> shrunk(np.array([0.5, 9.0]), 0.1, LOG)
+    array([0.05, 0.1 ])
+    """
+    if link == LOG:
+        return rate * np.clip(value, -_LONGEST[LOG], _LONGEST[LOG])
+    return np.clip(rate * value, -_LONGEST[LOGIT], _LONGEST[LOGIT]) if link == LOGIT else rate * value
 
 
 def log_odds_of(h: Floats, prior: Floats) -> Floats:

@@ -53,7 +53,7 @@ class DebiasedSquare:
         mean = h.mean()
         self.r = residual(bags.sum(h), bags.size, self.proportion, prior=self.prior, mean=mean)
         self.bias = float(mean - self.prior)
-        self.slope = None if self.link == links.IDENTITY else h * (1 - h)
+        self.slope = links.slope_of(h, self.link)
         pull = bags.repeat(self.bias - (self.r if self.weight is None else self.weight * self.r))
         if self.slope is None:
             return pull, None

@@ -29,7 +29,6 @@ from bagwise.utils.typing import Booleans, Floats, Integers
 _TOGETHER = 2**20  # rows to look at
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
-_LONGEST = 4.0  # step on log odds
 _CELLS, _BESIDE = 2**14, 2  # that steps fall into; those of different leaves lie farther apart
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
 EVERY = 5
@@ -156,9 +155,8 @@ class _Growth:
                 self.order = slice(None)
         self.watched_rows = None if watch is None else table.take(watch.order)
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
-        # Outputs that take no tree, or no more: no log odds lead to a mean that noise has put beyond 0 or 1.
-        beyond = (prior <= links.MARGIN) | (prior >= 1 - links.MARGIN)
-        self.stuck = set(np.flatnonzero(beyond).tolist()) if options.link == links.LOGIT else set()
+        # Outputs that take no tree, or no more: no scores lead to a mean that noise has put beyond what they tell.
+        self.stuck = set(np.flatnonzero(links.beyond(prior, options.link)).tolist())
         self.objectives = [objective_of(options, bags, output, float(p)) for output, p in enumerate(prior)]
         self.constant: Floats | None = None  # log-likelihood of watched bags by the mean label
         self.down = np.ones((2, bags.n_bagged), dtype=np.float32)  # gradient and curvature, as LightGBM reads them
@@ -190,9 +188,8 @@ class _Growth:
         if (leaf := leaves_of(booster, tree, step)) is None:
             leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
         leaf = leaf[self.order]
-        value = options.learning_rate * objective.leaf_values(leaf, int(leaf.max()) + 1, options.reg_lambda)
-        if options.link == links.LOGIT:  # noise alone asks for longer ones, where labels are rare
-            value = np.clip(value, -_LONGEST, _LONGEST)
+        value = objective.leaf_values(leaf, int(leaf.max()) + 1, options.reg_lambda)
+        value = links.shrunk(value, options.learning_rate, options.link)
         for number, leaf_value in enumerate(value):
             booster.set_leaf_output(tree, number, float(leaf_value))
         self.scores[:, output] += value[leaf]

@@ -11,7 +11,7 @@ where it leads to no probability beyond 0 or 1.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,30 @@ class Choice:
     n_trees: int
     risks: Floats
     deviations: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """The mean of fits of several kinds, as held-out bags like it.
+
+    kinds: what was chosen for each.  stretch: of the mean.  losses: (m,) its label-free losses.
+    """
+
+    kinds: dict[str, Choice]
+    stretch: float
+    losses: Floats
+
+
+def choose_mean(paths: Mapping[str, Mapping[float, Path]]) -> Mean:
+    """The penalty and the number of trees of each kind, and the stretch of their mean.
+
+    paths: of each kind, by penalty.
+    """
+    chosen = {kind: choose(found) for kind, found in paths.items()}
+    deviations = np.mean([choice.deviations for choice in chosen.values()], axis=0)
+    some = next(iter(next(iter(paths.values())).values()))
+    mean = replace(some, deviations=deviations[:, :, None])  # a path one step long
+    return Mean(chosen, float(mean.stretch[0]), mean.losses[:, 0])
 
 
 def choose(paths: Mapping[float, Path]) -> Choice:

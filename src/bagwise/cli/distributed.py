@@ -132,12 +132,14 @@ def fit_in_processes(
     **columns: Any,
 ) -> bagwise.tables.TableModel:
     """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
-    from bagwise.neural import BagNeuralClassifier  # where torch is missing, it says so before anything is sorted
+    from bagwise.estimators import make
     from bagwise.neural.distributed import launch
     from bagwise.tables.gather import write_shards
     from bagwise.tables.model import Recipe, features_of
 
-    features, estimator = features_of(data, **columns), BagNeuralClassifier(random_state=random_state)
+    # Where torch is missing, this says so before anything is sorted.
+    estimator = make("network", target=data.target, random_state=random_state)
+    features = features_of(data, **columns)
     if formation != "auto":
         estimator.set_params(formation=formation)
     with TemporaryFolder() as folder:
@@ -148,9 +150,10 @@ def fit_in_processes(
 
 
 def check_of_labels(data: bagwise.tables.BagTable, what: str) -> None:
-    """Raise where bags report values, which networks of several processes do not learn."""
+    """Raise where bags report values, of which shards for `train` do not tell."""
     if data.target == "value":
-        raise ValueError(f"{what} learns labels, not values: fit these with bagwise fit, in one process.")
+        way = "fit these with bagwise fit --model network --engine torchrun"
+        raise ValueError(f"{what} learns labels, not values: {way}.")
 
 
 @contextmanager

@@ -216,15 +216,14 @@ def _with_reports(
     command: Callable[..., None], own: dict[str, inspect.Parameter], shared: dict[str, inspect.Parameter]
 ) -> Callable[..., None]:
     del own["reported"]
-    of_values = ("target", "sum", "mean")  # whose scores reports do not change
-    shared = {name: one for name, one in shared.items() if name not in ("events", "ignore", *of_values, *own)}
+    shared = {name: one for name, one in shared.items() if name not in ("events", "ignore", "target", *own)}
     shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
         given = {name: options.pop(name) for name in shared}
         told = [name for name in given if given[name] not in (None, shared[name].default)]
-        if told and given["reports"] is None and given["proportion"] is None:
+        if told and given["reports"] is None and given["proportion"] is None and given["mean"] is None:
             option = f"--{told[0].replace('_', '-')}"
             raise Misuse(f"{option} says something about reports: pass --reports, too.")
         command(reported=_columns(given), **options)

@@ -18,7 +18,7 @@ from typer import Argument, Option
 import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
-from bagwise.cli.distributed import check_of_labels, fit_in_processes
+from bagwise.cli.distributed import fit_in_processes
 
 Engine = StrEnum("Engine", "here torchrun")
 Model = StrEnum(
@@ -31,6 +31,7 @@ Model = StrEnum(
         "network": "network",
         "ridge": "ridge",
         "sgd": "sgd",
+        "tweedie": "tweedie",
     },
 )
 MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
@@ -129,7 +130,7 @@ def fit(
         Model | None,
         Option(
             help="auto, the default, tries linear models, boosting and, with torch, networks; held-out bags decide. "
-            "Values: boosting, the default, ridge or sgd."
+            "Of labels alone: logistic, mean-map. Of values alone: tweedie, which is log-linear."
         ),
     ] = None,
     source: options.Source = None,
@@ -206,11 +207,10 @@ def fit(
                 updated = bagwise.tables.update(before, bags, forgetting=weight, progress=progress)
                 return updated.model
             if engine is Engine.torchrun:
-                check_of_labels(bags, "--engine torchrun")
                 return fit_in_processes(bags, processes or 2, **told)
             end = began + share * (time_budget or _SECONDS)
             left = max(1.0, end - time.monotonic()) if automatic else None
-            chosen = DEFAULT_MODEL[bags.target] if model is None else model.value
+            chosen = DEFAULT_MODEL if model is None else model.value
             return bagwise.tables.fit(bags, chosen, time_budget=left, **told)
 
         def labelled(bags: Any) -> Any:
@@ -246,7 +246,10 @@ def evaluate(
     strata: Annotated[
         str | None, Option(help="Columns of the events inside of whose values bags are random, as campaign,day.")
     ] = None,
-    by: Annotated[str | None, Option(help="Column of the events: rates of positive labels for each value.")] = None,
+    by: Annotated[
+        str | None,
+        Option(help="Column of the events: rates of positive labels, or mean values, for each of its values."),
+    ] = None,
     threshold: Annotated[
         float | None, Option(min=0, max=1, help="Above which a row is said to be positive; 0.5 if not given.")
     ] = None,
@@ -281,8 +284,8 @@ def evaluate(
             warnings.warn(said, stacklevel=1)
         progress(1, 2, "scoring rows")
         if fitted.target == "value":
-            check_no_labels(strata=strata, by=by, threshold=threshold, labels=labels)
-            values = measure_values(fitted, data, formation=formation.value, level=level or 0.95)
+            check_no_labels(strata=strata, threshold=threshold, labels=labels)
+            values = measure_values(fitted, data, formation=formation.value, by=by, level=level or 0.95)
             show_result(as_json, values, *common.describe_evaluation(values))
             return
         asked: dict[str, Any] = {"formation": formation.value, "strata": named, "by": by}
@@ -308,7 +311,7 @@ def predict(
     """Score the rows of a table; rows stream through, however many there are.
 
     The summary tells of columns that are missing, of another type, or have values that training did not have.
-    With --reports, rows of bags that report something get the probability given that, too.
+    With --reports, rows of bags that report something get the probability given that, too; values add up to sums.
     """
     from bagwise.utils.records import as_data
 

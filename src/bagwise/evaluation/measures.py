@@ -11,7 +11,8 @@ from bagwise import dispersion
 from bagwise.bag_fit import bag_fit
 from bagwise.bags import Bags, as_bags
 from bagwise.dispersion import NOT_RANDOM
-from bagwise.evaluation.result import ClassEvaluation, Evaluation, GroupRate
+from bagwise.evaluation.groups import group_means
+from bagwise.evaluation.result import ClassEvaluation, Evaluation
 from bagwise.evaluation.strata import stratum_of_bags
 from bagwise.evaluation.values import ValueEvaluation, measure_values
 from bagwise.expectations import Expectations, check_enough
@@ -77,7 +78,7 @@ def evaluate(
         Brier score, log loss and AUC then rest on them, sharpened by the model and the bags; they are right in every
         formation.
     by : array of shape (n,) or name of a column of X, optional
-        Groups of rows whose rates of positive labels are asked for.
+        Groups of rows whose rates of positive labels, or mean values, are asked for.
     threshold : float
         Above which the class whose proportion bags report is said, where there are two.
     level : float
@@ -86,7 +87,7 @@ def evaluate(
         Bins of the calibration curve and thresholds of the ROC curve, at quantiles of the predictions.
     target : {"auto", "label", "value"}
         What bags report: proportions of labels, or means of real numbers. "auto": the latter for a regressor. Of
-        values, `strata`, `labels`, `by` and `threshold` tell nothing, and single rows are known of random bags alone.
+        values, `strata`, `labels` and `threshold` tell nothing, and single rows are known of random bags alone.
 
     Returns
     -------
@@ -108,8 +109,9 @@ def evaluate(
     """
     check_parameters({"target": target}, {"target": TARGET})
     if target == "value" or (target == "auto" and _is_regressor(model)):
-        check_no_labels(strata=strata, labels=labels, by=by, threshold=None if threshold == 0.5 else threshold)
-        return _evaluate_values(model, X, y, bags, noise_variance, formation=formation, level=level, n_bins=n_bins)
+        check_no_labels(strata=strata, labels=labels, threshold=None if threshold == 0.5 else threshold)
+        asked: dict[str, Any] = {"formation": formation, "level": level, "n_bins": n_bins}
+        return _evaluate_values(model, X, y, bags, noise_variance, by=by, **asked)
     h = predicted(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
     given.check_proportions()
@@ -146,10 +148,12 @@ def _evaluate_values(
     y: ArrayLike | None,
     bags: ArrayLike | Bags | None,
     noise_variance: ArrayLike | None,
+    by: ArrayLike | str | None,
     **options: Any,
 ) -> ValueEvaluation:
     h = predicted_values(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    options["by"] = None if by is None else column("by", by, X, len(h))
     found = measure_values(h, given, X=X, **options)
     found = replace(found, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)
     warn_of_doubt(found, stacklevel=4)
@@ -211,7 +215,8 @@ def measure(
         if not found.withheld and told.name != "effects":
             found = replace(found, **_curves(rows, n_bins, level))
             if by is not None:
-                found = replace(found, groups=_group_rates(rows, by, level))
+                groups = (replace(one, rate=one.rate.within(0, 1)) for one in group_means(rows, by, level))
+                found = replace(found, groups=tuple(groups))
     if labels is not None:
         told_by_labels = of_labels(h, bags, labels, threshold=threshold, level=level)
         found = replace(found, impossible=(), **told_by_labels)
@@ -277,26 +282,3 @@ def _of_class(rows: Expectations, n_bins: int, level: float) -> ClassEvaluation:
     area = auc(rows)
     drawn = {name: within_unit(one) for name, one in curves(rows, n_bins, level).items()}
     return ClassEvaluation(None if area is None else estimated(*area, level).within(0.0, 1.0), **drawn)
-
-
-def _group_rates(rows: Expectations, by: NDArray[Any], level: float) -> tuple[GroupRate, ...]:
-    """E[y·1_group]/P(group) of every group."""
-    import pandas as pd
-
-    if rows.h.ndim == 2:
-        raise ParameterError("by", "asks for rates of positive labels, of which there are several classes here.")
-    bags = rows.bags
-    codes, names = pd.factorize(by[bags.order], use_na_sentinel=False)
-    cell = bags.repeat(np.arange(rows.m)) * len(names) + codes
-    inside, h = (
-        np.bincount(cell, weights, minlength=rows.m * len(names)).reshape(rows.m, -1).astype(float)
-        for weights in (None, rows.h[bags.order])
-    )
-    share, share_influence = rows.mean(inside)
-    value, influence = rows.positives(h, inside)
-    rate, influence = value / share, (influence - value / share * share_influence) / share
-    n, said = inside.sum(axis=0), h.sum(axis=0) / inside.sum(axis=0)
-    return tuple(
-        GroupRate(str(names[g]), int(n[g]), estimated(rate[g], influence[:, g], level).within(0, 1), float(said[g]))
-        for g in np.argsort(-n, kind="stable")
-    )

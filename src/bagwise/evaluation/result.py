@@ -26,7 +26,7 @@ class ClassEvaluation:
 
 @dataclass(frozen=True, eq=False)
 class GroupRate:
-    """The rate of positive labels in a group of rows.
+    """The rate of positive labels, or the mean value, in a group of rows.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class GroupRate:
     n_rows : int
         How many rows these are.
     rate : Estimate
-        Share of positive labels among them.
+        Share of positive labels among them, or their mean value.
     prediction : float
         The model's mean prediction for them.
     """

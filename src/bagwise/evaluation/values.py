@@ -25,7 +25,8 @@ import numpy as np
 from bagwise.bag_fit import ValueFit, value_fit
 from bagwise.bags import Bags
 from bagwise.dispersion import NOT_RANDOM
-from bagwise.evaluation.result import Drawn
+from bagwise.evaluation.groups import group_means
+from bagwise.evaluation.result import Drawn, GroupRate
 from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.metrics import Curve, Estimate, calibration, estimated
@@ -33,7 +34,7 @@ from bagwise.predictions import row_values
 from bagwise.risk import own_risk
 from bagwise.utils.parameters import LEVEL, check_parameters, whole
 from bagwise.utils.text import decimals_of
-from bagwise.utils.typing import Floats
+from bagwise.utils.typing import Floats, NDArray
 
 VALUE_METRICS = {"mse": "mean square error", "r2": "R²"}
 """Numbers of single rows: their names, and what they are called in a sentence."""
@@ -64,6 +65,8 @@ class ValueEvaluation(Drawn):
         same.
     calibration : Curve or None
         Mean prediction and mean label in bins of the predictions; None if bags do not tell.
+    groups : tuple of GroupRate
+        Mean labels of the groups asked for (`by`), the largest first; none if bags do not tell.
     own_bags : bool
         Whether the model was fitted to these very bags.
     impossible : tuple of str
@@ -82,6 +85,7 @@ class ValueEvaluation(Drawn):
     mse: Estimate | None = None
     r2: Estimate | None = None
     calibration: Curve | None = None
+    groups: tuple[GroupRate, ...] = ()
     own_bags: bool = False
     impossible: tuple[str, ...] = ()
 
@@ -141,6 +145,11 @@ class ValueEvaluation(Drawn):
                 told.append(
                     f"  predicted {x:>10,.{places}f}: {y:,.{places}f} [{least:,.{places}f}, {most:,.{places}f}]"
                 )
+        if self.groups:
+            places = decimals_of(*(one.rate.value for one in self.groups), *(one.prediction for one in self.groups))
+            for one in self.groups:
+                rate = f"{one.rate.value:,.{places}f} [{one.rate.low:,.{places}f}, {one.rate.high:,.{places}f}]"
+                told.append(f"  mean label of {one.value}: {rate} (predicted {one.prediction:,.{places}f})")
         return told
 
     def _repr_html_(self) -> str:
@@ -167,10 +176,11 @@ def measure_values(
     formation: str | Told = "auto",
     level: float = 0.95,
     n_bins: int = 10,
+    by: NDArray[Any] | None = None,
 ) -> ValueEvaluation:
     """What bags of real labels tell of predictions, without a warning.
 
-    h: (n,) in table order.  formation: a name, "auto", or what was told already.
+    h: (n,) in table order.  formation: a name, "auto", or what was told already.  by: (n,) groups of rows.
     """
     name = formation.name if isinstance(formation, Told) else formation
     check_parameters({"level": level, "n_bins": n_bins, "formation": name}, _CONSTRAINTS)
@@ -192,7 +202,10 @@ def measure_values(
     if told.name != "random":
         return found
     found = _of_rows(found, rows)
-    return found if found.withheld else replace(found, calibration=calibration(rows, n_bins, level))
+    if found.withheld:
+        return found
+    groups = () if by is None else group_means(rows, by, level)
+    return replace(found, calibration=calibration(rows, n_bins, level), groups=groups)
 
 
 def _of_rows(found: ValueEvaluation, rows: Expectations) -> ValueEvaluation:

@@ -4,6 +4,7 @@ from bagwise.linear.logistic import BagLogisticClassifier
 from bagwise.linear.mean_map import BagMeanMapClassifier
 from bagwise.linear.ridge import BagRidgeClassifier, BagRidgeRegressor
 from bagwise.linear.sgd import BagSGDClassifier, BagSGDRegressor
+from bagwise.linear.tweedie import BagTweedieRegressor
 
 __all__ = [
     "BagLogisticClassifier",
@@ -12,4 +13,5 @@ __all__ = [
     "BagRidgeRegressor",
     "BagSGDClassifier",
     "BagSGDRegressor",
+    "BagTweedieRegressor",
 ]

@@ -15,6 +15,7 @@ from bagwise.utils.typing import ArrayLike, Floats, Integers
 
 _LEAST_VARIANCE = 1e-12
 _ROUNDS = 3
+_LITTLE, _LEAST_WORTH = 0.05, 0.2  # of what all bags are worth, and of the best, that is left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +181,27 @@ def told_variance(size: Integers, outputs: Floats, noise: Floats, *, labels: boo
             found = max(float(count**2 @ square / (count**2).sum()), _LEAST_VARIANCE)
         count = worth(noise, found)
     return found
+
+
+def telling(bags: Bags) -> Bags:
+    """The bags without those that declare so much noise that all of them are worth little beside the others.
+
+    Left out are those of the least worth, each less than a fifth of the best, together a twentieth of all. Where rows
+    are looked at one by one, as where trees cut, or batches are dealt, such bags would be in the way.
+
+    >>> noise = np.repeat([0.0, 1e6], 4)
+    >>> bags = Bags.from_rows(np.arange(8.0), np.arange(8), noise_variance=noise)
+    >>> len(telling(bags))
+    4
+    """
+    if bags.noise_variance is None or not bags.noise_variance.any():
+        return bags
+    noise = bags.noise_per_row
+    count = worth(noise, told_variance(bags.size, bags.outputs, noise, labels=False))
+    ordered = np.sort(count)
+    upto = np.cumsum(ordered)[np.searchsorted(ordered, count, side="right") - 1]  # of it and all that are worth less
+    kept = np.flatnonzero((upto > _LITTLE * count.sum()) | (count > _LEAST_WORTH * ordered[-1]))
+    return bags if len(kept) == len(bags) or len(kept) < 2 else bags.take(kept)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,8 @@ from bagwise.gains import tell_gain
 from bagwise.linear.memory import TOGETHER, RidgeMemory, RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
 from bagwise.linear.probabilities import EDGE, SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.linear.values import ValuePredictor
+from bagwise.nonnegative import NONNEGATIVE
 from bagwise.updatable import Updatable, UpdatableClassifier
 from bagwise.updates import OLD_FOLDER, CannotUpdateError, Forgetting, Step, Update
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
@@ -381,11 +383,24 @@ def _check_risk(risk: float, constant: float, noise: Floats) -> None:
         )
 
 
-class BagRidgeRegressor(_RidgeFit, BagRegressor):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagRidgeRegressor(ValuePredictor, _RidgeFit, BagRegressor):
     """Linear regression of real labels from bags, in closed form. Parameters and attributes as `BagRidgeClassifier`.
 
     Gains are of normal likelihoods. Where proportions of bags differ for other reasons than their features (`rates`),
     its weights are too large.
+
+    Parameters
+    ----------
+    nonnegative : bool or "auto"
+        Whether labels are never negative; "auto" takes them for that where no bag reports less than 0. A prediction
+        below 0 is 0 then, and all are multiplied by `factor_`, so that their mean in the training rows is p. Moments
+        alone, as `fit_moments` has them, do not tell of rows: `settle_sign` does.
+
+    Attributes
+    ----------
+    nonnegative_, factor_ : bool, float
+        Whether labels were taken for never negative, and the factor.
 
     Examples
     --------
@@ -398,6 +413,30 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
     >>> model.coef_.round(0), round(model.intercept_)
     (array([ 3., -1.]), 10)
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {**_RidgeFit._constraints, "nonnegative": NONNEGATIVE}
+
+    nonnegative: bool | str = "auto"
+
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        self.__dict__.pop("nonnegative_", None)  # of an earlier fit
+        super()._fit_bags(X, bags)
+
+    def fit_moments(self, parts: list[Moments], origin: Floats, *, noise: float = 0.0) -> Self:
+        """Learn from moments instead of rows; predictions may be negative until `settle_sign` has seen some.
+
+        Parameters
+        ----------
+        parts, origin, noise
+            As for `BagRidgeClassifier`.
+
+        Returns
+        -------
+        Self
+            The estimator itself.
+        """
+        self.__dict__.pop("nonnegative_", None)
+        return super().fit_moments(parts, origin, noise=noise)
 
     def _more_bags(self, y: Any, bags: Any, n_rows: int) -> Bags:
         given = self._given_bags(y, bags, n_rows)
@@ -422,4 +461,6 @@ class BagRidgeRegressor(_RidgeFit, BagRegressor):
             rest = target - sums.deviation[out] @ coef[:, 0] / root[out] - root[out] * intercept[0]
             constant = target - root[out] * train.mean_y[0]
             gains[out] = (constant**2 - rest**2) / (2 * (spread + bags.noise_per_row[out]))
+        rows = bags.order if bags.n_bagged < len(X) else slice(None)
+        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)

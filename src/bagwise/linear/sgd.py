@@ -21,6 +21,8 @@ from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredic
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import BagSums
 from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.linear.values import ValuePredictor
+from bagwise.nonnegative import NONNEGATIVE
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, whole
 from bagwise.utils.rng import RandomState, generator
@@ -356,13 +358,21 @@ class BagSGDClassifier(SigmoidPredictor, _SGDFit, BagClassifier):
         return self._linear(X) if self.as_published else super()._predict_mean(X)
 
 
-class BagSGDRegressor(_SGDFit, BagRegressor):
+@dataclass(kw_only=True, eq=False, repr=False)
+class BagSGDRegressor(ValuePredictor, _SGDFit, BagRegressor):
     r"""Linear regression of real labels from bags by gradient steps. Parameters and attributes as `BagSGDClassifier`.
 
     Parameters
     ----------
     rho_y : float, optional
         Bound on the individual \|y\|; None takes the largest \|bag mean\|, which may be too small: give it if known.
+    nonnegative : bool or "auto"
+        As for `BagRidgeRegressor`.
+
+    Attributes
+    ----------
+    nonnegative_, factor_ : bool, float
+        As of `BagRidgeRegressor`.
 
     Examples
     --------
@@ -375,3 +385,13 @@ class BagSGDRegressor(_SGDFit, BagRegressor):
     >>> model.coef_.round(1), round(model.intercept_, 1)
     (array([ 1., -1.]), 1.0)
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {**_SGDFit._constraints, "nonnegative": NONNEGATIVE}
+
+    nonnegative: bool | str = "auto"
+
+    def _fit_bags(self, X: Floats, bags: Bags) -> None:
+        super()._fit_bags(X, bags)
+        self.__dict__.pop("nonnegative_", None)  # of an earlier fit
+        rows = bags.order if bags.n_bagged < len(X) else slice(None)
+        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows)

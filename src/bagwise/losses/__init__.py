@@ -105,6 +105,8 @@ class BagLoss:
         Whether it knows more than two classes.
     effects : bool, default False
         Whether the function takes an `effect_variance`.
+    values : bool, default False
+        Whether it knows real labels.
     """
 
     function: Loss
@@ -116,6 +118,7 @@ class BagLoss:
     row_gradient: RowGradient | None = None
     classes: bool = True
     effects: bool = False
+    values: bool = False
 
     def __call__(
         self, h: Array, bags: Bags, *, prior: Array | None = None, means: Means | None = None, logits: bool = False
@@ -163,10 +166,15 @@ def _itself(h: Array) -> Array:
 
 LOSSES: dict[str, BagLoss] = {
     "debiased_square": BagLoss(
-        function=debiased_square, needs_prior=True, mean_of=_itself, corrects=True, gradient=debiased_square_gradient
+        function=debiased_square,
+        needs_prior=True,
+        mean_of=_itself,
+        corrects=True,
+        gradient=debiased_square_gradient,
+        values=True,
     ),
-    "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True),
-    "matching_square": BagLoss(function=matching_square),
+    "li_square": BagLoss(function=li_square, needs_prior=True, mean_of=_itself, corrects=True, values=True),
+    "matching_square": BagLoss(function=matching_square, values=True),
     "matching_cross_entropy": BagLoss(function=matching_cross_entropy),
     "easyllp": BagLoss(function=easyllp, needs_prior=True, takes_logits=True, classes=False),
     "easyllp_square": BagLoss(

@@ -5,6 +5,10 @@ every count are :math:`q_i = \sigma(s_i + \sum_{j \ni i} t_j)`, one tilt for eac
 the other are solved for, the others held, until none moves: iterative proportional fitting, on log odds. A noised count
 is believed as far as its variance e allows, :math:`\sum_{i \in j} q_i + e_j t_j = c_j`, and where a count is hidden,
 what is between its ends stays as it is.
+
+Values add up to exact sums by the least change: of labels that are never negative all predictions of a bag are
+multiplied by one factor, which makes :math:`\sum_i (q_i - h_i)^2 / h_i` least, and of others one number is added,
+which makes :math:`\sum_i (q_i - h_i)^2` least.
 """
 
 import numpy as np
@@ -12,6 +16,7 @@ from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.losses.tilting import solve_tilts
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
 
 _ROUNDS, _CLOSE = 200, 1e-6
@@ -72,3 +77,43 @@ def _tilts(s: Floats, bags: Bags) -> Floats:
     known = (noise == 0) & ((count <= 0) | (count >= bags.size))
     found = solve_tilts(s, bags, count, noise, known, None, 1e-9)
     return np.where(np.abs(count - expected) < 1e-12, 0.0, found)
+
+
+def values_adding_up(h: Floats, bags: Bags, *, nonnegative: bool) -> Floats:
+    """Predictions of real labels, changed as little as they can be to add up to what their bags report.
+
+    Parameters
+    ----------
+    h : array of shape (n_rows,)
+        Predictions of all rows of the table.
+    bags : Bags
+        Of one grouping, without declared noise.
+    nonnegative : bool
+        Whether labels are never negative: changes are then in proportion to the predictions, where these are not all 0
+        and the sum is not negative.
+
+    Returns
+    -------
+    array of shape (n_rows,)
+        Of rows in no bag as predicted.
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([3.0, 3.0, np.nan], [0, 0, -1])
+    >>> values_adding_up(np.array([1.0, 3.0, 5.0]), bags, nonnegative=True)
+    array([1.5, 4.5, 5. ])
+    >>> values_adding_up(np.array([1.0, 3.0, 5.0]), bags, nonnegative=False)
+    array([2., 4., 5.])
+    """
+    if bags.overlap is not None:
+        raise ParameterError("reports", "of several tables make scores of labels add up, not those of values.")
+    if bags.noise_variance is not None and bags.noise_variance.any():
+        raise ParameterError("reports", "with declared noise are no sums that values could add up to: leave them out.")
+    inside = h[bags.order]
+    said, reported = bags.sum(inside), bags.size * bags.proportion
+    scaled = nonnegative & (said > 0) & (reported >= 0)
+    factor = np.where(scaled, reported / np.where(scaled, said, 1.0), 1.0)
+    added = np.where(scaled, 0.0, (reported - said) / bags.size)
+    known = h.copy()
+    known[bags.order] = inside * bags.repeat(factor) + bags.repeat(added)
+    return known

@@ -11,11 +11,13 @@ from bagwise.folds import Fold, folds_of
 from bagwise.neural.batches import BagBatchSampler
 from bagwise.neural.estimator import BagNeuralClassifier
 from bagwise.neural.networks import cnn, mlp
+from bagwise.neural.regressor import BagNeuralRegressor
 from bagwise.neural.replicas import Replica, Trained, train_modules, train_replicas
 
 __all__ = [
     "BagBatchSampler",
     "BagNeuralClassifier",
+    "BagNeuralRegressor",
     "Fold",
     "Replica",
     "Trained",

@@ -1,50 +1,40 @@
-"""Networks from bags, as a scikit-learn estimator."""
+"""Networks that classify, from bags, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-import torch
-from torch import nn
+from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
-from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
-from bagwise.data.rows import prior as prior_of_rows
-from bagwise.folds import folds_of
-from bagwise.formation import FORMATIONS, Told
+from bagwise.data.rows import InMemory
+from bagwise.folds import Fold, folds_of
+from bagwise.formation import FORMATIONS
 from bagwise.gains import best_stretch, effects_beside_model, tell_gain
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.classifier import NetworkClassifier
-from bagwise.neural.networks import Standardise
+from bagwise.neural.fitting import NetworkFit
 from bagwise.neural.training import score
 from bagwise.neural.tuning import candidates_of, choose, held_out, linear_effect_variance
-from bagwise.updatable import preferred
+from bagwise.updatable import UpdatableClassifier, preferred
 from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.rng import generator
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import ArrayLike, Floats
 
-if TYPE_CHECKING:
-    from bagwise.neural.distributed import Distributed
-
-LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-_PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
 _UPDATE_RATES = (1.0, 0.2)  # of the learning rate of before
 _MOST_CLASSES = 10  # beyond which the count likelihood takes too long
 _OFFSET_ROWS = 200_000
-_SETTLED = ("learning_rate_", "n_epochs_", "risk_", "loss_", "effect_variance_", "stretch_", "gain_", "gain_error_")
-_BESIDES = ("callback", "device")  # parameters on which nothing that is learned depends
+_SUREST = 30.0  # log odds of a probability that is not 1 yet
 
 
-class BagNeuralClassifier(NetworkClassifier):
+class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     r"""A network from bags: any `torch.nn.Module`, any loss of `bagwise.losses`.
 
     The learning rate and the number of epochs are those that held-out bags prefer: by their label-free risk where bags
@@ -133,53 +123,6 @@ class BagNeuralClassifier(NetworkClassifier):
     True
     """
 
-    n_epochs_: int
-    risk_: float
-    gain_: float
-    gain_error_: float
-
-    def _fit_bags(self, X: Floats, bags: Bags) -> None:
-        rng = generator(self.random_state)
-        body, data = self._choose(X, bags, rng)
-        self.prior_, self._rows_seen = prior(bags), bags.n_bagged
-        self._training = self._run(body, self.learning_rate_, self.prior_, rng)
-        for epoch in range(1, self.n_epochs_ + 1):
-            self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
-        self._keep()
-        self.offset_ = self._offset(data)
-
-    def _choose(self, X: Floats, bags: Bags, rng: np.random.Generator) -> tuple[nn.Module, BagTensors]:
-        """Choose loss, learning rate, number of epochs and stretch; the network before training, and its data."""
-        rates = self._rates()
-        self.history_: list[dict[str, Any]] = []
-        body = self._start(X, bags, rng)
-        data = BagTensors(self._as_read(X[bags.order]), bags)
-        self._tell_loss(X, bags)
-        folds = folds_of(len(bags), self.cv, rng, shared=bags.shared) if self.early_stopping or len(rates) > 1 else []
-        self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
-        gains = None
-        if folds:
-            by_likelihood = FORMATIONS[self.formation_.name].choice == "likelihood"
-            if self._may_have_effects(bags):
-                self.effect_variance_ = linear_effect_variance(X, bags, self.formation_.name)
-            start = partial(self._run, body)
-            stackable = self.module is None and self.optimizer is None and bags.proportion.ndim == 1
-            tau = self.effect_variance_ if by_likelihood else None
-            candidates = candidates_of(
-                start, rates, data, folds, self.batch_rows, rng, stackable=stackable, effect_variance=tau
-            )
-            patience = self.patience if self.early_stopping else self.max_epochs
-            found = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
-            self.learning_rate_, self.n_epochs_, self.risk_, scores = found
-            parts = [held_out(one, data.bags, fold) for one, fold in zip(scores, folds, strict=True)]
-            if self._may_have_effects(bags):
-                self.effect_variance_ = effects_beside_model(parts)
-            self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
-        elif len(rates) > 1 and self.learning_rate == "auto":
-            self.learning_rate_ = _PLAIN_RATE
-        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
-        return body, data
-
     def _tell_loss(self, X: Floats, bags: Bags) -> None:
         """The formation and the loss that suits it; raises where the loss makes no sense for these bags."""
         self._tell_formation(X, bags)
@@ -198,92 +141,35 @@ class BagNeuralClassifier(NetworkClassifier):
     def _may_have_effects(self, bags: Bags) -> bool:
         return self.formation_.name in ("features", "effects") and bags.proportion.ndim == 1
 
-    def _offset(self, data: BagTensors) -> float | Floats:
-        """What makes E[h] = p in these bags."""
+    def _compared_by(self, X: Floats, bags: Bags) -> float | None:
+        if self._may_have_effects(bags):
+            self.effect_variance_ = linear_effect_variance(X, bags, self.formation_.name)
+        return self.effect_variance_ if FORMATIONS[self.formation_.name].choice == "likelihood" else None
+
+    def _held_out(self, scores: Sequence[Floats], bags: Bags, folds: Sequence[Fold]) -> Floats:
+        parts = [held_out(one, bags, fold) for one, fold in zip(scores, folds, strict=True)]
+        if self._may_have_effects(bags):
+            self.effect_variance_ = effects_beside_model(parts)
+        self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
+        return gains
+
+    def _mean_of(self, data: BagTensors) -> float | Floats:
         few = data.X[:: -(-len(data.X) // _OFFSET_ROWS)]
         scores = self.stretch_ * score(self._training.reading, few, self.batch_rows).astype(float)
         if scores.ndim == 1:
             return shift_to(prior_of(data.bags), scores)
         return shift_to_classes(prior_of_classes(data.bags), scores)
 
-    def _rates(self) -> tuple[float, ...]:
-        """The learning rates to try."""
-        given = LEARNING_RATES if isinstance(self.learning_rate, str) else self.learning_rate
-        return tuple(np.atleast_1d(np.asarray(given, dtype=float)).tolist())
+    def _move(self, found: Any) -> None:
+        self.offset_ = np.array(found) if np.ndim(found) else float(found)
 
-    def fit_rows(self, data: BagRows, *, distributed: Distributed | None = None) -> Self:
-        """Learn from bags of rows, in memory or in blocks on disk.
+    def _given(self, y: Any, bags: Any, n_rows: int, classes: Any, *, first: bool) -> Bags:
+        return self._read_bags(y, bags, n_rows, classes, first=first)
 
-        Learning rate and number of steps are chosen on a sample of whole bags that fits into memory; then the network
-        is trained on all bags, one pass over the blocks after the other, as many as make that number of steps. Memory
-        holds the sample and a few blocks, however many there are.
-
-        Parameters
-        ----------
-        data : BagRows
-            Rows as finite numbers, such as `bagwise.data.rows.InMemory`, or shards with their encoding.
-        distributed : Distributed, optional
-            With which other processes, and where checkpoints go. Without it, and where the sample holds all bags, this
-            is `fit`.
-
-        Returns
-        -------
-        Self
-        """
-        self._fit_data(self._begin(data), distributed)
-        return self
-
-    def _fit_data(self, data: BagRows, distributed: Distributed | None = None) -> None:
-        if distributed is None:
-            some = data if in_one_piece(data) else data.sample()
-            if len(some.bags) == len(data.size):
-                self._fit_bags(some.X, some.bags)
-                return
-        elif in_one_piece(data):  # in blocks, rows stand in bag order
-            data = InMemory(data.X[data.bags.order], subset(data, np.arange(len(data.bags)), coded=True))
-        from bagwise.neural.distributed.training import BlockLoader, Distributed, settle, train
-
-        options = distributed or Distributed()
-        depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
-        settings = settle(data, depends, options, lambda: self._settle(data))
-        self.history_ = list(settings["history"])
-        for attribute in _SETTLED:
-            setattr(self, attribute, settings[attribute])
-        self.formation_ = Told(**settings["formation"])
-        self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
-        self._scale = None
-        if settings["scale"] is not None:
-            scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
-            self._scale = scale.to(self._device)
-        body, order = self._body(self._shape[0], settings["outputs"], settings["weights"]), settings["order"]
-        self._training = self._run(body, self.learning_rate_, self.prior_, np.random.default_rng(order))
-        loader = BlockLoader(data, self._as_read, options, rows=self.batch_rows, seed=order)
-        record = partial(self._trained, stage="final")
-        train(self._training, loader, options, epochs=self.n_epochs_, seed=order, record=record)
-        self._keep()
-        offset = None
-        if options.processes.leads:
-            some = data.sample()
-            offset = np.asarray(self._offset(BagTensors(self._as_read(some.X[some.bags.order]), some.bags))).tolist()
-        offset = options.processes.share(offset)
-        self.offset_ = np.array(offset) if isinstance(offset, list) else float(offset)
-
-    def _settle(self, data: BagRows) -> dict[str, Any]:
-        """What is decided before training on blocks begins, as plain data."""
-        rng, some = generator(self.random_state), data.sample()
-        self._choose(some.X, some.bags, rng)
-        chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum()), self._scale
-        self.n_epochs_ = math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_
-        return {
-            **{name: getattr(self, name) for name in _SETTLED},
-            "formation": asdict(self.formation_),
-            "history": self.history_,
-            "outputs": some.bags.outputs.shape[1],
-            "weights": self._seed,
-            "order": int(rng.integers(2**63)),
-            "mean": None if scale is None else scale.mean.tolist(),
-            "scale": None if scale is None else scale.scale.tolist(),
-        }
+    def _predict_mean(self, X: Floats) -> Floats:
+        scores = self._finite_scores(X)
+        h: Floats = expit(np.clip(scores, -_SUREST, _SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
+        return h
 
     def partial_fit(
         self,
@@ -321,31 +207,11 @@ class BagNeuralClassifier(NetworkClassifier):
             return self.update_rows(InMemory(X, self._more_bags(y, bags, len(X))))
         if epochs == "auto":
             return self.fit(X, y, bags=bags)
-        first = not hasattr(self, "_training")
-        X = self._check_features(X, fitting=first)
-        check_parameters(self, self._constraints)
-        given = self._read_bags(y, bags, len(X), classes, first=first)
-        rates = self._rates()
-        if first:
-            rng = generator(self.random_state)
-            body = self._start(X, given, rng)
-            self._tell_loss(X, given)
-            self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
-            self.learning_rate_ = _PLAIN_RATE if self.learning_rate == "auto" else rates[0]
-            self.prior_, self._rows_seen = prior(given), given.n_bagged
-            self._training = self._run(body, self.learning_rate_, self.prior_, rng)
-        else:
-            seen = self._rows_seen + given.n_bagged
-            self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
-            self._training.objective.prior, self._rows_seen = self.prior_, seen
-        self.n_epochs_ += 1
-        loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)
-        self._trained(self.n_epochs_, loss, stage="partial_fit")
-        self._keep()
+        self._one_more_epoch(X, y, bags, classes)
         return self
 
     def cannot_update(self) -> str | None:
-        """Nothing: its weights suffice."""
+        """None: its weights suffice."""
         return None
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
@@ -365,7 +231,7 @@ class BagNeuralClassifier(NetworkClassifier):
             folds,
             self.batch_rows,
             rng,
-            stackable=self.module is None and self.optimizer is None and bags.proportion.ndim == 1,
+            stackable=self._stackable and bags.proportion.ndim == 1,
             effect_variance=self.effect_variance_ if by_likelihood else None,
         )
         tried = choose(candidates, max_epochs=self.max_epochs, patience=self.patience, record=self._record)
@@ -385,22 +251,5 @@ class BagNeuralClassifier(NetworkClassifier):
                 self.n_epochs_ += 1
                 self._trained(self.n_epochs_, self._training.epoch(data, self.batch_rows), stage="partial_fit")
             self._keep()
-        self.offset_ = self._offset(data)
+        self._move(self._mean_of(data))
         return Step(how)
-
-    def _trained(self, epoch: int, loss: float, *, stage: str) -> None:
-        """An epoch is over."""
-        self._record(stage=stage, learning_rate=self.learning_rate_, epoch=epoch, loss=loss)
-        if not np.isfinite(loss):
-            raise ValueError(
-                f"training diverged with learning rate {self.learning_rate_:g} (the loss is {loss} in epoch {epoch}): "
-                "give a smaller learning_rate, or scale the features."
-            )
-
-    def _record(
-        self, *, learning_rate: float, epoch: int, loss: float, risk: float | None = None, stage: str = "choice"
-    ) -> None:
-        line = {"stage": stage, "learning_rate": learning_rate, "epoch": epoch, "loss": loss, "risk": risk}
-        self.history_.append(line)
-        if self.callback is not None:
-            self.callback(dict(line))

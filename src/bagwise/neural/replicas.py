@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
+from bagwise.losses import LOSSES
 from bagwise.means import Means, prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.networks import mlp
@@ -49,6 +50,8 @@ class Replica:
         them comparable, and fast.
     fold : Fold, optional
         Train on some of the bags and measure the label-free risk on others; None trains on all.
+    values : bool, default False
+        Whether labels are real: the network then predicts them as they are, which should be about standardised.
     """
 
     bags: Bags
@@ -59,6 +62,7 @@ class Replica:
     effect_variance: float = 0.0
     seed: int = 0
     fold: Fold | None = None
+    values: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,7 @@ class Trained:
     risk : array of shape (measured,) or None
         Label-free risk of the held-out bags.
     accuracy, brier : array of shape (measured,) or None
-        On the test rows.
+        On the test rows; of values, NaN and the mean square error.
     test_predictions : array of shape (measured, n) or None
         h of the test rows.
     """
@@ -131,7 +135,7 @@ def train_replicas(
     dtype: torch.dtype = torch.float32,
     callback: Callable[[int], object] | None = None,
 ) -> list[Trained]:
-    """Train fully connected networks for two classes at once; results in the order of `replicas`.
+    """Train fully connected networks for two classes, or for values, at once; results in the order of `replicas`.
 
     A replica whose training diverges reports NaN and does not disturb the others.
 
@@ -255,11 +259,24 @@ def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Pla
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
     return Training(
         make_module(seed).to(plan.dtype),
-        Objective(replica.loss, replica.means, prior(bags), effect_variance=replica.effect_variance),
+        Objective(
+            replica.loss,
+            replica.means,
+            prior(bags),
+            effect_variance=replica.effect_variance,
+            values=_of_values(replica),
+        ),
         make_optimizer=partial(torch.optim.Adam, lr=replica.learning_rate, weight_decay=replica.weight_decay),
         rng=np.random.default_rng(order),
         average=plan.average,
     )
+
+
+def _of_values(replica: Replica) -> bool:
+    if replica.values and not LOSSES[replica.loss].values:
+        listed = ", ".join(name for name, loss in LOSSES.items() if loss.values)
+        raise ParameterError("loss", f"{replica.loss!r} is for labels 0 and 1, not for values: choose one of {listed}.")
+    return replica.values
 
 
 def _chosen(replica: Replica) -> Integers:
@@ -287,13 +304,14 @@ def _measure(
     if any(replica.fold is not None for replica in replicas):
         for replica, line, scores in zip(replicas, lines, networks.score_bags(), strict=True):
             if replica.fold is not None:
-                line["risk"].append(held_out_risk(expit(scores), replica.bags, replica.fold))
+                h = scores if replica.values else expit(scores)
+                line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
     if plan.X_test is None:
         return
-    for line, h in zip(lines, networks.predict(plan.X_test), strict=True):
+    for replica, line, h in zip(replicas, lines, networks.predict(plan.X_test), strict=True):
         if plan.y_test is not None:
-            lost = not np.isfinite(h).all()
+            lost = not np.isfinite(h).all() or replica.values
             line["accuracy"].append(np.nan if lost else float(((h > 0.5) == plan.y_test).mean()))
-            line["brier"].append(np.nan if lost else float(np.square(h - plan.y_test).mean()))
+            line["brier"].append(np.nan if not np.isfinite(h).all() else float(np.square(h - plan.y_test).mean()))
         if plan.keep_predictions:
             line["test_predictions"].append(h)

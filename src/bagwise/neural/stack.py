@@ -92,7 +92,8 @@ class Stack:
 
     def predict(self, X: Tensor, rows: int = 1024) -> Floats:
         """(networks, n) the predictions h of each network."""
-        return torch.sigmoid(self._logits(X, rows)).cpu().numpy()
+        pairs = zip(self.members, self._logits(X, rows), strict=True)
+        return np.stack([member.training.objective.predictions(one).cpu().numpy() for member, one in pairs])
 
     def score_bags(self) -> list[Floats]:
         """The log odds of the rows of each network's bags, in bag order."""
@@ -112,7 +113,8 @@ class Stack:
             sizes = (equal, len(member.chosen)) if equal is not None else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
             means = objective.means_name if objective.means_name is not None else place
-            groups.setdefault((objective.loss, objective.effect_variance, means, sizes), []).append(place)
+            what = (objective.loss, objective.effect_variance, objective.values, means, sizes)
+            groups.setdefault(what, []).append(place)
         objectives = [member.training.objective for member in self.members]
         return [_LossGroup(np.array(places), objectives, self.weights.flat) for places in groups.values()]
 
@@ -125,7 +127,12 @@ class _LossGroup:
         self.places, self.whole = places, len(places) == len(objectives)
         prior = torch.tensor([float(objectives[place].prior) for place in places], dtype=torch.float64).to(like)
         self.objective = Objective(
-            first.loss, first.means, prior, networks=len(places), effect_variance=first.effect_variance
+            first.loss,
+            first.means,
+            prior,
+            networks=len(places),
+            effect_variance=first.effect_variance,
+            values=first.values,
         )
         self.index = torch.from_numpy(places).to(like.device)
 

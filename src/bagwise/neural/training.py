@@ -37,6 +37,7 @@ class Objective:
     networks: how many are trained at once, on bags of the same sizes; prior is then (networks,), and one strategy
         serves them all, its state a vector. None for one.
     effect_variance: τ², for losses that know effects of bags.
+    values: whether labels are real: what networks return are predictions then, not their log odds.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class Objective:
         *,
         networks: int | None = None,
         effect_variance: float = 0.0,
+        values: bool = False,
     ) -> None:
+        self.values = values
         self.loss, self.function, self.prior, self.networks = loss, by_name(loss), prior, networks
         self.effect_variance = effect_variance
         if effect_variance and self.function.effects:
@@ -73,6 +76,10 @@ class Objective:
         """Whether the derivative of E[h] is known: it is read from sums of bags, and there are two classes."""
         return (isinstance(self.prior, float) or self.networks is not None) and reads_sums(self.means)
 
+    def predictions(self, logits: Tensor) -> Tensor:
+        """h of what networks return."""
+        return logits.reshape(-1) if self.values else to_predictions(logits)
+
     def losses(self, logits: Tensor, bags: Bags) -> Tensor:
         """(m,) the loss of each bag, from logits in bag order; (networks, m) of several, whose bags are one list."""
         prior, means = self.prior, self.means
@@ -82,7 +89,7 @@ class Objective:
         if bags.proportion.ndim == 1:
             logits = logits.reshape(-1)
         takes_logits = self.function.takes_logits
-        values = logits if takes_logits else to_predictions(logits)
+        values = logits if takes_logits else self.predictions(logits)
         losses: Tensor = self.function(values, bags, prior=prior, means=means, logits=takes_logits)
         return losses if self.networks is None else losses.view(self.networks, -1)
 
@@ -115,7 +122,7 @@ class Objective:
         """The mean loss, and its derivative by the logits in their shape, where the loss reads sums of bags."""
         assert self.function.gradient is not None and reads_sums(self.means)  # noqa: PT018
         prior = self.prior if self.networks is None else self.prior[:, None]
-        h: Array = torch.sigmoid(logits).view(*bags.proportion.shape[:-1], -1)
+        h: Array = (logits if self.values else torch.sigmoid(logits)).reshape(*bags.proportion.shape[:-1], -1)
         size, proportion, rows, equal = bags.size, bags.proportion, h.shape[-1], bags.equal_size
         if h.ndim == 1 and h.device.type == "cpu":  # the same lines on NumPy's arrays, which take less to get going
             h, size, proportion = h.numpy(), size.numpy(), proportion.numpy()
@@ -129,8 +136,9 @@ class Objective:
         loss, slope = self.function.gradient(sums, size, proportion, prior=prior, mean=mean, rest=rest)
         if split is not None:
             slope = slope[split.mine] * split.processes.world  # since the mean over processes is taken
-        by_logit = h * (1 - h)
-        by_logit *= bags.repeat(slope) if equal is None else slope[..., None]
+        by_row = bags.repeat(slope) if equal is None else slope[..., None]
+        by_logit = 0 * h + 1 if self.values else h * (1 - h)
+        by_logit *= by_row
         return loss, torch.as_tensor(by_logit).view(logits.shape)
 
     def _through_rows(self, logits: Tensor, bags: Bags, split: Batch | None) -> tuple[float | Tensor, Tensor]:
@@ -242,7 +250,7 @@ class Alone:
 
     def predict(self, X: Tensor) -> list[Floats]:
         """The predictions h of the network."""
-        return [predict(self.training.reading, X, self.rows)]
+        return [self.training.objective.predictions(_logits(self.training.reading, X, self.rows)).cpu().numpy()]
 
     def score_bags(self) -> list[Floats]:
         """The log odds, or the logits of classes, of the rows of all bags, in bag order."""

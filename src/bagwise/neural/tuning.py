@@ -152,11 +152,13 @@ def candidates_of(
     *,
     stackable: bool,
     effect_variance: float | None = None,
+    values: bool = False,
 ) -> list[tuple[Sequence[float], Epochs]]:
     """Learning rates with their epochs; all see the same batches of each fold.
 
     start: makes a training from a learning rate, a prior and a generator.  stackable: networks that `Stack` can train.
     effect_variance: τ² of the likelihood that held-out bags are compared by; None compares by their label-free risk.
+    values: whether networks return predictions of real labels, not their log odds.
     """
     seeds = [int(rng.integers(2**63)) for _ in folds]
     priors = [prior(data.bags.take(fold.train)) for fold in folds]
@@ -166,7 +168,8 @@ def candidates_of(
     def risk(scores: Floats, fold: Fold) -> float:
         if effect_variance is not None:
             return held_out_loss(scores, data.bags, fold, effect_variance=effect_variance)
-        return held_out_risk(expit(scores) if scores.ndim == 1 else softmax(scores, axis=1), data.bags, fold)
+        h = scores if values else expit(scores) if scores.ndim == 1 else softmax(scores, axis=1)
+        return held_out_risk(h, data.bags, fold)
 
     def epochs(*rates: float) -> Iterator[list[Figures]]:
         """Networks are trained when they are asked for."""

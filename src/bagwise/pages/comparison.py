@@ -12,8 +12,9 @@ from bagwise.evaluation import differences
 from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import METRICS, Estimate, estimated, possible
 from bagwise.pages import parts
-from bagwise.pages.model import HIGHER_IS_BETTER, Stored
+from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
+from bagwise.pages.stored import Stored
 from bagwise.plotting import BLUE, RED, name_axis
 from bagwise.tables import BagTable, Measurement
 from bagwise.tables.bag_table import last_bags
@@ -55,6 +56,9 @@ def comparison_page(
     if twice:
         raise ValueError(f"{twice[0]} is named twice: name each model once.")
     every = [Stored.of(place) for place in places]
+    for place, one in zip(places, every, strict=True):
+        if one.about.target == "value":
+            raise ValueError(f"{place} holds a model of values: pages compare models of labels; name one model alone.")
     names = [one.name for one in every]
     labels = names if len(set(names)) == len(names) else [str(one.folder) for one in every]
     stored = dict(zip(labels, every, strict=True))

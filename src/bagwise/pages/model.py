@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from bagwise import saving
-from bagwise.estimators import MODELS
 from bagwise.metrics import METRICS, Estimate
 from bagwise.pages import parts
 from bagwise.pages.diagnosis import Funnel, bag_parts
-from bagwise.pages.page import GOOD, UNSURE, Caution, Code, Page, Part, Pictures, Section, Table
-from bagwise.tables import BagTable, Measurement, TableModel, diagnose, measure
-from bagwise.tables.bag_table import last_bags
-from bagwise.tables.evaluation import constant_guess, predict
-from bagwise.tables.metadata import About, read_about
+from bagwise.pages.page import GOOD, UNSURE, Caution, Page, Part, Pictures, Section, Table
+from bagwise.pages.stored import Stored, again, fitted_to, trials
+from bagwise.pages.values import value_page
+from bagwise.tables import BagTable, Measurement, diagnose
+from bagwise.tables.evaluation import constant_guess
+from bagwise.tables.metadata import About
 
 HIGHER_IS_BETTER = ("accuracy", "auc")
-_ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
 _NO_BAGS = (
     "The proportions of single bags need the tables: pass the events and reports that the model was fitted to, or "
     "others, and they are on this page."
@@ -31,73 +25,6 @@ _REFITTED = (
     "Measured on bags held out, before the model was fitted once more to all bags, those included: there are none left "
     "in these tables to judge it by; pass tables of other bags."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """A model's folder: what it tells about itself, and which bags judge it.
-
-    about: what it tells.  versions: of the libraries that saved it.
-    """
-
-    folder: Path
-    about: About
-    versions: Mapping[str, str]
-
-    @classmethod
-    def of(cls, folder: str | Path) -> Stored:
-        """The facts of a folder that `bagwise fit` or `bagwise train` wrote."""
-        place = Path(folder)
-        found = saving.inspect(place)
-        try:
-            about = read_about(found.about)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from None
-        if about is None:
-            raise ValueError(f"{place} {_ARRAYS}")
-        if about.target == "value":
-            raise ValueError(f"{place} holds a model of values, of which there is no page: see bagwise inspect.")
-        return cls(place, about, found.versions)
-
-    @property
-    def name(self) -> str:
-        """Of the folder."""
-        return self.folder.name or str(self.folder)
-
-    @cached_property
-    def model(self) -> TableModel:
-        """The model itself."""
-        model = saving.load(self.folder)
-        if not isinstance(model, TableModel):
-            raise ValueError(f"{self.folder} {_ARRAYS}")
-        return model
-
-    def unseen(self, data: BagTable) -> int:
-        """How many bags of these tables it was not fitted to: the last ones (see `tables.split`)."""
-        if not self.about.has_seen(data.summary):
-            return data.summary.bags
-        if self.about.evaluation is None or self.about.refitted:
-            return 0
-        return min(self.about.evaluation.n_bags, data.summary.bags)
-
-    def latest(self, data: BagTable) -> str | None:
-        """The column by which the bags of these tables are ordered in time that it was not fitted to."""
-        return self.about.latest or None if self.unseen(data) < data.summary.bags else None
-
-    def judged(self, data: BagTable | None = None, bags: BagTable | None = None) -> Measurement | None:
-        """How good it is; None where nobody knows.
-
-        What was measured when it was fitted is not measured again: the folder has it.
-
-        data: tables.  bags: those of them to judge it by; all that it was not fitted to by default.
-        """
-        told = self.about.measured
-        if data is None or not (unseen := self.unseen(data)):
-            return told
-        predictions = predict(self.model, last_bags(data, unseen, latest=self.latest(data)) if bags is None else bags)
-        if told is not None and predictions.fingerprint == self.about.held_out:
-            return replace(told, predictions=predictions)
-        return measure(self.model, predictions)
 
 
 def model_page(folder: str | Path, data: BagTable | None = None, *, command: str | None = None) -> Page:
@@ -120,6 +47,8 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
         To be written by `write`.
     """
     stored = Stored.of(folder)
+    if stored.about.target == "value":
+        return value_page(stored, data, command=command)
     about, judged = stored.about, stored.judged(data)
     bags: list[Part] = []
     found, diagnosis = None, []
@@ -139,9 +68,9 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
         Section("bags", "The bags", bags),
         Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
         Section("diagnosis", "What the diagnosis found", diagnosis),
-        Section("trials", "What was tried", _trials(about) if about.trials else []),
-        Section("tables", "What it was fitted to", _fitted_to(about)),
-        _again(stored, data, command),
+        Section("trials", "What was tried", trials(about) if about.trials else []),
+        Section("tables", "What it was fitted to", fitted_to(about)),
+        again(stored, data, command),
     ]
     where = "no bags held out"
     if judged is not None:
@@ -247,53 +176,3 @@ def _taken_for(about: About) -> str:
     if about.formation is None or about.formation.name == "random":
         return ""
     return f"The model was fitted for bags formed by {about.formation.name}: {about.formation.reason}."
-
-
-# -- how it was made ----------------------------------------------------------------------------------------------
-
-
-def _trials(about: About) -> list[Part]:
-    if about.choice == "likelihood":
-        measure = "by the log-likelihood of what bags held out while fitting report"
-        text = f"{measure}, over that of the mean label of all rows, with its standard error; higher is better"
-        rows = [[one.candidate, "–" if one.gain is None else one.gain.figures, one.note] for one in about.trials]
-        table = Table("Candidates", ["candidate", "log-likelihood of a bag", "note"], rows, "lrl")
-    else:
-        text, rows = "by the label-free risk of bags held out while fitting, lower is better", []
-        for one in about.trials:
-            told = ["–", ""] if one.risk is None else [f"{one.risk:.4f}", f"[{one.low:.4f}, {one.high:.4f}]"]
-            rows.append([one.candidate, *told, one.note])
-        table = Table("Candidates", ["candidate", "risk", "interval", "note"], rows, "lrrl")
-    kept = "the preferred candidate is kept: boosting by default, else the first"
-    text = f"Candidates are compared {text}. Where differences are no more than chance, {kept}."
-    text = text if about.tried else "No candidate was tried on bags held out."
-    return [f"{about.fitted_by}. {text}", table]
-
-
-def _fitted_to(about: About) -> list[Part]:
-    rows = [[one.name, one.role, str(one.levels or "–"), one.note] for one in about.columns]
-    head, folded = ["column", "role", "values", "note"], len(rows) > 12
-    gain, formation = about.bag_gain, about.formation
-    return [
-        *parts.summary_parts(about.summary),
-        "" if formation is None else f"Formation of bags: {formation.name} ({formation.reason}).",
-        "" if gain is None else f"Bags held out while it was fitted, beside the mean label of all rows: {gain}.",
-        f"Key of a bag: {', '.join(about.keys)}.",
-        "" if about.classes is None else f"Classes: {', '.join(about.classes)}.",
-        Table(f"Columns ({len(rows)})", head, rows[:500], "llrl", folded=folded),
-    ]
-
-
-def _again(stored: Stored, data: BagTable | None, command: str | None) -> Section:
-    seed = None if data is None else stored.model.estimator.get_params(deep=False).get("random_state")
-    seed = seed if isinstance(seed, (int, np.integer)) else None
-    facts = [] if seed is None else [f"Seed: {seed}."]
-    also: list[Part] = []
-    if stored.about.model in MODELS:
-        told = {"model": stored.about.model, "keys": ",".join(stored.about.keys), **stored.about.reports}
-        told |= {"ignore": ",".join(stored.about.ignored)} if stored.about.ignored else {}
-        told |= {} if seed is None else {"seed": str(seed)}
-        options = (f"--{name.replace('_', '-')} {shlex.quote(given)}" for name, given in told.items())
-        also = ["The model:", Code(" ".join(["bagwise fit EVENTS REPORTS", *options]))]
-        facts.append("Roles of columns are in the table above: add --roles where they are not what the tables tell.")
-    return parts.again(command, facts, [stored.versions], also)

@@ -227,13 +227,15 @@ def measure_values(
     data: BagTable | Shards,
     *,
     formation: str = "auto",
+    by: str | None = None,
     held_out: bool = False,
     level: float = 0.95,
 ) -> ValueEvaluation:
     """Judge a model of values by bags that it was not fitted to, without a warning; parameters as in `measure`."""
-    found = predict(model, data)
+    found = predict(model, data, _asked_for({"by": [] if by is None else [by]}, data))
     told = _told(model, found, formation, None, held_out=held_out)
-    return measure_predictions(found.h, found.bags, formation=told, level=level)
+    groups = None if by is None else found.columns[by]
+    return measure_predictions(found.h, found.bags, formation=told, level=level, by=groups)
 
 
 def _with(h: Floats, bags: Bags, known: tuple[Floats, Floats] | None) -> tuple[Floats, Bags]:
@@ -305,7 +307,7 @@ def evaluate(
     Parameters
     ----------
     model, data, formation, strata, by, labels, label, threshold, level
-        As in `measure`; `strata`, `by`, `labels` and `threshold` are not for values.
+        As in `measure`; `strata`, `labels` and `threshold` are not for values, and `by` asks for their means.
 
     Returns
     -------
@@ -314,8 +316,8 @@ def evaluate(
     """
     found: Evaluation | ValueEvaluation
     if model.target == "value":
-        check_no_labels(strata=strata, by=by, labels=labels, threshold=None if threshold == 0.5 else threshold)
-        found = measure_values(model, data, formation=formation, level=level)
+        check_no_labels(strata=strata, labels=labels, threshold=None if threshold == 0.5 else threshold)
+        found = measure_values(model, data, formation=formation, by=by, level=level)
         measures.warn_of_doubt(found)
         return found
     asked: dict[str, Any] = {"formation": formation, "strata": strata, "by": by, "threshold": threshold}

@@ -36,6 +36,7 @@ from bagwise.utils.typing import Floats, Integers, NDArray
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
 _OURS = "bagwise_sum_"
+_LOOKED_AT = 100_000  # rows by which the mean of predictions that are never negative is known
 _SUM, _KNOWN, _LEVEL = _OURS + "of_{}", _OURS + "known_{}", _OURS + "level_{}_{}"
 WIDEST = 100  # encoded columns, those of gaps not counted, that the engine multiplies at most: one pair at a time
 
@@ -170,6 +171,7 @@ def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
     encoding, origin, deviations = _encode(totals, features)
     parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
     model.fit_moments(parts, origin, noise=noise)
+    _settle_sign(data, features, model, encoding)
     return encoding
 
 
@@ -181,6 +183,14 @@ def update_in_engine(
     _, _, deviations = _encode(totals, features, (encoding, model.memory_.origin))
     parts, noise = _moments(sums, deviations, data, len(model.memory_.parts))
     model.update_moments(parts, noise=noise, forgetting=forgetting)
+    _settle_sign(data, features, model, encoding)
+
+
+def _settle_sign(data: BagTable, features: Features, model: Any, encoding: Encoding) -> None:
+    """Let a regressor see some rows, where labels are never negative."""
+    if hasattr(model, "settle_sign"):
+        some = features.select(data.rows(data.bags_with(_LOOKED_AT))).fetch()
+        model.settle_sign(encoding(features.matrix(some)), *data.reported[:3])
 
 
 def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:

@@ -33,8 +33,8 @@ from bagwise.utils.typing import Floats
 Tell: TypeAlias = Callable[[int, int | None, str], None]
 """Called with steps done, steps in all (None where nobody knows) and what is going on."""
 
-DEFAULT_MODEL = {"label": "auto", "value": "boosting"}
-"""What `fit` takes where no model is named, by the target."""
+DEFAULT_MODEL = "auto"
+"""What `fit` takes where no model is named."""
 
 IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
 
@@ -144,7 +144,9 @@ class TableModel:
         return pa.RecordBatch.from_arrays([*rows.columns, *predicted], names=[*rows.schema.names, *self.predictions])
 
     def given_reports(self, h: Floats, bags: Bags) -> Floats:
-        """Predictions `h` of rows, given the reports of their `bags`, too (see `BagClassifier.predict_proba`)."""
+        """Predictions `h` of rows, given the reports of their `bags`, too (see `predict_proba` and `predict`)."""
+        if isinstance(self.estimator, BagRegressor):
+            return self.estimator.given_sums(h, bags)
         return given_reports(h, bags, getattr(self.estimator, "effect_variance_", 0.0))
 
     def check_target(self, target: str) -> None:
@@ -217,8 +219,8 @@ def fit(
         Events and reports, joined.
     model : str, BagClassifier or BagRegressor, optional
         One of `MODELS` ("auto", "boosting", "logistic", "mean-map", "network", "ridge", "sgd"), for values one of
-        `VALUE_MODELS` ("boosting", "ridge", "sgd"), or an estimator with settings of your own. "auto" by default, for
-        values "boosting".
+        `VALUE_MODELS` ("auto", "boosting", "network", "ridge", "sgd", "tweedie"), or an estimator with settings of your
+        own. "auto" by default.
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
         as boosting and networks do (see `bagwise.data.Reads`).
@@ -241,7 +243,7 @@ def fit(
     """
     began = time.monotonic()
     check_parameters({"formation": formation}, {"formation": FORMATION})
-    model = model or DEFAULT_MODEL[data.target]
+    model = model or DEFAULT_MODEL
     estimator: Any = make(model, target=data.target) if isinstance(model, str) else clone(model)
     if not isinstance(estimator, BagRegressor if data.target == "value" else BagClassifier):
         wanted = "a regressor, since reports tell of values" if data.target == "value" else "a classifier"

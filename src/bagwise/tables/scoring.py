@@ -30,7 +30,6 @@ from bagwise.tables.schema import ColumnsMet, Reading
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Table, col
 from bagwise.utils.files import TemporaryFolder, replacing
-from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers, NDArray
 
@@ -108,7 +107,8 @@ def write_scores(
         A path that ends in .parquet or .csv, or an open stream, which gets CSV.
     reports : path, table or dict, optional
         Reports of bags of these rows, which must be complete. Rows of a bag with a report get the probability given
-        features and report, which adds up to the count where that is exact; others that given features alone.
+        features and report, which adds up to the count where that is exact; others that given features alone. Values
+        add up to exact sums, by the least change (see `BagRidgeRegressor.predict`).
     keep : sequence of str, optional
         Columns to hand on; all by default.
     missing_columns : {"error", "as-missing"}
@@ -122,8 +122,8 @@ def write_scores(
         error, or their rows are scored by the model alone.
     **columns : str, sequence of str or float
         What columns of the reports say, as in `join`: `count` or `proportion`, `size`, `noise_variance` and so on; by
-        default those that the model was trained with, where the reports have them. Without reports, `proportion` names
-        columns of the rows.
+        default those that the model was trained with, where the reports have them. Without reports, `proportion` or
+        `mean` names columns of the rows.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def write_scores(
         raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
     tell, summary = progress or (lambda done, total, text: None), None
     given, reading = ReportColumns(**columns), model.reading(table, missing_columns=missing_columns)
-    if reports is None and given.proportion is None:
+    if reports is None and given.proportion is None and given.mean is None:
         scoring: Any = nullcontext(model.score(reading, keep=kept))
     else:
         if ours := [name for name in kept if name.lower().startswith(_OURS)]:
@@ -184,9 +184,7 @@ def _reported(
     connection: Connection,
 ) -> BagTable:
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
-    if model.target == "value":
-        raise ParameterError("reports", "makes scores of labels add up, not those of values: leave it out.")
-    found = match(table, reports, given, keys=keys, like=model, connection=connection)
+    found = match(table, reports, given, keys=keys, target=model.target, like=model, connection=connection)
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1, learned=False)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))

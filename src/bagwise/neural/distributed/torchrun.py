@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from bagwise.base import BagRegressor
 from bagwise.neural.distributed.checkpoints import Checkpoints
 from bagwise.neural.distributed.processes import LostError, joined, rank_under_torchrun
 from bagwise.neural.distributed.training import STREAMS, Distributed
@@ -25,7 +26,7 @@ from bagwise.utils.signals import stopped_by_signals, uninterrupted
 
 if TYPE_CHECKING:
     from bagwise.data.shards import Shards
-    from bagwise.neural.estimator import BagNeuralClassifier
+    from bagwise.neural.fitting import NetworkFit
 
 _RESTARTS = 3
 _ENDING = 60.0  # seconds in which torchrun ends its processes
@@ -33,11 +34,10 @@ _WITNESS, _LOST = 5.0, 30.0  # seconds in which torchrun ends a process that has
 _TASK, _TOLD, _SAID, _CHECKPOINTS = "task.json", "told.json", "said.txt", "checkpoints"
 
 Progress = Callable[[int, int | None, str], object]
+Fitted = TypeVar("Fitted", bound="NetworkFit")
 
 
-def launch(
-    estimator: BagNeuralClassifier, shards: Shards, *, processes: int = 2, progress: Progress | None = None
-) -> BagNeuralClassifier:
+def launch(estimator: Fitted, shards: Shards, *, processes: int = 2, progress: Progress | None = None) -> Fitted:
     """Fit a network to shards in several processes of this machine, which torchrun starts.
 
     A process that dies is started again with the others, up to three times, and they go on from their last checkpoint.
@@ -45,9 +45,9 @@ def launch(
 
     Parameters
     ----------
-    estimator : BagNeuralClassifier
+    estimator : BagNeuralClassifier or BagNeuralRegressor
         Its parameters must be plain data: modules, optimizers and callbacks of yours stay in this process. For these,
-        let torchrun start a script that calls `BagNeuralClassifier.fit_rows` inside `joined`.
+        let torchrun start a script that calls its `fit_rows` inside `joined`.
     shards : Shards
         The bags, as `bagwise.tables.gather.write_shards` writes them; rows are read through ``shards.encoding()``.
     processes : int, default 2
@@ -57,12 +57,14 @@ def launch(
 
     Returns
     -------
-    BagNeuralClassifier
+    BagNeuralClassifier or BagNeuralRegressor
+        The estimator itself.
     """
     tell = progress or (lambda done, total, text: None)
     data, streams = shards.encoded(shards.encoding()), max(STREAMS, processes)
     with TemporaryFolder() as folder:
         task = {"shards": str(shards.folder.resolve()), "streams": streams, "parameters": _plain_parameters(estimator)}
+        task["values"] = isinstance(estimator, BagRegressor)
         (folder / _TASK).write_text(json.dumps(task), encoding="utf-8")
         run(["bagwise.neural.distributed.worker", _TASK], processes, folder, lambda: _tell_again(folder / _TOLD, tell))
         # The last checkpoint is the end of training: nothing is left but to take it over.
@@ -70,7 +72,7 @@ def launch(
         return estimator.fit_rows(data, distributed=options)
 
 
-def work(estimator: BagNeuralClassifier, shards: Shards, folder: Path, streams: int) -> None:
+def work(estimator: NetworkFit, shards: Shards, folder: Path, streams: int) -> None:
     """What a process does that `launch` started, in its folder."""
     told = folder / _TOLD
     with one_voice(told=told), joined() as processes:
@@ -187,7 +189,7 @@ def _write(told: Path, facts: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _plain_parameters(estimator: BagNeuralClassifier) -> dict[str, Any]:
+def _plain_parameters(estimator: NetworkFit) -> dict[str, Any]:
     """The parameters of an estimator but its callback, as JSON gives them back."""
     found: dict[str, Any] = estimator.get_params(deep=False)
     del found["callback"]

@@ -2,25 +2,24 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bagwise.bags import Bags
-from bagwise.base import NumericFeatures, check_finite_features
+from bagwise.base import BagEstimator, NumericFeatures, check_finite_features
 from bagwise.data.rows import Reads
 from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
-from bagwise.updatable import UpdatableClassifier
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
@@ -38,12 +37,34 @@ def _is_device(value: Any) -> bool:
         return False
 
 
-_SUREST = 30.0  # log odds of a probability that is not 1 yet
 _DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
-class NetworkClassifier(NumericFeatures, UpdatableClassifier):
-    """A classifier that reads with a network; how it learns is left to a class of its own.
+class Learned:
+    """What a network holds once it has learned."""
+
+    module_: nn.Module
+    prior_: float | Floats
+    learning_rate_: float
+    n_epochs_: int
+    risk_: float
+    loss_: str
+    effect_variance_: float
+    stretch_: float
+    offset_: float | Floats
+    gain_: float
+    gain_error_: float
+    history_: list[dict[str, Any]]
+    _scale: Standardise | None
+    _shape: tuple[int, ...]
+    _rows_seen: int
+    _seed: int
+    _training: Training
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Network(Learned, NumericFeatures, BagEstimator):
+    """An estimator that reads with a network; how it learns is left to a class of its own.
 
     `_scale` standardises the features, None for a module of the user's; `_training` goes on from what was learned.
     """
@@ -63,59 +84,26 @@ class NetworkClassifier(NumericFeatures, UpdatableClassifier):
         "cv": whole(2),
         "dtype": one_of("float32", "float64"),
     }
+    _of_values: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module | None = None,
-        hidden: Sequence[int] = (32,),
-        formation: str = "auto",
-        loss: str = "auto",
-        means: str | Means = "running",
-        learning_rate: float | Sequence[float] | Literal["auto"] = "auto",
-        optimizer: Callable[..., torch.optim.Optimizer] | None = None,
-        weight_decay: float = 0.0,
-        batch_rows: int = 1024,
-        max_epochs: int = 100,
-        early_stopping: bool = True,
-        patience: int = 10,
-        cv: int = 5,
-        average: bool = False,
-        callback: Callable[[dict[str, Any]], object] | None = None,
-        device: str | torch.device | None = None,
-        dtype: Literal["float32", "float64"] = "float32",
-        random_state: RandomState = None,
-    ) -> None:
-        self.module = module
-        self.hidden = hidden
-        self.formation = formation
-        self.loss = loss
-        self.means = means
-        self.learning_rate = learning_rate
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.batch_rows = batch_rows
-        self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.cv = cv
-        self.average = average
-        self.callback = callback
-        self.device = device
-        self.dtype = dtype
-        self.random_state = random_state
-
-    module_: nn.Module
-    prior_: float | Floats
-    learning_rate_: float
-    loss_: str
-    effect_variance_: float
-    stretch_: float
-    offset_: float | Floats
-    _scale: Standardise | None
-    _shape: tuple[int, ...]
-    _rows_seen: int
-    _training: Training
+    module: nn.Module | None = None
+    hidden: Sequence[int] = (32,)
+    formation: str = "auto"
+    loss: str = "auto"
+    means: str | Means = "running"
+    learning_rate: float | Sequence[float] | Literal["auto"] = "auto"
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
+    weight_decay: float = 0.0
+    batch_rows: int = 1024
+    max_epochs: int = 100
+    early_stopping: bool = True
+    patience: int = 10
+    cv: int = 5
+    average: bool = False
+    callback: Callable[[dict[str, Any]], object] | None = None
+    device: str | torch.device | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+    random_state: RandomState = None
 
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
         """The network before training, without standardisation, which `_scale` keeps."""
@@ -148,7 +136,7 @@ class NetworkClassifier(NumericFeatures, UpdatableClassifier):
         optimizer = self.optimizer or torch.optim.Adam
         return Training(
             copy.deepcopy(body),
-            Objective(self.loss_, self.means, p, effect_variance=self.effect_variance_),
+            Objective(self.loss_, self.means, p, effect_variance=self.effect_variance_, values=self._of_values),
             make_optimizer=partial(optimizer, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
@@ -214,17 +202,15 @@ class NetworkClassifier(NumericFeatures, UpdatableClassifier):
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
-    def _predict_mean(self, X: Floats) -> Floats:
-        # A network may turn infinity into 0 or 1, so features are looked at themselves.
+    def _finite_scores(self, X: Floats) -> Floats:
+        """What the network says of rows that are finite numbers; it may turn infinity into one."""
         flat = X.reshape(len(X), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             check_finite_features(flat.sum(axis=0), flat, getattr(self, "feature_names_in_", None))
-        scores = self._scores(X)
-        h: Floats = expit(np.clip(scores, -_SUREST, _SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
-        return h
+        return self._scores(X)
 
     def _scores(self, X: Floats) -> Floats:
-        """Log odds (n,), or logits (n, classes), stretched and moved."""
+        """What the network says, (n,) or (n, classes), stretched and moved: log odds, logits or standard scores."""
         dtype = None if self._scale is not None else getattr(torch, self.dtype)
         scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
         return np.asarray(self.stretch_ * scores + self.offset_)

@@ -1,0 +1,52 @@
+"""Linear predictions of real labels, which are not negative where labels never are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bagwise.base import LinearPredictor, check_finite_features
+from bagwise.nonnegative import factor_of, never_negative
+from bagwise.utils.typing import Floats, Integers
+
+_ROWS = 200_000  # that the mean of predictions is known from well enough
+
+
+class ValuePredictor(LinearPredictor):
+    """Linear predictions or, of labels that are never negative, 0 where these are below it, times a factor.
+
+    nonnegative: as asked for.  nonnegative_: whether labels were taken for never negative.  factor_: see `nonnegative`.
+    """
+
+    nonnegative: bool | str
+    nonnegative_: bool
+    factor_: float
+
+    def settle_sign(
+        self, X: Floats, size: Integers, mean: Floats, noise_variance: Floats | None, *, rows: Any = slice(None)
+    ) -> None:
+        """Set whether predictions are kept above 0, by what bags report, and the factor, by some rows.
+
+        Parameters
+        ----------
+        X : array of shape (n, features)
+            Rows as the model reads them.
+        size, mean, noise_variance : array of shape (m,), the last or None
+            Of bags, their reports, and the noise that these declare.
+        rows : slice or array of int
+            Which of X are in bags; all by default.
+        """
+        known = getattr(self, "nonnegative_", True)  # an update does not make labels positive that were not
+        self.nonnegative_ = known and never_negative(self.nonnegative, size, mean, noise_variance)
+        self.factor_ = 1.0
+        if self.nonnegative_:
+            some = X[rows]
+            self.factor_ = factor_of(super()._predict_mean(some[:: -(-len(some) // _ROWS)]))
+
+    def _predict_mean(self, X: Floats) -> Floats:
+        h = super()._predict_mean(X)
+        if not getattr(self, "nonnegative_", False):  # folders of earlier versions do not say
+            return h
+        check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # kept above 0, infinity would be hidden
+        return np.asarray(self.factor_ * np.maximum(h, 0))
