@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from bagwise.auto.search import SPENT, Readings, Search, Untried, probabilities, some_rows
-from bagwise.auto.trials import UNMEASURED, Trial, Validation
+from bagwise.auto.search import SPENT, Readings, Search, Untried, every_row, probabilities, some_rows
+from bagwise.auto.trials import UNMEASURED, Trial, Validation, surely
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
@@ -25,7 +25,7 @@ from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
 from bagwise.updatable import Updatable, UpdatableClassifier
 from bagwise.updates import CANNOT, Forgetting, Step
-from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
+from bagwise.utils.parameters import LEVEL, NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
 
@@ -148,7 +148,7 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
     'ridge'
     """
 
-    reads: ClassVar[Reads] = Reads(codes=True)
+    reads: ClassVar[Reads] = Reads(codes=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "candidates": NONE
         | Constraint(
@@ -190,6 +190,8 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = self.__dict__.pop("_began", time.monotonic())
+        if self.stack and bags.offset is not None:
+            raise ParameterError("stack", "must be False where there is an offset, which is of one model's log odds.")
         candidates = dict(default_candidates() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags, shared=bags.shared)
@@ -306,13 +308,19 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
                 self.stretch_, gains = best.shrunk()
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=4)
         self.prior_: float | Floats = prior_of(bags) if bags.proportion.ndim == 1 else prior_of_classes(bags)
-        h = self._mixed(X[some_rows(bags)])
+        weight, offset = (None if one is None else one[:: every_row(bags)] for one in (bags.weight, bags.offset))
+        h = self._mixed(X[some_rows(bags)], offset)
         s = self.stretch_ * scores_of(h)
-        off = np.abs(h.mean(axis=0) - self.prior_) > _CLOSE * np.multiply(self.prior_, np.subtract(1, self.prior_))
+        if offset is not None:
+            s = self.stretch_ * (surely(h) - offset) + offset
+        mean = np.average(h, axis=0, weights=weight)
+        off = np.abs(mean - self.prior_) > _CLOSE * np.multiply(self.prior_, np.subtract(1, self.prior_))
         self.offset_: float | Floats = 0.0
         if self.stretch_ != 1 or np.any(off):
             self.offset_ = (
-                shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
+                shift_to(self.prior_, s, weight=weight)
+                if isinstance(self.prior_, float)
+                else shift_to_classes(self.prior_, s, weight=weight)
             )
 
     def refuses_updates(self) -> str | None:
@@ -326,6 +334,8 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
 
     def cannot_update(self) -> str | None:
         """Why what was chosen cannot learn from further bags as it is, None if it can."""
+        if getattr(self, "has_offset_", False):
+            return super().cannot_update()
         reasons = (model.cannot_update() for model in self.models_ if isinstance(model, Updatable))
         return self.refuses_updates() or next((one for one in reasons if one is not None), None)
 
@@ -360,12 +370,12 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
     def _tell_last(self, line: Mapping[str, Any]) -> None:
         self._tell(line, len(self.trials_), len(self.trials_), "end", None)
 
-    def _mixed(self, X: Floats) -> Floats:
+    def _mixed(self, X: Floats, offset: Floats | None = None) -> Floats:
         """The weighted mean of what the models say."""
         classes = len(self.classes_) > 2
         numbers = X if all(model.reads.codes for model in self.models_) else self.encoding_(X)
         parts = (
-            weight * probabilities(model, X if model.reads.codes else numbers, classes)
+            weight * probabilities(model, X if model.reads.codes else numbers, classes, offset)
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
@@ -379,6 +389,9 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
                 return None
             found.append(used if not weight or model.reads.codes else self.encoding_.used(used))
         return np.asarray(np.any(np.broadcast_arrays(*found), axis=0))
+
+    def _decision(self, X: Floats) -> Floats:
+        return self.stretch_ * surely(self._mixed(X, np.zeros(len(X)))) + self.offset_
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = self._mixed(X)

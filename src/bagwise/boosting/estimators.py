@@ -23,7 +23,7 @@ from bagwise.log_odds import prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
-from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
+from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -36,7 +36,7 @@ _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 class _BoostingFit(TableFeatures, BagEstimator):
     """The fit and the prediction of both estimators."""
 
-    reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
+    reads: ClassVar[Reads] = Reads(codes=True, blocks=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "objective": one_of("auto", LIKELIHOOD, SQUARE),
         **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
@@ -155,13 +155,16 @@ class _BoostingFit(TableFeatures, BagEstimator):
         chosen, self.formation_ = choose_ensemble(fits_of, folds, table.bags, self.formation_)
         if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
+            if table.bags.offset is not None:  # the mean label of rows without it
+                moved = centring(table.bags.offset[:, None], self.prior_, weight=table.bags.weight)
+                self.prior_ = prediction_of(moved, LOGIT)
             return
         self.stretch_, self.effect_variance_ = chosen.stretch, chosen.effect_variance
         self.risk_ = chosen.risk if self.formation_.name == "random" else float("nan")
         self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=6)
         if table.bags.interval is not None:
             self.prior_ = np.atleast_1d(chosen.prior)
-        self.offset_ = centring(self.stretch_ * chosen.sample[:, None], self.prior_)
+        self.offset_ = chosen.centre(self.prior_)
         self.fits_ = {kind: one.fits for kind, one in chosen.kinds.items()}
         self.n_estimators_ = {kind: max(stage.n_trees for stage in one.stages) for kind, one in chosen.kinds.items()}
         self.reg_lambda_ = {kind: one.reg_lambda for kind, one in chosen.kinds.items()}
@@ -239,13 +242,20 @@ class _BoostingFit(TableFeatures, BagEstimator):
         link = LOGIT if isinstance(self, BagClassifier) else IDENTITY
         square = {"greedy": options, "random": replace(options, extra_trees=True, link=link)}
         square = {kind: square[kind] for kind in self.kinds}
-        if not counts or self.objective == SQUARE or (self.objective == "auto" and not are_counts(table.bags)):
+        offset = table.bags.offset is not None
+        if offset and self.objective == SQUARE:
+            raise ParameterError("objective", "must be the likelihood where there is an offset of log odds.")
+        if (
+            not counts
+            or self.objective == SQUARE
+            or (self.objective == "auto" and not offset and not are_counts(table.bags))
+        ):
             return square
         check_counts(table.bags)
         kinds = {kind: replace(each, link=LOGIT, objective=LIKELIHOOD) for kind, each in square.items()}
         if "greedy" in kinds:  # the likelihood hears more of single rows than the square, and may cut finer
             kinds["greedy"] = replace(kinds["greedy"], num_leaves=2 * self.num_leaves)
-        both = self.objective == "auto" and self.formation_.name == "random"
+        both = self.objective == "auto" and self.formation_.name == "random" and not offset
         return kinds | ({"greedy": square["greedy"]} if both and "greedy" in square else {})
 
     def _further_kinds(self, table: Table) -> dict[str, TreeOptions]:
@@ -263,9 +273,9 @@ class _BoostingFit(TableFeatures, BagEstimator):
             centre = centring_of_classes if self._classes else centring
             mean = np.mean([fit.centre() for fit in fits], axis=0)
             self.offset_ = np.zeros(1)
-            self.offset_ = centre(self._stretched(mean), self.prior_)
+            self.offset_ = centre(self._stretched(mean), self.prior_, weight=fits[0].weight)
         for fit in fits:
-            fit.trained = None
+            fit.trained = fit.weight = None
 
     def _stretched(self, log_odds: Floats) -> Floats:
         """(n, outputs) mean log odds of fits, stretched, and centred."""
@@ -280,6 +290,9 @@ class _BoostingFit(TableFeatures, BagEstimator):
             p, scores = self.prior_, [s for _, s in self._scores(X)]
             h = p + self.stretch_ * (np.mean(scores, axis=0) - p)
         return h if self._classes else h[:, 0]
+
+    def _decision(self, X: Floats) -> Floats:
+        return self._log_odds(X)[:, 0]
 
     def used_features(self) -> Booleans | None:
         """Whether a tree is split on each feature."""
@@ -302,7 +315,7 @@ class _BoostingFit(TableFeatures, BagEstimator):
 
     def _options(self, rows: BagRows) -> TreeOptions:
         own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
-        smooth = self.cat_smooth * int(rows.size.sum()) / len(rows.size)
+        smooth = self.cat_smooth * float(np.sum(rows.size)) / len(rows.size)
         # The penalty is to be chosen.
         return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
 
@@ -411,7 +424,7 @@ class BagBoostingClassifier(_BoostingFit, UpdatableClassifier):
 
     def cannot_update(self) -> str | None:
         """Why it cannot learn from further bags: whatever folder it is from, its trees suffice."""
-        return self.refuses_updates()
+        return self.refuses_updates() if not getattr(self, "has_offset_", False) else super().cannot_update()
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         check_together(forgetting, "boosted trees")

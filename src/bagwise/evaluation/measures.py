@@ -110,7 +110,7 @@ def evaluate(
     if target == "value" or (target == "auto" and _is_regressor(model)):
         check_no_labels(strata=strata, labels=labels, by=by, threshold=None if threshold == 0.5 else threshold)
         return _evaluate_values(model, X, y, bags, noise_variance, formation=formation, level=level, n_bins=n_bins)
-    h = predicted(model, X)
+    h = predicted(model, X, bags)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
     given.check_proportions()
     result = measure(
@@ -150,6 +150,8 @@ def _evaluate_values(
 ) -> ValueEvaluation:
     h = predicted_values(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    if given.weight is not None:
+        raise ParameterError("sample_weight", "is for labels 0 and 1 or classes, not for values: leave it out.")
     found = measure_values(h, given, X=X, **options)
     found = replace(found, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)
     warn_of_doubt(found, stacklevel=4)
@@ -219,7 +221,7 @@ def measure(
 
 
 def _told(formation: str, h: Floats, X: Any, bags: Bags, strata: Integers | None) -> Told:
-    if (bags.size == 1).all() and formation == "auto":
+    if (bags.rows == 1).all() and formation == "auto":
         return Told("random", "every row is a bag of its own: reports are labels")
     if strata is None:
         return formation_of(formation, X, bags, h=h)
@@ -290,7 +292,7 @@ def _group_rates(rows: Expectations, by: NDArray[Any], level: float) -> tuple[Gr
     cell = bags.repeat(np.arange(rows.m)) * len(names) + codes
     inside, h = (
         np.bincount(cell, weights, minlength=rows.m * len(names)).reshape(rows.m, -1).astype(float)
-        for weights in (None, rows.h[bags.order])
+        for weights in (bags.weight, bags.weighted(rows.h[bags.order]))
     )
     share, share_influence = rows.mean(inside)
     value, influence = rows.positives(h, inside)

@@ -43,7 +43,7 @@ class _RidgeFit(LinearPredictor, Updatable):
     memory_: the moments of all bags so far, None where they are too many to be kept.
     """
 
-    reads: ClassVar[Reads] = Reads(moments=True)
+    reads: ClassVar[Reads] = Reads(moments=True, weights=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(least=0), "one or more finite numbers of at least 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,
@@ -91,7 +91,7 @@ class _RidgeFit(LinearPredictor, Updatable):
             parts = sums.moments(count)
         how = TOGETHER if old is None else old.weigh(parts, self._penalties[0], self.scaling_, spread, forgetting)
         parts = self._solve_beside(old, parts, sums, count, how)
-        if grouped and bags.equal_size is None:
+        if grouped and np.ptp(bags.size) > 0:
             count = sums.counts(spread, np.atleast_2d(self.coef_).T)
             parts = self._solve_beside(old, sums.moments(count), sums, count, how)
         if len(parts) == 1 and old is not None:  # nothing was ever held out
@@ -338,8 +338,8 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
     ) -> list[Floats]:
         """Least squares on single rows, the penalty under which held-out bags are likeliest; the fits without folds."""
         whole, rows = sum(parts[1:], parts[0]), trust.rows - sums.origin
-        own, centre = RowMoments.of(rows), sums.origin
-        covariance: Floats = rows.T @ rows / len(rows)
+        own, centre = RowMoments.of(rows, trust.bags), sums.origin
+        covariance: Floats = own.xx / own.rows
         if how is not None and self.memory_ is not None:
             own, new = own.beside(self.memory_.own_rows, how.weight), own.mean
             covariance, centre = own.covariance, sums.origin + (new if how.apart else own.mean)
