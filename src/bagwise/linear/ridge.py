@@ -315,7 +315,8 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
             h = self._linear(trust.rows)
             mean = None if how is None or how.apart else float(np.clip(h.mean(), EDGE, 1 - EDGE))
             self.sigmoid_, gains = trust.sigmoid(without, h, steeper=steeper, mean=mean)
-        if formation == "random" and not np.isnan(self.risks_).all():
+        labels = bags.weight is not None and bags.equal_size == 1  # alike for all whom a row stands for
+        if formation == "random" and not labels and not np.isnan(self.risks_).all():
             _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
 
