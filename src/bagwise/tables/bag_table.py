@@ -152,7 +152,10 @@ class Summary:
     def figures(
         proportions: Sequence[str], used: Expression | None = None, *, of_rows: RowColumns | None = None
     ) -> dict[str, Expression]:
-        """What is said of the `used` lines of bags, with their `proportions`, to be asked for in one query."""
+        """What is said of the `used` lines of bags, with their `proportions`, to be asked for in one query.
+
+        Sizes are of people where `of_rows` names a weight.
+        """
         used = lit(True) if used is None else used
         weighted = of_rows is not None and of_rows.weight is not None
         size, rows = where(used, col(SIZE)), where(used, col(ROWS if weighted else SIZE))
