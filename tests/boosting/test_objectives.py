@@ -52,7 +52,7 @@ def test_boosting_reads_weights_and_an_offset():
     assert np.average(h, weights=weight) == pytest.approx(count.sum() / weight.sum(), abs=2e-3)
     without = BagBoostingClassifier(**settings).fit(X, bags=replace(bags, offset=None))
     errors = [np.mean((one - truth) ** 2) for one in (h, without.predict_proba(X)[:, 1])]
-    assert errors[0] < 0.5 * errors[1]
+    assert errors[0] < 0.7 * errors[1]
     moved = bags.with_offset(offset + 3.0)  # another unit of exposure: the same model
     again = BagBoostingClassifier(**settings).fit(X, bags=moved).predict_proba(X, offset=offset + 3.0)[:, 1]
     np.testing.assert_allclose(again, h, atol=0.02)
