@@ -285,7 +285,8 @@ class BagAutoClassifier(TableFeatures, UpdatableClassifier):
             names.sort(key=lambda name: name != OF_FEW_BAGS)
         found = search.untried({name: candidates[name] for name in names}, seed)
         if found is None and search.left() < np.inf and names:
-            flat = make("ridge", alphas=_FLAT, scaling=1.0, cv=2)
+            kind = "ridge" if bags.offset is None else "logistic"  # which adds an offset to its log odds
+            flat = make(kind, alphas=_FLAT, scaling=1.0, cv=2)
             found = Untried(MEAN_LABEL, search.table.fit(flat, seed), len(bags))
         if found is None:
             told = self.trials_[0]["note"] if self.trials_ else "none of them takes these bags"
