@@ -96,13 +96,16 @@ def test_labels_that_may_be_negative_have_predictions_that_may_be(bought):
     assert not ridge().fit(X, bags=shifted).nonnegative_
 
 
-@pytest.mark.parametrize(("size", "most"), [(1, 0.2), (SIZE, 0.3)])
-def test_a_log_linear_model_learns_what_multiplies(size, most):
-    """Ridge is at 0.3 to 0.35 of the variance of expected values, on either: these are no sum of effects."""
-    X, _, value = log(np.random.default_rng(5), 20_000)
-    ids = np.arange(len(X)) // size
-    bags = bw.Bags.from_rows(bw.aggregate(value, ids), ids)
+@pytest.mark.parametrize("size", [1, SIZE])
+def test_a_log_linear_model_learns_what_multiplies(size):
+    """These are no sum of effects: ridge stays at about 0.3 of the variance of expected values."""
     new, expected, _ = log(np.random.default_rng(6))
-    ours, linear = (far(make().fit(X, bags=bags), new, expected) for make in (bw.BagTweedieRegressor, ridge))
-    assert ours < most
+    found = []
+    for seed in range(5, 8):  # one log of 2,000 purchases may come out by half as much again
+        X, _, value = log(np.random.default_rng(seed), 20_000)
+        ids = np.arange(len(X)) // size
+        bags = bw.Bags.from_rows(bw.aggregate(value, ids), ids)
+        models = bw.BagTweedieRegressor(random_state=0), ridge()
+        found.append([far(model.fit(X, bags=bags), new, expected) for model in models])
+    ours, linear = np.mean(found, axis=0)
     assert ours < 0.75 * linear

@@ -99,7 +99,7 @@ def bag_fit(h: Floats, bags: Bags, *, level: float = 0.95, threshold: float = 0.
         constant_error=_distance(prior, bags, level),
         fit=_fit(rows, bags),
         calibration=within_unit(_calibration(mean[:, 0], bags, level)) if rows.ndim == 1 else None,
-        implied=_implied(rows, threshold),
+        implied=_implied(rows, bags, threshold),
         least_accuracy=_share(least, size, level),
         most_accuracy=_share(most, size, level),
     )
@@ -170,7 +170,7 @@ def value_fit(h: Floats, bags: Bags, *, level: float = 0.95) -> ValueFit:
 
 def _distance(centre: Floats, bags: Bags, level: float, *, noise: Floats | float = 0.0) -> Estimate:
     """Mean square distance of proportions from `centre`, classes added up, less variances of `noise` on them."""
-    weight = bags.size * (len(bags) / bags.n_bagged)
+    weight = bags.size * (len(bags) / bags.n_people)
     square = ((bags.outputs - centre) ** 2).sum(axis=1) - noise
     value = float(weight @ square) / len(bags)
     return estimated(value, weight * (square - value), level, positive=True)
@@ -231,17 +231,26 @@ def _calibration(mean: Floats, bags: Bags, level: float) -> Curve:
     return Curve(last, *x, *y)
 
 
-def _implied(h: Floats, threshold: float) -> dict[str, float]:
+def _implied(h: Floats, bags: Bags, threshold: float) -> dict[str, float]:
     """Metrics of a model that is right, from its predictions alone."""
     if h.ndim == 2:
         entropy = -(h * np.log(h)).sum(axis=1)
         found = {"accuracy": h.max(axis=1), "brier": 1 - (h**2).sum(axis=1), "log_loss": entropy}
-        return {name: float(values.mean()) for name, values in found.items()}
+        return {name: float(bags.average(values)) for name, values in found.items()}
     entropy = -(h * np.log(h) + (1 - h) * np.log1p(-h))
     found = {"accuracy": np.where(h > threshold, h, 1 - h), "brier": h * (1 - h), "log_loss": entropy}
-    p, place = float(h.mean()), (stats.rankdata(h) - 0.5) / len(h)
-    area = (float((h * place).mean()) - p * p / 2) / (p * (1 - p))
-    return {**{name: float(values.mean()) for name, values in found.items()}, "auc": area}
+    p, place = float(bags.average(h)), _places(h, bags)
+    area = (float(bags.average(h * place)) - p * p / 2) / (p * (1 - p))
+    return {**{name: float(bags.average(values)) for name, values in found.items()}, "auc": area}
+
+
+def _places(h: Floats, bags: Bags) -> Floats:
+    """(n,) the share of rows that have less, those with the same at half."""
+    if bags.weight is None:
+        return np.asarray((stats.rankdata(h) - 0.5) / len(h))
+    _, level = np.unique(h, return_inverse=True)
+    counts = np.bincount(level, bags.weight)
+    return np.asarray(((np.cumsum(counts) - counts / 2) / bags.n_people)[level])
 
 
 def _right_rows(h: Floats, bags: Bags, level: float, threshold: float) -> tuple[Floats, Floats]:

@@ -10,19 +10,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import logit
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bagwise.bags import Bags, as_bags
+from bagwise.bags.weights import offsets_of_rows
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
 from bagwise.losses.adding_up import adding_up, values_adding_up
 from bagwise.updates import CANNOT, UnlessRefused
-from bagwise.utils.parameters import Constraint, check_parameters
+from bagwise.utils.parameters import Constraint, ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
 _SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
@@ -114,12 +115,28 @@ class BagEstimator(ABC, BaseEstimator):
     def _checked(self, data: BagRows) -> BagRows:
         """The data, after a look at parameters and bags."""
         check_parameters(self, {"formation": FORMATION, **self._constraints})
+        if isinstance(data, InMemory):
+            self._check_reads(data.bags)
         if in_one_piece(data):
             if (overlap := data.bags.overlap) is not None and not overlap.apart:  # a row once for each of its bags
                 data = InMemory(data.X[data.bags.order], data.bags.apart(), data.categorical, names=data.names)
             self._check_bags(data.bags)
         self._bags_seen = data.bags.fingerprint
+        self.__dict__.pop("has_offset_", None)
+        if isinstance(data, InMemory) and data.bags.offset is not None:
+            self.has_offset_ = True
         return data
+
+    def _check_reads(self, bags: Bags) -> None:
+        """Raise where rows of bags carry what the estimator does not know what to do with."""
+        kind = type(self).__name__
+        if bags.weight is not None and not self.reads.weights:
+            said = f"is not known to a {kind}: take ridge, logistic regression or boosting, or repeat rows."
+            raise ParameterError("sample_weight", said)
+        if bags.offset is not None and not self.reads.offset:
+            raise ParameterError("offset", f"is not known to a {kind}: take logistic regression or boosting.")
+        if bags.offset is not None and bags.proportion.ndim == 2:
+            raise ParameterError("offset", "is for two classes: several have no log odds that one number is added to.")
 
     def _fit_data(self, data: BagRows) -> None:
         """Learn from data that are checked; an estimator that reads blocks does so here."""
@@ -142,9 +159,22 @@ class BagEstimator(ABC, BaseEstimator):
         """Set `formation_`: as asked for, or as these bags tell."""
         self.formation_ = formation_of(self.formation, X, bags, values=isinstance(self, BagRegressor))
 
-    def _checked_predict(self, X: Any) -> Floats:
+    def _decision(self, X: Floats) -> Floats:
+        """(n,) log odds that an offset is added to, of an estimator that reads one."""
+        raise NotImplementedError
+
+    def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
         X = self._check_features(X, fitting=False)
-        h = self._predict_mean(X)
+        known = getattr(self, "has_offset_", False)
+        if known and offset is None:
+            said = f"is missing: the {type(self).__name__} was fitted with one, which its log odds are without."
+            raise ParameterError("offset", said)
+        if offset is not None and not known:
+            raise ParameterError("offset", "is for models that were fitted with one: leave it out.")
+        if offset is None:
+            h = self._predict_mean(X)
+        else:
+            h = expit(self._decision(X) + offsets_of_rows(offset, len(X), np.arange(len(X))))
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))
         return h
 
@@ -211,7 +241,7 @@ class BagClassifier(ClassifierMixin, BagEstimator):
                 f"y holds one class only (every bag reports proportion {value:g}): a classifier needs 2 classes."
             )
 
-    def predict_proba(self, X: Any, *, bags: Bags | None = None) -> Floats:
+    def predict_proba(self, X: Any, *, bags: Bags | None = None, offset: ArrayLike | None = None) -> Floats:
         """Probabilities of the classes: h kept in [0, 1], rows summing to 1.
 
         Parameters
@@ -221,13 +251,16 @@ class BagClassifier(ClassifierMixin, BagEstimator):
         bags : Bags, optional
             Reports about these rows. Rows of a bag then get probabilities given its report, too, which add up to the
             count where that is exact (see `bagwise.losses.posterior`); rows in no bag get theirs as without.
+        offset : array, shape (n,), optional
+            What is added to the log odds of each row, where the model was fitted with an offset (see
+            `Bags.with_offset`): it must be given then.
 
         Returns
         -------
         array, shape (n, classes)
             In the order of `classes_`.
         """
-        h = np.clip(self._checked_predict(X), 0, 1)
+        h = np.clip(self._checked_predict(X, offset), 0, 1)
         if h.ndim == 2:
             total = h.sum(axis=1, keepdims=True)
             h = np.where(total > 0, h / np.where(total > 0, total, 1), 1 / h.shape[1])
@@ -235,20 +268,22 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             h = given_reports(h, bags, getattr(self, "effect_variance_", 0.0))
         return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any, *, offset: ArrayLike | None = None) -> NDArray[Any]:
         """The most probable class of each row.
 
         Parameters
         ----------
         X : array or table, shape (n, features)
             The rows.
+        offset : array, shape (n,), optional
+            As for `predict_proba`.
 
         Returns
         -------
         array, shape (n,)
             One of `classes_` for each.
         """
-        h = self._checked_predict(X)
+        h = self._checked_predict(X, offset)
         return np.asarray(self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)])
 
 

@@ -207,7 +207,7 @@ class LabelFreeScorer(BaseEstimator):
             raise ValueError(f"the scorer got no bags: {_HOW}")
         name = METRICS[self.metric]
         classifier = name != "risk" or hasattr(estimator, "predict_proba")
-        h = predicted(estimator, X) if classifier else np.asarray(estimator.predict(X), dtype=float)
+        h = predicted(estimator, X, bags) if classifier else np.asarray(estimator.predict(X), dtype=float)
         given = as_bags(y, bags, len(h), noise_variance=noise_variance)
         if classifier:
             given.check_proportions()
@@ -240,7 +240,7 @@ def _gain(h: Floats, bags: Bags) -> float:
     bags = fitting_bags(h, bags)
     scores = scores_of(h)[bags.order]
     prior = prior_of(bags) if h.ndim == 1 else prior_of_classes(bags)
-    return float(HeldOut(prior, scores, scores, bags).gains(np.ones(1)).mean())
+    return float(HeldOut.of(prior, bags, scores, scores, bags).gains(np.ones(1)).mean())
 
 
 def _risk(h: Floats, bags: Bags) -> float:

@@ -98,7 +98,8 @@ def dispersions(bags: Bags, *, h: Floats, features: Sequence[Finding] = ()) -> t
     [40.4]
     """
     columns = h[bags.order].reshape(bags.n_bagged, -1).T
-    predictions = feature_spread("predictions", [score for one in columns for score in scores_of(one, "h")], bags)
+    scores = [score for one in columns for score in scores_of(one, "h", bags.weight)]
+    predictions = feature_spread("predictions", scores, bags)
     found = (proportion_spread(bags), predictions, *features)
     families = 3 if features else 2
     return tuple(among(families, finding) for finding in found if not np.isnan(finding.p_value))
@@ -136,7 +137,7 @@ def compared(X: Any, bags: Bags, *, cells: int = _CELLS) -> tuple[Bags, Columns]
     for name, values in columns[::column_step]:
         for part, filled in without_gaps(name, values[some.order]):
             with suppress(ValueError):  # complex numbers
-                found.append((part, scores_of(filled, part)))
+                found.append((part, scores_of(filled, part, some.weight)))
     return some, found
 
 
@@ -170,10 +171,10 @@ def dispersion_test(rows: Floats, bags: Bags) -> tuple[float, float]:
     >>> bool(dispersion_test(np.arange(400.0), Bags.from_rows(np.zeros(400), ids))[1] < 1e-9)
     True
     """
-    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size), groups=len(bags))
+    return _two_sided(*_dispersion(rows, bags.sum(rows), bags.size, bags.weight), groups=len(bags))
 
 
-def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
+def partition_moments(n: float, square: float, fourth: float, size: NDArray[Any]) -> tuple[float, float]:
     r"""Exact mean and variance of :math:`Q = \sum_j S_j^2/k_j` over random partitions into groups of the given sizes.
 
     S_j is the sum over group j of n values, all in a group, with Σz = 0, Σz² = square, Σz⁴ = fourth.
@@ -196,15 +197,18 @@ def partition_moments(n: int, square: float, fourth: float, size: NDArray[Any]) 
     return mean, max(float(own.sum() + between - mean**2), 0.0)
 
 
-def _dispersion(rows: Floats, sums: NDArray[Any], size: NDArray[Any]) -> tuple[float, float, float]:
+def _dispersion(
+    rows: Floats, sums: NDArray[Any], size: NDArray[Any], weight: Floats | None
+) -> tuple[float, float, float]:
     """The statistic with its mean and variance; rows of all groups, sums and sizes per group."""
-    n = len(rows)
-    centre = rows.sum() / n
+    n = len(rows) if weight is None else float(weight.sum())
+    centre = (rows.sum() if weight is None else float(weight @ rows)) / n
     z2 = (rows - centre) ** 2
     if z2.max() <= (8 * np.finfo(float).eps * abs(centre)) ** 2:  # all the same but for rounding
         return 0.0, 0.0, 0.0
     statistic = float(((sums - size * centre) ** 2 / size).sum())
-    return statistic, *partition_moments(n, float(z2.sum()), float((z2**2).sum()), size)
+    square, fourth = (float(one.sum() if weight is None else weight @ one) for one in (z2, z2**2))
+    return statistic, *partition_moments(n, square, fourth, size)
 
 
 def _two_sided(statistic: float, mean: float, variance: float, *, groups: int) -> tuple[float, float]:
@@ -236,7 +240,7 @@ def have_real_labels(bags: Bags) -> bool:
 
 
 def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
-    size, n = bags.size, bags.n_bagged
+    size, n = bags.size, bags.n_people
     noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     count = size * proportion
     p = float(np.clip(count.sum() / n, 0, 1))
@@ -271,10 +275,10 @@ def columns_of(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
     return len(table), [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
 
 
-def scores_of(values: NDArray[Any], name: str) -> Scores:
+def scores_of(values: NDArray[Any], name: str, weight: Floats | None = None) -> Scores:
     """Ranks of a column, so that no few large values decide; for categories also the indicators of the frequent ones.
 
-    None where cells have no hash.
+    None where cells have no hash.  weight: (n,) for how many people each row stands.
     """
     import pandas as pd
 
@@ -290,14 +294,15 @@ def scores_of(values: NDArray[Any], name: str) -> Scores:
         return []
     # Not the order of appearance, which is that of the bags where rows of a bag stand together.
     order = np.argsort(levels if ordered else np.asarray(levels, dtype=str))
-    counts = np.bincount(codes)
+    counts = np.bincount(codes, weight)
+    total = len(values) if weight is None else float(weight.sum())
     rank = np.empty(len(levels))
     rank[order] = np.cumsum(counts[order]) - counts[order] / 2
-    scores = [(rank[codes], float(len(values) - counts.max()))]
+    scores = [(rank[codes], float(total - counts.max()))]
     if ordered:
         return scores
     frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
-    return scores + [((codes == c).astype(float), float(min(counts[c], len(values) - counts[c]))) for c in frequent]
+    return scores + [((codes == c).astype(float), float(min(counts[c], total - counts[c]))) for c in frequent]
 
 
 def feature_spread(subject: str, scores: Scores, bags: Bags) -> Finding:
@@ -334,7 +339,7 @@ def drifts(columns: Columns, bags: Bags, rng: np.random.Generator) -> list[Findi
     tested += [(name, bags.sum(x)) for name, scores in columns for x, some in scores if enough_rows(some, _STRETCHES)]
     names = dict.fromkeys(["proportions", *(name for name, _ in columns)])
     place = np.arange(len(bags)) * stretches // len(bags)
-    deviation = np.stack([sums - bags.size * (sums.sum() / bags.n_bagged) for _, sums in tested], axis=1)
+    deviation = np.stack([sums - bags.size * (sums.sum() / bags.n_people) for _, sums in tested], axis=1)
     deviation /= np.sqrt(bags.size)[:, None]
     deviation -= deviation.mean(axis=0)
     groups = np.bincount(place, minlength=stretches)

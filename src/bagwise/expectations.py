@@ -14,7 +14,8 @@ a label's part in it is told by how reports move with g:
   :math:`E[y\,g] = p\,\bar g + p(1-p)\,C_{\alpha g}/C_{\alpha\alpha}`, less declared noise in the denominator. Several
   classes are regressed on together.
 
-With one row per bag both equal the plain mean. Errors come from leaving out each bag in turn.
+With one row per bag both equal the plain mean. Rows count as often as they stand for someone. Errors come from
+leaving out each bag in turn.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Expectations:
         label: int | None = None,
     ) -> None:
         check_enough(bags)
-        self.m, self.n = len(bags), bags.n_bagged
+        self.m, self.n = len(bags), bags.n_people
         self.bags, self.by_slope, self.label = bags, by_slope, label
         self.strata = np.zeros(self.m, dtype=np.intp) if strata is None else strata
         self._all = h, per_bag(bags.size, bags.outputs) * bags.outputs
@@ -77,7 +78,8 @@ class Expectations:
     @cached_property
     def levels(self) -> tuple[Floats, Integers, Integers]:
         """The distinct predictions in order, which of them each row has (bag order), and how many rows each has."""
-        return np.unique(self.h[self.bags.order], return_inverse=True, return_counts=True)
+        values, level, counts = np.unique(self.h[self.bags.order], return_inverse=True, return_counts=True)
+        return values, level, counts if self.bags.weight is None else np.bincount(level, self.bags.weight)
 
     def of_class(self, label: int) -> Expectations:
         """Those of one class against the rest, where there are several."""
@@ -120,6 +122,7 @@ class Expectations:
     def _residual_pieces(self, hg: Floats, g: Floats, label: Integers, inside: Integers) -> tuple[_Parts, _Estimate]:
         k = self.bags.size[inside].astype(float)[:, None]
         a, h = self._all[1][inside][:, label], self.sums.reshape(self.m, -1)[inside]
+        told = self.bags.weight is not None and self.bags.equal_size == 1  # reports say E[y g] of each row
 
         def estimate(m: Floats, n: Floats, a: Floats, h: Floats, ah: Floats, hh: Floats, *of_g: Floats) -> Floats:
             g, hg, ag, hg_of_bags = of_g
@@ -128,7 +131,8 @@ class Expectations:
             b = np.where(varies, (ah - a * h / n) / np.where(varies, squares, 1.0), 0.0)
             explained = b * (hg - h * g / n) / n
             rest = (ag - a * g / n) - b * (hg_of_bags - h * g / n)
-            return np.asarray(a * g / n**2 + explained + (1 - 1 / n) / (m - 1) * rest)
+            share = 1 / n if told else (1 - 1 / n) / (m - 1)
+            return np.asarray(a * g / n**2 + explained + share * rest)
 
         return (np.ones_like(k), k, a, h, a * h / k, h * h / k, g, hg, a * g / k, h * g / k), estimate
 

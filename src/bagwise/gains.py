@@ -147,13 +147,34 @@ class HeldOut:
     scores : array of shape (n,) or (n, classes)
         Those of the rows that were held out, in the order of `bags`.
     bags : Bags
-        Those held out.
+        Those held out. With an offset, scores are without it.
+    weight, offset : array of shape (rows,), optional
+        Those of the rows that it was fitted to (see `Bags`).
     """
 
     prior: Floats | float
     trained: Floats
     scores: Floats
     bags: Bags
+    weight: Floats | None = None
+    offset: Floats | None = None
+
+    @classmethod
+    def of(cls, prior: Floats | float, train: Bags, trained: Floats, scores: Floats, bags: Bags) -> "HeldOut":
+        """What a model says, with weights and offset of the rows that it was fitted to.
+
+        Parameters
+        ----------
+        prior, trained, scores, bags
+            As the attributes, of all rows of `train`, in bag order.
+        train : Bags
+            Those it was fitted to.
+
+        Returns
+        -------
+        HeldOut
+        """
+        return cls(prior, trained, scores, bags, train.weight, train.offset)
 
     def log_likelihoods(self, stretches: Floats, *, effect_variance: float = 0.0) -> Floats:
         """The log-likelihood of each bag, for each stretch.
@@ -187,7 +208,8 @@ class HeldOut:
         found, shift = [], None
         for stretch in stretches:
             shift = self.shift(float(stretch), shift)
-            found.append(stretched(self.scores, stretch=float(stretch), shift=shift))
+            moved = shift if self.bags.offset is None else shift + self.bags.offset
+            found.append(stretched(self.scores, stretch=float(stretch), shift=moved))
         return found
 
     def shift(self, stretch: float = 1.0, start: Floats | float | None = None) -> Floats | float:
@@ -205,8 +227,9 @@ class HeldOut:
         float or array of shape (classes,)
         """
         if self.trained.ndim == 1:
-            return shift_to(float(self.prior), stretch * self.trained, start=None if start is None else float(start))
-        return shift_to_classes(np.asarray(self.prior), stretch * self.trained)
+            s = stretch * self.trained if self.offset is None else stretch * self.trained + self.offset
+            return shift_to(float(self.prior), s, weight=self.weight, start=None if start is None else float(start))
+        return shift_to_classes(np.asarray(self.prior), stretch * self.trained, weight=self.weight)
 
     def constant(self, *, effect_variance: float = 0.0) -> Floats:
         """The log-likelihood of each bag by the mean label alone.
@@ -220,6 +243,9 @@ class HeldOut:
         -------
         array of shape (m,)
         """
+        if self.bags.offset is not None:
+            constant = self.bags.offset + self.shift(0.0)
+            return log_likelihoods(constant, self.bags, effect_variance=effect_variance)
         start = logit(self.prior) if self.scores.ndim == 1 else np.log(self.prior)
         return log_likelihoods(np.full_like(self.scores, start), self.bags, effect_variance=effect_variance)
 
@@ -256,7 +282,8 @@ class HeldOut:
         kept = np.arange(len(self.bags)) % every == 0
         scores = self.scores if every == 1 else self.scores[self.bags.repeat(kept)]
         bags = self.bags if every == 1 else self.bags.take(np.flatnonzero(kept))
-        return HeldOut(self.prior, self.trained[::step], scores, bags)
+        weight, offset = (None if one is None else one[::step] for one in (self.weight, self.offset))
+        return HeldOut(self.prior, self.trained[::step], scores, bags, weight, offset)
 
 
 def effects_beside_model(parts: Sequence[HeldOut], stretch: float = 1.0) -> float:

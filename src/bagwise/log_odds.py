@@ -30,7 +30,7 @@ def prior_of(bags: Bags) -> float:
     float
     """
     count, weight = bags.size * bags.proportion, np.ones(len(bags))
-    p = float(np.clip(count.sum() / bags.n_bagged, _SMALLEST_PRIOR, 1 - _SMALLEST_PRIOR))
+    p = float(np.clip(count.sum() / bags.n_people, _SMALLEST_PRIOR, 1 - _SMALLEST_PRIOR))
     if bags.noise_variance is not None and bags.noise_variance.any():
         for _ in range(2):
             weight = 1 / (1 + bags.noise_variance / (bags.size * p * (1 - p)))
@@ -54,7 +54,9 @@ def prior_of_classes(bags: Bags) -> Floats:
     return np.asarray(p / p.sum())
 
 
-def shift_to(prior: float, s: Floats, *, start: float | None = None, close: float = 1e-10) -> float:
+def shift_to(
+    prior: float, s: Floats, *, weight: Floats | None = None, start: float | None = None, close: float = 1e-10
+) -> float:
     """The b for which the mean of σ(s + b) is the prior.
 
     Parameters
@@ -63,6 +65,8 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
         p.
     s : array of shape (n,)
         Log odds.
+    weight : array of shape (n,), optional
+        What each row counts in the mean.
     start : float, optional
         About where b is.
     close : float
@@ -79,11 +83,16 @@ def shift_to(prior: float, s: Floats, *, start: float | None = None, close: floa
     """
     s = np.asarray(s, dtype=float)  # single precision has no mean as close
     low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
-    b = float(np.clip(logit(prior) - s.mean() if start is None else start, low, high))
+    share = None if weight is None else weight / weight.sum()
+
+    def mean(values: Floats) -> float:
+        return float(values.mean() if share is None else share @ values)
+
+    b = float(np.clip(logit(prior) - mean(s) if start is None else start, low, high))
     for _ in range(_STEPS):
         h = expit(s + b)
-        total = float(h.sum())
-        over, slope = total / len(s) - prior, (total - float(h @ h)) / len(s)
+        total = mean(h)
+        over, slope = total - prior, total - (float(h @ h) / len(s) if share is None else float(share @ (h * h)))
         low, high = (low, b) if over > 0 else (b, high)
         moved = b - over / slope if slope > 0 else np.inf
         inside = low < moved < high
@@ -125,8 +134,8 @@ def shift_to_reports(
     True
     """
     if bags.interval is None or not bags.interval.open.any():
-        return shift_to(prior, s, start=start)
-    b = shift_to(prior, s) if start is None else start
+        return shift_to(prior, s, weight=bags.weight, start=start)
+    b = shift_to(prior, s, weight=bags.weight) if start is None else start
     unknown = np.flatnonzero(bags.interval.open)
     some, inside = bags.take(unknown), bags.repeat(bags.interval.open)
     counted = float((bags.size * bags.proportion)[~bags.interval.open].sum())
@@ -134,7 +143,7 @@ def shift_to_reports(
         h = expit(s + b)
         there = s[inside] + b
         found = tilted(there, some, extra=extra_variance(there, some, effect_variance), value=False)
-        gap = counted + float(found.posterior.sum()) - float(h.sum())
+        gap = counted + float(some.sum(found.posterior).sum()) - float(bags.sum(h).sum())
         settled = np.ones(len(bags))
         settled[unknown] = found.settled(some)
         step = gap / max(float((bags.sum(h * (1 - h)) * settled).sum()), 1e-9)
@@ -144,7 +153,7 @@ def shift_to_reports(
     return b
 
 
-def shift_to_classes(prior: Floats, s: Floats) -> Floats:
+def shift_to_classes(prior: Floats, s: Floats, *, weight: Floats | None = None) -> Floats:
     """What to add to logarithms of class probabilities so that the means of their softmax are the prior.
 
     Parameters
@@ -153,6 +162,8 @@ def shift_to_classes(prior: Floats, s: Floats) -> Floats:
         p of each class, adding up to 1.
     s : array of shape (n, classes)
         Logarithms of probabilities, up to a number for each row.
+    weight : array of shape (n,), optional
+        What each row counts in the means.
 
     Returns
     -------
@@ -166,7 +177,7 @@ def shift_to_classes(prior: Floats, s: Floats) -> Floats:
     """
     shift = np.log(prior)
     for _ in range(_STEPS_OF_CLASSES):
-        mean = softmax(s + shift, axis=1).mean(axis=0)
+        mean = np.average(softmax(s + shift, axis=1), axis=0, weights=weight)
         if np.abs(mean - prior).max() < _CLOSE_OF_CLASSES:
             break
         shift = shift + np.log(prior / np.maximum(mean, _SMALLEST_PRIOR))

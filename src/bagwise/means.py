@@ -89,7 +89,7 @@ def prior(bags: Bags) -> Array:
     0.6666666666666666
     """
     size = per_bag(bags.size, bags.proportion)
-    p = (size * bags.proportion).sum(0) / bags.n_bagged
+    p = (size * bags.proportion).sum(0) / bags.n_people
     return float(p) if p.ndim == 0 and not is_torch_array(p) else p
 
 

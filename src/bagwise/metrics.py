@@ -156,7 +156,7 @@ def auc(rows: Expectations) -> tuple[float, Floats] | None:
     value, influence = rows.positives(bags.sum(h * F), bags.sum(F))
     # F is estimated from the same rows: row i raises F above it by 1/n, which adds P(y = 1, h > h_i) to its influence.
     # y is replaced by h plus its bag's mean gap, which for one row per bag is y itself.
-    mass = np.bincount(level, weights=h + bags.repeat(rows.gap / bags.size), minlength=len(counts))
+    mass = np.bincount(level, weights=bags.weighted(h + bags.repeat(rows.gap / bags.size)), minlength=len(counts))
     above = (np.cumsum(mass[::-1])[::-1] - mass / 2) / rows.n
     influence = influence + rows.mean(bags.sum(above[level]))[1]
     spread = p * (1 - p)
@@ -227,7 +227,7 @@ def _bins(expectations: Expectations, n_bins: int) -> tuple[Floats, Floats, Floa
     # Sums per bag and bin are all that the curves need: of rows, and of their predictions.
     rows, h = (
         np.bincount(cell, weights, minlength=m * len(last)).astype(float, copy=False).reshape(m, -1)
-        for weights in (None, expectations.h[bags.order])
+        for weights in (bags.weight, bags.weighted(expectations.h[bags.order]))
     )
     return levels[last], rows, h
 

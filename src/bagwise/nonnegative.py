@@ -47,13 +47,15 @@ def never_negative(
     return bool((total >= -_BY_NOISE * noise).all() and total.sum() > 0)
 
 
-def factor_of(h: Floats) -> float:
+def factor_of(h: Floats, weight: Floats | None = None) -> float:
     """What to multiply predictions by that were below 0, and are 0, so that their mean stays as it was.
 
     Parameters
     ----------
     h : array of shape (n,)
         Predictions as they were, of the rows that were fitted to.
+    weight : array of shape (n,), optional
+        For how many each of these rows stands.
 
     Returns
     -------
@@ -66,5 +68,5 @@ def factor_of(h: Floats) -> float:
     >>> factor_of(h), float((factor_of(h) * np.maximum(h, 0)).mean()), float(h.mean())
     (0.75, 1.0, 1.0)
     """
-    mean, above = float(h.mean()), float(np.maximum(h, 0).mean())
+    mean, above = (float(np.average(one, weights=weight)) for one in (h, np.maximum(h, 0)))
     return mean / above if mean > 0 else 1.0

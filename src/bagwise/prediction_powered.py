@@ -58,6 +58,8 @@ def of_labels(h: Floats, bags: Bags, labels: ArrayLike, *, threshold: float, lev
         raise ParameterError("labels", f"must hold one label or NaN per row, shape ({bags.n_rows},), got {y.shape}.")
     labelled = np.flatnonzero(~np.isnan(y))
     classes = 2 if h.ndim == 1 else h.shape[1]
+    if bags.weight is not None:
+        raise ParameterError("labels", "of rows do not go with weights: leave one of them out.")
     if len(labelled) < _FEWEST_LABELS:
         raise ParameterError("labels", f"must hold {_FEWEST_LABELS} labels or more, got {len(labelled)}.")
     if not np.isin(y[labelled], np.arange(classes)).all():

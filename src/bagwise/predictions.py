@@ -15,8 +15,11 @@ Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
 
 
-def predicted(model: Any, X: Any) -> Floats:
-    """The predictions h of a model, (n,) for two classes or (n, classes); or the predictions given."""
+def predicted(model: Any, X: Any, bags: Any = None) -> Floats:
+    """The predictions h of a model, (n,) for two classes or (n, classes); or the predictions given.
+
+    bags: of the rows, whose offset a model that was fitted with one needs.
+    """
     is_model = hasattr(model, "predict_proba") and not isinstance(model, type)
     if is_model:
         _check_classes(getattr(model, "classes_", None))
@@ -25,7 +28,10 @@ def predicted(model: Any, X: Any) -> Floats:
             "evaluate needs probabilities: the model has no predict_proba; if labels are real numbers, say "
             "target='value'."
         )
-    h = _numbers(model.predict_proba(X) if is_model else model)
+    more = {}
+    if isinstance(bags, Bags) and bags.offset is not None and getattr(model, "has_offset_", False):
+        more["offset"] = bags.of_table(bags.offset)
+    h = _numbers(model.predict_proba(X, **more) if is_model else model)
     if h is None or h.ndim not in (1, 2):
         got = type(model).__name__ if h is None or h.ndim == 0 else f"shape {h.shape}"
         raise TypeError(
@@ -64,7 +70,11 @@ def _check_classes(classes: Any) -> None:
 
 
 def fitting_bags(h: Floats, bags: Bags) -> Bags:
-    """The bags, of one label where predictions are of two classes; raise unless there is a prediction for each row."""
+    """The bags, of one label where predictions are of two classes; raise unless there is a prediction for each row.
+
+    Predictions have the offset of rows in them: the bags are those without it.
+    """
+    bags = bags if bags.offset is None else replace(bags, offset=None)
     if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
         bags = replace(bags, proportion=bags.proportion[:, 1])
     bags.check_predictions(h[bags.order])
@@ -96,6 +106,8 @@ def check_one_label(bags: Bags) -> None:
 def as_hypotheses(hypotheses: Sequence[Hypothesis] | NDArray[Any], bags: Bags) -> Sequence[Hypothesis] | NDArray[Any]:
     """Hypotheses for these bags, at least one: a list, or an array (n_rows, H)."""
     check_one_label(bags)
+    if bags.weight is not None:
+        raise ParameterError("sample_weight", "is not known to tests of hypotheses, which are of random rows.")
     bags.check_proportions()
     given = hypotheses if isinstance(hypotheses, (list, tuple, np.ndarray)) else np.asarray(hypotheses)
     if isinstance(given, np.ndarray) and (given.ndim != 2 or len(given) != bags.n_rows):

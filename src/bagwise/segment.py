@@ -32,8 +32,8 @@ def group(codes: Integers, n_groups: int) -> tuple[Integers, NDArray[np.int64]]:
     return columns.indices[: offsets[-1]], offsets
 
 
-def take(order: Integers, offsets: NDArray[np.int64], index: Integers | slice) -> tuple[Integers, NDArray[np.int64]]:
-    """`order` and `offsets` of the chosen bags alone, in O(rows chosen).
+def take(order: Any, offsets: NDArray[np.int64], index: Integers | slice) -> tuple[Any, NDArray[np.int64]]:
+    """`order`, or other values of rows, and `offsets` of the chosen bags alone, in O(rows chosen).
 
     >>> take(np.array([5, 3, 4, 0]), np.array([0, 1, 3, 4]), np.array([2, 1]))
     (array([0, 3, 4]), array([0, 1, 3]))
@@ -84,11 +84,14 @@ def sum_sorted(values: Array, offsets: NDArray[np.int64], *, equal_size: int | N
     return np.add.reduceat(values, offsets[:-1], axis=0)
 
 
-def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64]:
+def sum_table(
+    values: Any, codes: Integers, n_groups: int, *, weight: NDArray[np.floating[Any]] | None = None
+) -> NDArray[np.float64]:
     """Sum of `values` (n,) or (n, d) per group, rows in table order, without moving a row: a sparse indicator product.
 
     The indicator is stored by columns, so `values` is read once from front to back. Sums are in double precision;
     other types, and views whose rows lie apart, are converted a chunk of rows at a time.
+    With `weight` (n,), rows count as often as it says.
 
     >>> sum_table(np.array([1.0, 2.0, 4.0, 8.0]), np.array([1, 0, 1, -1]), 2)
     array([2., 5.])
@@ -108,7 +111,8 @@ def sum_table(values: Any, codes: Integers, n_groups: int) -> NDArray[np.float64
         part = np.ascontiguousarray(values[start : start + chunk], dtype=np.float64)
         where = row[start : start + chunk]
         pointers = np.arange(len(part) + 1, dtype=row.dtype)
-        indicator = sparse.csc_array((np.ones(len(part)), where, pointers), shape=(n_groups + 1, len(part)))
+        counts = np.ones(len(part)) if weight is None else weight[start : start + chunk]
+        indicator = sparse.csc_array((counts, where, pointers), shape=(n_groups + 1, len(part)))
         sums = indicator @ part
         total = sums if total is None else total + sums
     return np.asarray(total[:n_groups])

@@ -15,7 +15,7 @@ from bagwise.gains import HeldOut, best_stretch, log_likelihoods
 from bagwise.log_odds import stretched
 from bagwise.risk import least_of
 from bagwise.updates import FORGETTING, OLD_FOLDER, CannotUpdateError, Forgetting, Step, UnlessRefused, Update
-from bagwise.utils.parameters import check_parameters
+from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats
 
 _CLEARLY = 2.0  # standard errors
@@ -57,6 +57,8 @@ class Updatable(BagEstimator):
         """Why it cannot learn from further bags as it is, None if it can."""
         if (reason := self.refuses_updates()) is not None:
             return reason
+        if getattr(self, "has_offset_", False):
+            return "a model with an offset cannot be updated: fit it to the reports of both months together"
         return None if getattr(self, "memory_", None) is not None else OLD_FOLDER
 
     @UnlessRefused
@@ -106,6 +108,10 @@ class Updatable(BagEstimator):
         if (reason := self.cannot_update()) is not None:
             raise CannotUpdateError(f"{reason}.")
         check_enough(data.bags)
+        for parameter, of_rows in (("sample_weight", data.bags.weight), ("offset", data.bags.offset)):
+            if of_rows is not None:
+                said = "is not for updates, which count rows: fit the model to the reports of both months together."
+                raise ParameterError(parameter, said)
         before = self._gains_of(data)
         done = self._update_bags(data.X, data.bags, forgetting)
         if done.learned:

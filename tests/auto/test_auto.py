@@ -22,6 +22,7 @@ from bagwise.folds import folds_of
 from bagwise.gains import NoBetterThanConstantWarning
 from bagwise.utils import deadline
 from bagwise.utils.parameters import ParameterError
+from tests.weighted import drawn
 
 # Many candidates here are constants, which is told each time.
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
@@ -721,3 +722,17 @@ def test_many_levels_do_not_make_a_table_too_wide():
         table, bw.aggregate(rng.integers(2, size=400), ids), bags=ids
     )
     assert model.encoding_.width <= 512
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
+def test_without_time_an_offset_is_all_that_moves_predictions():
+    given = drawn("features", n=600, m=40)
+    offset = given.X[:, 2]
+    model = bw.BagAutoClassifier(time_budget=1e-3, random_state=0).fit(given.X, bags=given.bags.with_offset(offset))
+    h = model.predict_proba(given.X, offset=offset)[:, 1]
+    assert model.best_name_ == "mean label"
+    assert np.ptp(np.log(h / (1 - h)) - offset) < 1e-6
+    mean = given.bags.size @ given.bags.proportion / given.bags.n_people
+    assert np.average(h, weights=given.weight) == pytest.approx(mean)
+    with pytest.raises(ParameterError, match="stack must be False where there is an offset"):
+        bw.BagAutoClassifier(stack=True).fit(given.X, bags=given.bags.with_offset(offset))

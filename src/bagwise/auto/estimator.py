@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.auto.fitting import PREFERRED, AutoFit, candidates_are
-from bagwise.auto.search import Search, some_rows
-from bagwise.auto.trials import Trial, of_labels
+from bagwise.auto.search import Search, every_row, some_rows
+from bagwise.auto.trials import Trial, of_labels, surely
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
@@ -135,6 +135,7 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
     'ridge'
     """
 
+    reads: ClassVar[Reads] = Reads(codes=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         **AutoFit._constraints,
         "candidates": candidates_are(BagClassifier, "classifiers"),
@@ -164,13 +165,19 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
                 self.stretch_, gains = best.shrunk()
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=4)
         self.prior_: float | Floats = prior_of(bags) if bags.proportion.ndim == 1 else prior_of_classes(bags)
-        h = self._mixed(X[some_rows(bags)])
+        weight, offset = (None if one is None else one[:: every_row(bags)] for one in (bags.weight, bags.offset))
+        h = self._mixed(X[some_rows(bags)], offset)
         s = self.stretch_ * scores_of(h)
-        off = np.abs(h.mean(axis=0) - self.prior_) > _CLOSE * np.multiply(self.prior_, np.subtract(1, self.prior_))
+        if offset is not None:
+            s = self.stretch_ * (surely(h) - offset) + offset
+        mean = np.average(h, axis=0, weights=weight)
+        off = np.abs(mean - self.prior_) > _CLOSE * np.multiply(self.prior_, np.subtract(1, self.prior_))
         self.offset_: float | Floats = 0.0
         if self.stretch_ != 1 or np.any(off):
             self.offset_ = (
-                shift_to(self.prior_, s) if isinstance(self.prior_, float) else shift_to_classes(self.prior_, s)
+                shift_to(self.prior_, s, weight=weight)
+                if isinstance(self.prior_, float)
+                else shift_to_classes(self.prior_, s, weight=weight)
             )
 
     def refuses_updates(self) -> str | None:
@@ -184,6 +191,8 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
 
     def cannot_update(self) -> str | None:
         """Why what was chosen cannot learn from further bags as it is, None if it can."""
+        if getattr(self, "has_offset_", False):
+            return super().cannot_update()
         reasons = (model.cannot_update() for model in self.models_ if isinstance(model, Updatable))
         return self.refuses_updates() or next((one for one in reasons if one is not None), None)
 
@@ -202,6 +211,9 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
         self.gain_, self.gain_error_ = last[0].after, last[0].after_error
         how = "; ".join(dict.fromkeys(one.how for one in last))
         return Step(how, any(one.learned for one in last), last[0].forgetting, last[0].apart)
+
+    def _decision(self, X: Floats) -> Floats:
+        return self.stretch_ * surely(self._mixed(X, np.zeros(len(X)))) + self.offset_
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = self._mixed(X)

@@ -19,7 +19,7 @@ from bagwise.estimators import make
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import formation_of
 from bagwise.linear.moments import telling
-from bagwise.utils.parameters import LEVEL, NONE, Constraint, number, whole
+from bagwise.utils.parameters import LEVEL, NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
 
@@ -92,6 +92,8 @@ class AutoFit(TableFeatures, BagEstimator):
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         start = self.__dict__.pop("_began", time.monotonic())
+        if self.stack and bags.offset is not None:
+            raise ParameterError("stack", "must be False where there is an offset, which is of one model's log odds.")
         candidates = dict(self._defaults() if self.candidates is None else self.candidates)
         rng = generator(self.random_state)
         folds = folds_of(len(bags), self.cv, rng, enough=self.held_out_bags, shared=bags.shared)
@@ -179,7 +181,8 @@ class AutoFit(TableFeatures, BagEstimator):
             names.sort(key=lambda name: name != self._of_few_bags)
         found = search.untried({name: candidates[name] for name in names}, seed)
         if found is None and search.left() < np.inf and names:
-            flat = make("ridge", target=self._target, alphas=_FLAT, scaling=1.0, cv=2)
+            kind = "ridge" if bags.offset is None else "logistic"  # which adds an offset to its log odds
+            flat = make(kind, target=self._target, alphas=_FLAT, scaling=1.0, cv=2)
             found = Untried(MEAN_LABEL, search.table.fit(flat, seed), len(bags))
         if found is None:
             told = self.trials_[0]["note"] if self.trials_ else "none of them takes these bags"
@@ -208,12 +211,12 @@ class AutoFit(TableFeatures, BagEstimator):
     def _tell_last(self, line: Mapping[str, Any]) -> None:
         self._tell(line, len(self.trials_), len(self.trials_), "end", None)
 
-    def _mixed(self, X: Floats) -> Floats:
+    def _mixed(self, X: Floats, offset: Floats | None = None) -> Floats:
         """The weighted mean of what the models say."""
         classes = len(getattr(self, "classes_", ())) > 2
         numbers = X if all(model.reads.codes for model in self.models_) else self.encoding_(X)
         parts = (
-            weight * predictions(model, X if model.reads.codes else numbers, classes)
+            weight * predictions(model, X if model.reads.codes else numbers, classes, offset)
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))

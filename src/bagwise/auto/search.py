@@ -78,17 +78,25 @@ def takes_formation(candidate: BagEstimator) -> bool:
     return bool(candidate.get_params(deep=False).get("formation") == "auto")
 
 
-def predictions(model: Any, X: Floats, classes: bool) -> Floats:
-    """(n,) probabilities of class 1, or (n, classes); of a regressor (n,) values."""
+def predictions(model: Any, X: Floats, classes: bool, offset: Floats | None = None) -> Floats:
+    """(n,) probabilities of class 1, or (n, classes); of a regressor (n,) values.
+
+    offset: (n,) of log odds, where the model was given one.
+    """
     if isinstance(model, BagRegressor):
         return model.predict(X)
-    h: Floats = model.predict_proba(X)
+    h: Floats = model.predict_proba(X) if offset is None else model.predict_proba(X, offset=offset)
     return h if classes else h[:, 1]
 
 
 def some_rows(bags: Bags) -> Integers:
     """Rows in bags by which E[h] is known well enough."""
-    return bags.order[:: -(-bags.n_bagged // _ENOUGH_ROWS)]
+    return bags.order[:: every_row(bags)]
+
+
+def every_row(bags: Bags) -> int:
+    """Of how many rows in bags one is taken for `some_rows`."""
+    return -(-bags.n_bagged // _ENOUGH_ROWS)
 
 
 def fits_without_folds(
@@ -99,10 +107,13 @@ def fits_without_folds(
     for fold, seed in zip(validation.folds, seeds, strict=True):
         train, held_out = validation.bags.take(fold.train), validation.bags.take(fold.held_out)
         model = table.select(train).fit(candidate, seed)
-        rows = some_rows(train)
-        h = predictions(model, table.of(model)[np.concatenate([rows, held_out.order])], classes)
+        rows, of_rows = some_rows(train), []
+        for one in (train.weight, train.offset):
+            of_rows.append(None if one is None else one[:: every_row(train)])
+        offset = None if of_rows[1] is None else np.concatenate([of_rows[1], held_out.offset])
+        h = predictions(model, table.of(model)[np.concatenate([rows, held_out.order])], classes, offset)
         h = h.reshape(len(h), -1)
-        yield model, Said(h[: len(rows)], h[len(rows) :])
+        yield model, Said(h[: len(rows)], h[len(rows) :], *of_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -363,7 +374,8 @@ def thinned(bags: Bags, share: float) -> tuple[Integers, Bags]:
     total = np.cumsum(counts).reshape(counts.shape)  # rounded, so that whole counts stay whole, and so does their sum
     counts = np.diff(np.floor(total.ravel() + 1e-6), prepend=0.0).reshape(counts.shape)
     proportion = (counts / np.bincount(code, minlength=len(bags))[:, None]).reshape(bags.proportion.shape)
-    return bags.order[kept], Bags.from_rows(proportion[code], code, noise_variance=noise)
+    found = Bags.from_rows(proportion[code], code, noise_variance=noise)
+    return bags.order[kept], found if bags.offset is None else found.with_offset(bags.offset[kept])
 
 
 def spread_out(bags: Bags, rows: int) -> Integers:
@@ -372,8 +384,8 @@ def spread_out(bags: Bags, rows: int) -> Integers:
     >>> spread_out(Bags.from_rows(np.zeros(80), np.arange(80) // 8), 32).tolist()
     [0, 2, 5, 7]
     """
-    small = np.flatnonzero(bags.size <= rows)
+    small = np.flatnonzero(bags.rows <= rows)
     if len(small) < _FEWEST_BAGS:
-        small = np.sort(np.argsort(bags.size, kind="stable")[:_FEWEST_BAGS])
-    some = min(len(small), max(_FEWEST_BAGS, int(rows * len(small) / bags.size[small].sum())))
+        small = np.sort(np.argsort(bags.rows, kind="stable")[:_FEWEST_BAGS])
+    some = min(len(small), max(_FEWEST_BAGS, int(rows * len(small) / bags.rows[small].sum())))
     return np.asarray(small[np.arange(some) * len(small) // some])

@@ -10,12 +10,12 @@ effects that suits them best: a candidate has to explain more than bags that dif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy import optimize, stats
-from scipy.special import softmax
+from scipy.special import logit, softmax
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
@@ -28,6 +28,8 @@ from bagwise.utils.typing import Floats
 
 UNMEASURED: dict[str, float | None] = dict.fromkeys(("risk", "low", "high", "gain", "gain_error"))
 """What is told of a candidate that was not tried."""
+
+_SUREST = 1e-15  # what probabilities are kept above, and as far below 1
 
 _ERRORS = {"risk": 2.0, "likelihood": 1.0}  # of a difference, by which another must be better than the preferred one
 
@@ -63,20 +65,37 @@ class Validation:
         return self.formation in ("features", "effects") and not self.values
 
 
+def surely(h: Floats) -> Floats:
+    """(n,) log odds of probabilities, however rare labels are: an offset may make them so."""
+    return np.asarray(logit(np.clip(h, _SUREST, 1 - _SUREST)))
+
+
 @dataclass(frozen=True, eq=False)
 class Said:
     """Predictions of a model that was fitted without a fold.
 
     trained: (rows, outputs) of (some of) the rows fitted to.  held_out: (n, outputs) of the others, in bag order.
+    weight, offset: (rows,) of the rows fitted to, None without; it is in predictions.
     """
 
     trained: Floats
     held_out: Floats
+    weight: Floats | None = None
+    offset: Floats | None = None
 
     @property
     def mean(self) -> Floats:
         """(outputs,) E[h] of the rows fitted to."""
-        return np.asarray(self.trained.mean(axis=0))
+        return np.asarray(np.average(self.trained, axis=0, weights=self.weight))
+
+    def log_odds(self, bags: Bags) -> tuple[Floats, Floats]:
+        """Scores of the rows fitted to, and of those held out, of these bags; without the offset."""
+        if self.offset is not None and bags.offset is not None:
+            return surely(self.trained[:, 0]) - self.offset, surely(self.held_out[:, 0]) - bags.offset
+        trained, held_out = (
+            scores_of(h if bags.proportion.ndim == 2 else h[:, 0]) for h in (self.trained, self.held_out)
+        )
+        return trained, held_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +187,8 @@ def score(said: list[Said], validation: Validation) -> Trial:
     for fold, one in folds:
         train = bags.take(fold.train)
         prior = prior_of_classes(train) if several else prior_of(train)
-        trained, held_out = (scores_of(h if several else h[:, 0]) for h in (one.trained, one.held_out))
-        parts.append(HeldOut(prior, trained, held_out, bags.take(fold.held_out)))
+        held = bags.take(fold.held_out)
+        parts.append(HeldOut(prior, *one.log_odds(held), held, one.weight, one.offset))
     variance = effects_beside_model(parts) if validation.effects else 0.0
     of_constant = effects_beside_constant(parts) if validation.effects else 0.0
     constant = np.concatenate([part.constant(effect_variance=of_constant) for part in parts])
@@ -237,7 +256,11 @@ def mean_trial(trials: Mapping[str, Trial], weight_of: Mapping[str, float], vali
 
     folds = list(zip(*mixed, strict=True))
     return score(
-        [Said(mix([one.trained for one in each]), mix([one.held_out for one in each])) for each in folds], validation
+        [
+            replace(each[0], trained=mix([one.trained for one in each]), held_out=mix([one.held_out for one in each]))
+            for each in folds
+        ],
+        validation,
     )
 
 

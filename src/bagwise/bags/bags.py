@@ -16,10 +16,13 @@ from bagwise.bags import reading
 from bagwise.bags.intervals import Intervals
 from bagwise.bags.overlap import Overlap, Shared
 from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
+from bagwise.bags.weights import offsets_of_rows, weights_of_rows, whole_people
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
 _ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
+
+_NO_TENSORS = "is not for tensors: weights of rows are known to losses of NumPy arrays alone."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +39,7 @@ class Bags:
     order, offsets : ndarray of int
         The table's row numbers in bag order, those in no bag left out: bag j is ``order[offsets[j]:offsets[j + 1]]``.
     size : ndarray of shape (m,)
-        Number of rows kⱼ.
+        Number of rows kⱼ; with weights, of the people whom they stand for.
     proportion : ndarray of shape (m,) or (m, classes)
         Mean label αⱼ of each bag.
     noise_variance : ndarray of shape (m,) or None
@@ -47,8 +50,11 @@ class Bags:
         of such bags then say about as much (see `bagwise.bags.intervals`). None where all counts are known.
     overlap : Overlap or None
         What bags have in common, where they are of several groupings (see `several`); None where no row is in two.
+    weight, offset : ndarray of shape (n_bagged,) or None
+        For how many people each row stands, and what is added to its log odds, in bag order (see `with_weights`,
+        `with_offset`); None where every row stands for one, and nothing is added.
     n_rows, equal_size : int
-        Rows of the table, those in no bag included; and the size of all bags where it is one, else None.
+        Rows of the table, those in no bag included; and how many rows all bags have where it is one number, else None.
 
     Examples
     --------
@@ -69,6 +75,8 @@ class Bags:
     noise_variance: Array | None = None
     interval: Intervals | None = None
     overlap: Overlap | None = None
+    weight: Floats | None = None
+    offset: Floats | None = None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -118,6 +126,7 @@ class Bags:
         low: str | None = None,
         high: str | None = None,
         on_mismatch: Literal["error", "drop"] = "error",
+        sample_weight: ArrayLike | None = None,
     ) -> Bags:
         """Bags from the rows' ids and a table of reports, one line per bag.
 
@@ -139,6 +148,8 @@ class Bags:
             count that a bag may have, of labels 0 and 1.
         on_mismatch : {"error", "drop"}
             "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
+        sample_weight : array-like of shape (n,), optional
+            For how many people each row stands (see `with_weights`), whom counts and sizes then count.
 
         Returns
         -------
@@ -159,7 +170,10 @@ class Bags:
         line, kept = table.match(keys, drop=on_mismatch == "drop")
         codes, keys = reading.keep(codes, keys, kept)
         order, offsets = segment.group(codes, len(keys))
-        rows = np.diff(offsets)
+        weight = None
+        if sample_weight is not None:
+            weight = weights_of_rows(sample_weight, len(codes), order, offsets, keys)
+        rows = np.diff(offsets) if weight is None else np.add.reduceat(weight, offsets[:-1])
         if size is not None:
             reading.check_sizes(table.column(size)[line], rows, keys)
         noise = None if noise_variance is None else table.column(noise_variance)[line]
@@ -170,13 +184,67 @@ class Bags:
             if count is not None:
                 known = table.column(count)[line]
                 ends = [np.where(np.isfinite(known), known, end) for end in ends]
-            given = cls.build(keys, order, offsets, np.zeros(len(keys)), noise, len(codes), codes)
+            given = cls.build(keys, order, offsets, np.zeros(len(keys)), noise, len(codes), codes, weight=weight)
             return given.with_intervals(*ends)
         value = table.columns(proportion if count is None else count)[line]
         if count is not None:
             value = value / segment.per_bag(rows, value)
         check_finite(value, keys, "proportion")
-        return cls.build(keys, order, offsets, value, noise, len(codes), codes)
+        return cls.build(keys, order, offsets, value, noise, len(codes), codes, weight=weight)
+
+    def with_weights(self, weight: ArrayLike) -> Bags:
+        """The same bags, of which a row stands for several people with the same features.
+
+        Whatever is counted then counts people: a row of weight 3 is the same as three such rows in its bag. Their
+        labels are independent given the features, so that survey weights, by which one person's label stands for those
+        of others, are no such weights: they make reports seem surer than they are.
+
+        Parameters
+        ----------
+        weight : array-like of shape (n_rows,)
+            Numbers of people, not negative, in the order of the table; need not be whole. Those of rows in no bag are
+            not read.
+
+        Returns
+        -------
+        Bags
+            With the same proportions, now of people.
+
+        Examples
+        --------
+        >>> bags = Bags.from_rows([0.25, 0.25, 1.0], ["a", "a", "b"]).with_weights([3, 1, 2])
+        >>> bags.size, bags.sum(np.array([1.0, 0.0, 1.0]))
+        (array([4., 2.]), array([3., 2.]))
+        """
+        if self.overlap is not None:
+            raise ParameterError("sample_weight", "does not go with several groupings of the same rows: leave one out.")
+        made = self._of_rows(weight=weights_of_rows(weight, self.n_rows, self.order, self.offsets, self.keys))
+        if self.interval is None:
+            return made
+        exact = replace(made, noise_variance=self.interval.noise, interval=None)
+        return exact.with_intervals(self.interval.low, self.interval.high)
+
+    def with_offset(self, offset: ArrayLike) -> Bags:
+        """The same bags, of which something is added to the log odds of each row, such as the log of its exposure.
+
+        Parameters
+        ----------
+        offset : array-like of shape (n_rows,)
+            Finite numbers, in the order of the table; those of rows in no bag are not read.
+
+        Returns
+        -------
+        Bags
+        """
+        if self.overlap is not None:
+            raise ParameterError("offset", "does not go with several groupings of the same rows: leave one out.")
+        return self._of_rows(offset=offsets_of_rows(offset, self.n_rows, self.order))
+
+    def _of_rows(self, **of_rows: Floats) -> Bags:
+        """The same bags, with weights or an offset of rows."""
+        given = (self.keys, self.order, self.offsets, self.proportion, self.noise_variance, self.n_rows)
+        known = (of_rows.get("weight", self.weight), of_rows.get("offset", self.offset))
+        return Bags.build(*given, self.__dict__.get("code"), self.interval, *known)
 
     def with_intervals(self, low: ArrayLike, high: ArrayLike) -> Bags:
         """The same bags, of whose counts no more is known than between which numbers they lie.
@@ -206,7 +274,8 @@ class Bags:
         count, noise = interval.as_counts(self.size)
         codes = self.__dict__.get("code")
         given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows)
-        return replace(Bags.build(*given, codes, interval if interval.open.any() else None), overlap=self.overlap)
+        made = Bags.build(*given, codes, interval if interval.open.any() else None, self.weight, self.offset)
+        return replace(made, overlap=self.overlap)
 
     @classmethod
     def singletons(cls, y: ArrayLike) -> Bags:
@@ -251,6 +320,8 @@ class Bags:
             raise ParameterError(
                 "labels", f"must hold one label or NaN per row, shape ({self.n_rows},), got {y.shape}."
             )
+        if self.weight is not None or self.offset is not None:
+            raise ParameterError("labels", "of rows do not go with weights or an offset: leave one of them out.")
         known = ~np.isnan(y)
         classes = max(self.outputs.shape[1], 2)
         if not np.isin(y[known], np.arange(classes)).all():
@@ -293,12 +364,14 @@ class Bags:
         n_rows: int,
         codes: Integers | None = None,
         interval: Intervals | None = None,
+        weight: Floats | None = None,
+        offset: Floats | None = None,
     ) -> Bags:
         """Bags from what they are made of, which must fit together: see the attributes.
 
         Parameters
         ----------
-        keys, order, offsets, proportion, noise_variance, n_rows, interval
+        keys, order, offsets, proportion, noise_variance, n_rows, interval, weight, offset
             As the attributes.
         codes : array of shape (n,), optional
             The number of each row's bag, −1 for rows in none, where it is known.
@@ -315,13 +388,20 @@ class Bags:
             )
         if codes is not None:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
-        size = np.diff(offsets)
-        equal = int(size[0]) if len(size) and (size == size[0]).all() else None
-        frozen = (keys, offsets, size, proportion, noise_variance, codes, None if codes is None else order)
+        if interval is not None and not np.all(whole_people(weight, offsets)):
+            said = "must hold whole numbers where counts are hidden, rounded or clamped."
+            raise ParameterError("sample_weight", said)
+        size = rows = np.diff(offsets)
+        equal = int(rows[0]) if len(rows) and (rows == rows[0]).all() else None
+        if weight is not None:
+            size = segment.sum_sorted(weight, offsets, equal_size=equal)
+        frozen = (keys, offsets, size, proportion, noise_variance, codes, None if codes is None else order, weight)
         for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
             if array is not None:
                 array.flags.writeable = False
-        bags = cls(keys, order, offsets, size, proportion, n_rows, equal, noise_variance, interval)
+        bags = cls(
+            keys, order, offsets, size, proportion, n_rows, equal, noise_variance, interval, None, weight, offset
+        )
         if codes is not None:
             bags.__dict__["code"] = codes  # already known: fill the cache of `code`
         return bags
@@ -334,6 +414,7 @@ class Bags:
     def __repr__(self) -> str:
         kind = "" if self.proportion.ndim == 1 else f", {self.proportion.shape[1]} classes"
         noised = "" if not self.declared_noise.any() else ", noised"
+        noised += "" if self.weight is None else f", standing for {self.n_people:,g}"
         noised += "" if self.interval is None else f", {np.count_nonzero(self.interval.open)} counts not known exactly"
         return f"<Bags: {len(self)} bags, {self.n_bagged} of {self.n_rows} rows{kind}{noised}>"
 
@@ -378,8 +459,42 @@ class Bags:
         """Rows that are in a bag."""
         return int(self.offsets[-1])
 
+    @property
+    def rows(self) -> Integers:
+        """(m,) rows of each bag, however many people each stands for."""
+        return np.asarray(self.size) if self.weight is None else np.diff(self.offsets)
+
+    @property
+    def n_people(self) -> float:
+        """People whom rows in bags stand for: as many as there are rows, without weights."""
+        return self.n_bagged if self.weight is None else float(self.weight.sum())
+
+    def average(self, values: Array) -> Any:
+        """The mean of `values` (n_bagged, …) over all rows in bags, each as often as it stands for someone."""
+        return values.mean(axis=0) if self.weight is None else self.weight @ values / self.n_people
+
+    def weighted(self, values: Array) -> Array:
+        """Each of `values` (n_bagged, …) times the weight of its row; as they are without weights."""
+        if self.weight is None:
+            return values
+        if is_torch_array(values):
+            raise ParameterError("sample_weight", _NO_TENSORS)
+        return segment.per_bag(self.weight, values) * values
+
+    def of_table(self, of_rows: Floats | None) -> Floats | None:
+        """(n_rows,) what `weight` or `offset` says, in the order of the table; 0 for rows in no bag."""
+        if of_rows is None:
+            return None
+        found = np.zeros(self.n_rows)
+        found[self.order] = of_rows
+        return found
+
     def sum(self, values: Array) -> Array:
-        """Sum per bag (m, …) of `values` (n_bagged, …), one per row of the bags in bag order: an array or a tensor."""
+        """Sum per bag (m, …) of `values` (n_bagged, …), one per row of the bags in bag order: an array or a tensor.
+
+        Rows count as often as their weights say.
+        """
+        values = self.weighted(values)
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def mean(self, values: Array) -> Array:
@@ -393,11 +508,11 @@ class Bags:
             raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
         if self.equal_size == 1 and self.n_bagged == self.n_rows:
             values = np.asarray(values, dtype=float)
-            return values if self._in_order else values[self.order]
+            return np.asarray(self.weighted(values if self._in_order else values[self.order]))
         if "code" in self.__dict__:  # the whole table: one pass from front to back
-            return segment.sum_table(values, self.code, len(self))
+            return segment.sum_table(values, self.code, len(self), weight=self.of_table(self.weight))
         chosen = np.asarray(values)[self.order].astype(np.float64, copy=False)
-        return np.asarray(segment.sum_sorted(chosen, self.offsets))
+        return np.asarray(segment.sum_sorted(self.weighted(chosen), self.offsets))
 
     @cached_property
     def _in_order(self) -> bool:
@@ -425,7 +540,11 @@ class Bags:
         proportion = segment.to_numpy(self.proportion)[chosen]
         noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
         interval = None if self.interval is None else self.interval.take(chosen)
-        some = Bags.build(self.keys[chosen], order, offsets, proportion, noise, self.n_rows, interval=interval)
+        weight, offset = (
+            None if one is None else segment.take(one, self.offsets, chosen)[0] for one in (self.weight, self.offset)
+        )
+        given = (self.keys[chosen], order, offsets, proportion, noise, self.n_rows, None, interval)
+        some = Bags.build(*given, weight, offset)
         return some if self.overlap is None else replace(some, overlap=self.overlap.take(chosen))
 
     @property
@@ -448,6 +567,8 @@ class Bags:
         """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
+        if self.weight is not None:
+            raise ParameterError("sample_weight", _NO_TENSORS)
         given = (self.size, self.proportion, self.noise_variance)
         size, proportion, noise = (segment.as_like(array, values) for array in given)
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
@@ -459,6 +580,8 @@ class Bags:
                 f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "
                 "pass one per row of the bags, in bag order (h[bags.order])."
             )
+        if self.weight is not None and is_torch_array(h):
+            raise ParameterError("sample_weight", _NO_TENSORS)
         if tuple(h.shape[1:]) != tuple(self.proportion.shape[1:]):
             wanted = ", ".join(["n", *map(str, self.proportion.shape[1:])]) + "," * (self.proportion.ndim == 1)
             raise ValueError(

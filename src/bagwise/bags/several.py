@@ -52,6 +52,9 @@ def several(groupings: Sequence[Bags]) -> Bags:
             raise ValueError(f"groupings must be of the same rows: one has {first.n_rows}, another {other.n_rows}.")
         if other.proportion.shape[1:] != first.proportion.shape[1:]:
             raise ValueError("groupings must report the same labels: one has other classes than another.")
+    for parameter in ("weight", "offset") if len(groupings) > 1 else ():
+        if any(getattr(one, parameter) is not None for one in groupings):
+            raise ParameterError("groupings", f"of rows with {parameter}s cannot overlap: pass one of them.")
     if len(groupings) == 1:
         return first
     tables = [_Table.of(bags, number) for number, bags in enumerate(groupings)]

@@ -8,12 +8,13 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.boosting.links import centring
 from bagwise.boosting.trees import Boosted
 from bagwise.boosting.tuning import Stage
 from bagwise.folds import Fold
 from bagwise.formation import Told, settled
 from bagwise.gains import HeldOut, best_stretch, effects_beside_constant, effects_beside_model
-from bagwise.log_odds import prior_of, shift_to, shift_to_reports
+from bagwise.log_odds import prior_of, shift_to_reports
 from bagwise.risk import bag_losses
 from bagwise.utils.typing import Floats
 
@@ -55,15 +56,22 @@ class Ensemble:
         stages = [stage for one in self.kinds.values() for stage in one.stages]
         return np.asarray(np.mean([stage.sample for stage in stages], axis=0, dtype=float))
 
+    def centre(self, prior: Floats) -> Floats:
+        """(1,) what to add to the stretched log odds so that their mean prediction is p, by the rows of the sample."""
+        stage = next(iter(self.kinds.values())).stages[0]
+        s = self.stretch * self.sample
+        return centring((s if stage.offset is None else s + stage.offset)[:, None], prior, weight=stage.weight)
+
     @property
     def prior(self) -> float:
         """p of the bags held out, of which some hide their counts: as many as these and the fits expect."""
         means = []
         for part in self.parts:
             s = self.stretch * part.scores
+            s = s if part.bags.offset is None else s + part.bags.offset
             b = shift_to_reports(float(part.prior), s, part.bags, effect_variance=self.effect_variance)
-            means.append(float(expit(s + b).mean()))
-        return float(np.average(means, weights=[part.bags.n_bagged for part in self.parts]))
+            means.append(float(part.bags.average(expit(s + b))))
+        return float(np.average(means, weights=[part.bags.n_people for part in self.parts]))
 
     @property
     def risk(self) -> float:
@@ -119,12 +127,13 @@ def _held_out(kinds: Iterable[Sequence[Stage]], priors: Sequence[float], watch: 
     parts = []
     for stages, prior, bags in zip(zip(*kinds, strict=True), priors, watch, strict=True):
         sample = np.mean([stage.sample[stage.known] for stage in stages], axis=0)
-        parts.append(HeldOut(prior, sample, np.mean([stage.watched for stage in stages], axis=0), bags))
+        watched = np.mean([stage.watched for stage in stages], axis=0)
+        parts.append(HeldOut(prior, sample, watched, bags, *stages[0].of_sample()))
     return parts
 
 
 def _losses(part: HeldOut, stretch: float) -> Floats:
     """(m,) label-free square losses of held-out bags; E[h] is p by the shift."""
     bags, p = part.bags, float(part.prior)
-    h = expit(stretch * part.scores + shift_to(p, stretch * part.trained))
+    h = expit(part.stretched(np.array([stretch]))[0])
     return bag_losses(bags.sum(h), bags.size, bags.proportion, prior=p, mean=p, noise=bags.noise_per_row)

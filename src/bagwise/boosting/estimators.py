@@ -26,7 +26,7 @@ from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.risk import least_of
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
-from bagwise.utils.parameters import NONE, Constraint, number, one_of, several, whole
+from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -39,7 +39,7 @@ _SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 class BoostingFit(TableFeatures, BagEstimator):
     """The fit of classifiers and regressors."""
 
-    reads: ClassVar[Reads] = Reads(codes=True, blocks=True)
+    reads: ClassVar[Reads] = Reads(codes=True, blocks=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "objective": one_of("auto", LIKELIHOOD, SQUARE),
         **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
@@ -159,13 +159,16 @@ class BoostingFit(TableFeatures, BagEstimator):
         chosen, self.formation_ = choose_ensemble(fits_of, folds, table.bags, self.formation_)
         if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
+            if table.bags.offset is not None:  # the mean label of rows without it
+                moved = centring(table.bags.offset[:, None], self.prior_, weight=table.bags.weight)
+                self.prior_ = prediction_of(moved, LOGIT)
             return
         self.stretch_, self.effect_variance_ = chosen.stretch, chosen.effect_variance
         self.risk_ = chosen.risk if self.formation_.name == "random" else float("nan")
         self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=6)
         if table.bags.interval is not None:
             self.prior_ = np.atleast_1d(chosen.prior)
-        self.offset_ = centring(self.stretch_ * chosen.sample[:, None], self.prior_)
+        self.offset_ = chosen.centre(self.prior_)
         self.fits_ = {kind: one.fits for kind, one in chosen.kinds.items()}
         self.n_estimators_ = {kind: max(stage.n_trees for stage in one.stages) for kind, one in chosen.kinds.items()}
         self.reg_lambda_ = {kind: one.reg_lambda for kind, one in chosen.kinds.items()}
@@ -253,13 +256,20 @@ class BoostingFit(TableFeatures, BagEstimator):
         greedy, random = (IDENTITY, LOGIT) if isinstance(self, BagClassifier) else (self._link, self._link)
         square = {"greedy": replace(options, link=greedy), "random": replace(options, extra_trees=True, link=random)}
         square = {kind: square[kind] for kind in self.kinds}
-        if not counts or self.objective == SQUARE or (self.objective == "auto" and not are_counts(table.bags)):
+        offset = table.bags.offset is not None
+        if offset and self.objective == SQUARE:
+            raise ParameterError("objective", "must be the likelihood where there is an offset of log odds.")
+        if (
+            not counts
+            or self.objective == SQUARE
+            or (self.objective == "auto" and not offset and not are_counts(table.bags))
+        ):
             return square
         check_counts(table.bags)
         kinds = {kind: replace(each, link=LOGIT, objective=LIKELIHOOD) for kind, each in square.items()}
         if "greedy" in kinds:  # the likelihood hears more of single rows than the square, and may cut finer
             kinds["greedy"] = replace(kinds["greedy"], num_leaves=2 * self.num_leaves)
-        both = self.objective == "auto" and self.formation_.name == "random"
+        both = self.objective == "auto" and self.formation_.name == "random" and not offset
         return kinds | ({"greedy": square["greedy"]} if both and "greedy" in square else {})
 
     def _further_kinds(self, table: Table) -> dict[str, TreeOptions]:
@@ -294,7 +304,7 @@ class BoostingFit(TableFeatures, BagEstimator):
 
     def _options(self, rows: BagRows) -> TreeOptions:
         own = ("learning_rate", "num_leaves", "min_child_samples", "colsample_bytree", "max_cat_to_onehot", "n_jobs")
-        smooth = self.cat_smooth * int(rows.size.sum()) / len(rows.size)
+        smooth = self.cat_smooth * float(np.sum(rows.size)) / len(rows.size)
         # The penalty is to be chosen.
         return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
 
@@ -401,7 +411,12 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
         centre = centring_of_classes if self._classes else centring
         mean = np.mean([fit.centre() for fit in fits], axis=0)
         self.offset_ = np.zeros(1)
-        self.offset_ = centre(self._stretched(mean), self.prior_)
+        self.offset_ = centre(self._stretched(mean), self.prior_, weight=fits[0].weight)
+        for fit in fits:
+            fit.weight = None
+
+    def _decision(self, X: Floats) -> Floats:
+        return self._log_odds(X)[:, 0]
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
@@ -416,7 +431,7 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
 
     def cannot_update(self) -> str | None:
         """Why it cannot learn from further bags: whatever folder it is from, its trees suffice."""
-        return self.refuses_updates()
+        return self.refuses_updates() if not getattr(self, "has_offset_", False) else super().cannot_update()
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         check_together(forgetting, "boosted trees")

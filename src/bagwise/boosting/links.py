@@ -89,20 +89,22 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
     return np.asarray(special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p))))
 
 
-def centring(score: Floats, prior: Floats) -> Floats:
+def centring(score: Floats, prior: Floats, *, weight: Floats | None = None) -> Floats:
     """(outputs,) what to add to log odds (n, outputs) so that their predictions have the means `prior`.
+
+    weight: (n,) what each row counts.
 
     >>> centring(np.array([[-1.0], [1.0]]), np.array([0.5]))
     array([0.])
     """
     wanted = np.clip(prior, MARGIN, 1 - MARGIN)
-    return np.array([shift_to(float(p), column) for column, p in zip(score.T, wanted, strict=True)])
+    return np.array([shift_to(float(p), column, weight=weight) for column, p in zip(score.T, wanted, strict=True)])
 
 
-def centring_of_classes(score: Floats, prior: Floats) -> Floats:
+def centring_of_classes(score: Floats, prior: Floats, *, weight: Floats | None = None) -> Floats:
     """(classes,) what to add to log odds (n, classes) so that their predictions have the means `prior`.
 
-    Predictions add up to 1 in each row; their means are `prior` as far as those do.
+    Predictions add up to 1 in each row; their means are `prior` as far as those do.  weight: as for `centring`.
 
     >>> score = np.array([[2.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
     >>> h = special.expit(score + centring_of_classes(score, np.array([0.5, 0.3, 0.2])))
@@ -111,10 +113,10 @@ def centring_of_classes(score: Floats, prior: Floats) -> Floats:
     """
     wanted = np.clip(prior, MARGIN, 1 - MARGIN)
     wanted = wanted / wanted.sum()
-    offset = centring(score, wanted)
+    offset = centring(score, wanted, weight=weight)
     for _ in range(_ROUNDS):
         h = special.expit(score + offset)
-        mean = (h / h.sum(axis=1, keepdims=True)).mean(axis=0)
+        mean = np.average(h / h.sum(axis=1, keepdims=True), axis=0, weights=weight)
         if np.abs(mean - wanted).max() < _CLOSE:
             break
         offset += np.log(wanted / mean)

@@ -50,17 +50,17 @@ class DebiasedSquare:
     def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−R_j + (E[h] − p), times the slope of the row's prediction."""
         bags, h = self.bags, links.prediction_of(scores, self.link)
-        mean = h.mean()
+        mean = bags.average(h)
         self.r = residual(bags.sum(h), bags.size, self.proportion, prior=self.prior, mean=mean)
         self.bias = float(mean - self.prior)
         self.slope = links.slope_of(h, self.link)
         pull = bags.repeat(self.bias - (self.r if self.weight is None else self.weight * self.r))
         if self.slope is None:
-            return pull, None
+            return weighed(bags, pull, None)
         if self.slope.mean() < _FLAT:
             return None
         relative = np.clip(self.slope / self.slope.mean(), *_SLOPES)
-        return pull * relative, relative**2
+        return weighed(bags, pull * relative, relative**2)
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """See `solve_leaves`."""
@@ -90,8 +90,8 @@ class CountLikelihood:
     def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−dL/ds of each row, the shift held."""
         if self.bags.interval is not None and self.found is not None:  # what is hidden is expected, as scores go
-            self.prior = float(self.found.posterior.mean())
-        self.shift = shift_to(self.prior, scores, start=self.shift, close=_CLOSE)
+            self.prior = float(self.bags.average(self.found.posterior))
+        self.shift = shift_to(self.prior, scores, weight=self.bags.weight, start=self.shift, close=_CLOSE)
         s = scores + self.shift
         start = None if self.found is None else self.found.tilt
         extra = extra_variance(s, self.bags, self.effect_variance)
@@ -99,14 +99,15 @@ class CountLikelihood:
         self.slope = self.found.prediction * (1 - self.found.prediction)
         if self.slope.mean() < _FLAT:
             return None
-        return -self.found.gradient, None
+        return weighed(self.bags, -self.found.gradient, None)
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """A step of Newton's."""
         assert self.found is not None
         found, ones = self.found, np.ones(n_leaves)
-        share = np.bincount(leaf, weights=self.slope, minlength=n_leaves)
-        cells = _cells(leaf, n_leaves, self.bags, found.spread)
+        slope, spread, gradient = (self.bags.weighted(one) for one in (self.slope, found.spread, found.gradient))
+        share = np.bincount(leaf, weights=slope, minlength=n_leaves)
+        cells = _cells(leaf, n_leaves, self.bags, spread)
         whole = np.asarray(cells @ ones)  # Σa_j
         own = np.maximum(share - np.asarray(cells.sum(axis=0)).ravel(), 0)
         share = share / share.sum()
@@ -115,8 +116,17 @@ class CountLikelihood:
         matrix -= np.outer(total + own, share) + np.outer(share, total + own)
         matrix += (float((whole**2 / found.variance).sum()) + own.sum()) * np.outer(share, share)
         matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * len(self.bags)
-        right = np.bincount(leaf, weights=found.gradient, minlength=n_leaves)
+        right = np.bincount(leaf, weights=gradient, minlength=n_leaves)
         return np.asarray(np.linalg.solve(matrix, right - right.sum() * share))
+
+
+def weighed(bags: Bags, gradient: Floats, curvature: Floats | None) -> tuple[Floats, Floats | None]:
+    """Gradient and curvature (None: all 1) of rows as a tree is grown on them: those of all whom they stand for."""
+    if bags.weight is None:
+        return gradient, curvature
+    relative = np.clip(bags.weight / bags.weight.mean(), 0, _SLOPES[1])  # LightGBM counts rows by their curvature
+    own = np.maximum(relative, _SLOPES[0])
+    return relative * gradient, own if curvature is None else own * curvature
 
 
 def bag_weights(bags: Bags, proportion: Floats, prior: float) -> Floats | None:
@@ -177,7 +187,9 @@ def solve_leaves(
     >>> solve_leaves(np.array([0, 1, 1]), 2, bags, np.array([0.5, -0.5, 0.0]), 0.0, reg_lambda=0.0).round(3)
     array([ 0.5 , -0.25])
     """
-    m, n = len(bags), len(leaf)
+    m, n = len(bags), bags.n_people
+    if bags.weight is not None:
+        slope = bags.weight if slope is None else bags.weight * slope
     cells = _cells(leaf, n_leaves, bags, slope)
     share = np.asarray(cells.sum(axis=0)).ravel() / n
     each = np.ones(m) if weight is None else weight
@@ -185,7 +197,7 @@ def solve_leaves(
     matrix = _gram(cells, each / bags.size) - np.outer(total, share) - np.outer(share, total)
     matrix += float((each * bags.size).sum()) * np.outer(share, share)
     right = cells.T @ (each * r / bags.size) - float((each * r).sum()) * share
-    unit = 1.0 if slope is None else float(slope.mean()) ** 2
+    unit = 1.0 if slope is None else float(slope.sum() / n) ** 2
     matrix = matrix / m + np.outer(share, share)
     matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
     return np.asarray(np.linalg.solve(matrix, right / m - share * bias))

@@ -10,6 +10,7 @@ from bagwise.base import BagRegressor
 from bagwise.boosting.dataset import Table
 from bagwise.boosting.estimators import BoostingFit
 from bagwise.boosting.links import IDENTITY, LOG, prediction_of
+from bagwise.data.rows import Reads
 from bagwise.nonnegative import NONNEGATIVE, never_negative
 from bagwise.utils.parameters import Constraint, ParameterError, one_of
 from bagwise.utils.typing import Floats
@@ -56,6 +57,7 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
     (True, True)
     """
 
+    reads: ClassVar[Reads] = Reads(codes=True, blocks=True, weights=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         **BoostingFit._constraints,
         "link": one_of("auto", IDENTITY, LOG),
@@ -82,11 +84,12 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
     def _centre(self) -> None:
         fits = [fit for fits in self.fits_.values() for fit in fits]
         self.prior_, self.factor_ = fits[0].prior, 1.0
-        mean = float(self._joined([fit.trained for fit in fits if fit.trained is not None]).mean())
+        h = self._joined([fit.trained for fit in fits if fit.trained is not None])
+        mean = float(np.average(h, weights=fits[0].weight))
         if self.nonnegative_ and mean > 0:
             self.factor_ = max(float(self.prior_[0]), 0.0) / mean
         for fit in fits:
-            fit.trained = None
+            fit.trained = fit.weight = None
 
     def _joined(self, scores: list[Floats]) -> Floats:
         """(n,) the stretched mean of what fits say."""

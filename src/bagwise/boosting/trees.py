@@ -47,6 +47,7 @@ class Boosted:
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
     stages: what it said of watched bags every `EVERY` trees, in their place where labels are 0 and 1.
     trained: (rows, outputs) scores of rows that it was fitted to, None once they have served to centre it.
+    weight: (rows,) what these count; None where they are alike.
     offset: (outputs,) what is added to its log odds.
     """
 
@@ -56,6 +57,7 @@ class Boosted:
     deviations: list[Floats] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
     trained: Floats | None = None
+    weight: Floats | None = None
     offset: Floats = field(default_factory=lambda: np.zeros(1))
 
     def scores(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Floats:
@@ -80,7 +82,7 @@ class Boosted:
     def centre(self) -> Floats:
         """Shift the log odds so that the mean prediction of the rows it was fitted to is p; the log odds of those."""
         assert self.trained is not None
-        self.offset = links.centring(self.log_odds(self.trained), self.prior)
+        self.offset = links.centring(self.log_odds(self.trained), self.prior, weight=self.weight)
         trained, self.trained = self.log_odds(self.trained), None
         return trained
 
@@ -88,7 +90,7 @@ class Boosted:
         """Forget later trees, the rows and what was watched."""
         cut = [booster.model_to_string(num_iteration=n_trees) for booster in self.boosters]
         self.boosters = [lgb.Booster(model_str=text) for text in cut]
-        self.deviations, self.stages, self.trained = [], [], None
+        self.deviations, self.stages, self.trained, self.weight = [], [], None, None
 
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
@@ -163,6 +165,9 @@ class _Growth:
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
         self.watched, self.seen = np.tile(start, (0 if watch is None else watch.n_bagged, 1)), [0] * len(prior)
+        if bags.offset is not None:
+            self.scores[:, 0] += bags.offset
+            self.watched[:, 0] += 0.0 if watch is None or watch.offset is None else watch.offset
         if begin is not None:
             self.scores[:, 0] = begin[bags.order]
             self.watched[:, 0] = begin[:0] if watch is None else begin[watch.order]
@@ -206,7 +211,7 @@ class _Growth:
     def deviations(self, watch: Bags) -> Floats:
         """Σ(h − E[h])/√k of each watched bag, E[h] coming from the bags that trees are fitted to."""
         size, link = watch.size[:, None], self.options.link
-        mean = links.prediction_of(self.scores, link).mean(axis=0)
+        mean = np.average(links.prediction_of(self.scores, link), axis=0, weights=self.bags.weight)
         return np.asarray((watch.sum(links.prediction_of(self.watched, link)) - size * mean) / np.sqrt(size))
 
     def sample(self, rows: Integers) -> tuple[Floats, Booleans]:
@@ -344,6 +349,7 @@ class Job:
                 break
         every = -(-len(growth.scores) // _ENOUGH_ROWS)
         model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
+        model.weight = None if bags.weight is None else bags.weight[::every]
         if not in_one_piece(table.rows):
             model.release()
         return model
@@ -353,18 +359,18 @@ class Job:
         assert self.rows is not None
         assert growth.watch is not None
         scores, known = growth.sample(self.rows)
-        held = HeldOut(
-            float(model.prior[0]),
-            model.log_odds(scores[known, None])[:, 0],
-            model.log_odds(growth.watched)[:, 0],
-            growth.watch,
-        )
-        kept = model.log_odds(scores[:, None])[:, 0].astype(np.float32)
+        watched, bags = growth.watched[:, 0], self.table.bags
+        of_rows = [None if one is None else one[self.rows] for one in map(bags.of_table, (bags.weight, bags.offset))]
+        if of_rows[1] is not None and growth.watch.offset is not None:
+            scores, watched = scores - of_rows[1], watched - growth.watch.offset
+        kept, said = (model.log_odds(one[:, None])[:, 0] for one in (scores, watched))
+        weight, offset = (None if one is None else one[known] for one in of_rows)
+        held = HeldOut(float(model.prior[0]), kept[known], said, growth.watch, weight, offset)
         effects = self.options.effect_variance
         if growth.constant is None:
             growth.constant = held.constant(effect_variance=effects)
         gains = held.log_likelihoods(np.ones(1), effect_variance=effects)[0] - growth.constant
-        return Stage(n_trees, kept, known, held.scores.astype(np.float32), gains)
+        return Stage(n_trees, kept.astype(np.float32), known, said.astype(np.float32), gains, *of_rows)
 
     def path(self, n_jobs: int) -> Path:
         """What the fit says, tree by tree, about bags it did not see; p and E[h] come from those it saw."""

@@ -157,6 +157,7 @@ class Stage:
 
     n_trees: how many.  sample: (rows,) log odds of some rows of the table.  known: which of these it was fitted to.
     watched: (n,) log odds of the rows of bags it did not see.  gains: (m,) of these bags over the mean label.
+    weight, offset: (rows,) of those of the sample, None where rows are alike. Log odds are without the offset.
     """
 
     n_trees: int
@@ -164,6 +165,13 @@ class Stage:
     known: Booleans
     watched: Floats
     gains: Floats
+    weight: Floats | None = None
+    offset: Floats | None = None
+
+    def of_sample(self) -> tuple[Floats | None, Floats | None]:
+        """Weight and offset of the rows of the sample that it was fitted to."""
+        weight, offset = (None if one is None else one[self.known] for one in (self.weight, self.offset))
+        return weight, offset
 
 
 def some_watched(folds: Sequence[Fold], bags: Bags) -> list[Fold]:

@@ -142,6 +142,8 @@ def _join(
     sum: Annotated[Text, _column("Reports' column of sums of values", "sum")] = None,
     mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
+    weight: Annotated[Text, Option(help="Events' column that says for how many people a row stands.")] = None,
+    offset: Annotated[Text, Option(help="Events' column that is added to log odds, as the log of exposure.")] = None,
     on_mismatch: Annotated[str, Option(help=_MISMATCH)] = "error",
     memory: Memory = None,
     like: Any = None,
@@ -164,7 +166,8 @@ def _join(
         ignored, own = parse_names(ignore), bagwise.tables.connect(memory=memory)
         if like is not None and ignored is None and {*like.ignored} & {*needed}:
             like = replace(like, ignored=tuple(name for name in like.ignored if name not in needed))
-        yield bagwise.tables.join(source, **columns, ignore=ignored, like=like, connection=own)
+        columns |= {"weight": weight, "offset": offset, "ignore": ignored, "like": like}
+        yield bagwise.tables.join(source, **columns, connection=own)
 
 
 def _columns(given: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +219,8 @@ def _with_reports(
     command: Callable[..., None], own: dict[str, inspect.Parameter], shared: dict[str, inspect.Parameter]
 ) -> Callable[..., None]:
     del own["reported"]
-    shared = {name: one for name, one in shared.items() if name not in ("events", "ignore", "target", *own)}
+    of_events = ("ignore", "weight", "offset")  # which mean what they meant to the model
+    shared = {name: one for name, one in shared.items() if name not in ("events", "target", *of_events, *own)}
     shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
 
     @functools.wraps(command)

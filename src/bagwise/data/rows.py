@@ -39,11 +39,15 @@ class Reads:
         Data in several blocks, of which it need not hold all in memory (see `bagwise.data.rows`).
     moments : bool
         Moments of folds of bags instead of rows: it has `fit_moments` and `n_folds`.
+    weights, offset : bool
+        Rows that stand for several people, and what is added to their log odds (see `Bags`).
     """
 
     codes: bool = False
     blocks: bool = False
     moments: bool = False
+    weights: bool = False
+    offset: bool = False
 
 
 class BagRows(ABC):
@@ -115,7 +119,8 @@ class BagRows(ABC):
         rows: about how many, but four bags or more; None for as many as settings are chosen on.
         """
         rows = min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(self.shape[1], 1)) if rows is None else rows
-        n_bags = min(max(int(np.searchsorted(np.cumsum(self.size), rows, side="right")), 4), len(self.size))
+        size = self.bags.rows if isinstance(self, InMemory) else self.size
+        n_bags = min(max(int(np.searchsorted(np.cumsum(size), rows, side="right")), 4), len(size))
         X, bags = self._first(n_bags)
         return InMemory(X, bags, self.categorical, names=self.names if self.codes_to_numbers is None else None)
 
@@ -229,7 +234,8 @@ def in_one_piece(data: BagRows) -> TypeGuard[InMemory]:
 
 def row_starts(data: BagRows) -> NDArray[np.int64]:
     """(blocks + 1,) the row that each block begins with, and the number of rows in bags."""
-    return np.concatenate([[0], np.cumsum(data.size)]).astype(np.int64)[data.starts]
+    rows = data.bags.rows if isinstance(data, InMemory) else data.size
+    return np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)[data.starts]
 
 
 def prior(data: BagRows) -> float | Floats:
@@ -241,6 +247,11 @@ def prior(data: BagRows) -> float | Floats:
 def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
     """Some bags alone, as those of a table of their rows, bag after bag.  coded: with the number of each row's bag."""
     noise = None if data.noise_variance is None else data.noise_variance[numbers]
+    if isinstance(data, InMemory) and (data.bags.weight is not None or data.bags.offset is not None):
+        some = data.bags.take(numbers)
+        rows, codes = np.arange(some.n_bagged), some.repeat(np.arange(len(some)))
+        given = (numbers, rows, some.offsets, some.proportion, some.noise_variance, some.n_bagged)
+        return Bags.build(*given, codes if coded else None, some.interval, some.weight, some.offset)
     whole = data.bags.interval if isinstance(data, InMemory) else None
     interval = None if whole is None else whole.take(numbers)
     return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded, interval=interval)
@@ -254,14 +265,15 @@ def bags_in_order(
     *,
     coded: bool = True,
     interval: Intervals | None = None,
+    weight: Floats | None = None,
 ) -> Bags:
-    """Bags of a table whose rows stand bag after bag.  coded: see `subset`.  interval: as in `Bags`."""
+    """Bags of a table whose rows stand bag after bag.  size: rows.  coded: see `subset`.  The others: as in `Bags`."""
     offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
     codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
     order = np.arange(n_rows, dtype=small)
-    return Bags.build(keys, order, offsets, proportion, noise_variance, n_rows, codes, interval)
+    return Bags.build(keys, order, offsets, proportion, noise_variance, n_rows, codes, interval, weight)
 
 
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:

@@ -83,7 +83,7 @@ def diagnose(
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
     rng = generator(random_state)
-    columns: Columns = [(name, dispersion.scores_of(values[given.order], name)) for name, values in table]
+    columns: Columns = [(name, dispersion.scores_of(values[given.order], name, given.weight)) for name, values in table]
     drift = tuple(among(QUESTIONS, one) for one in dispersion.drifts(columns, given, rng))
     found = evidence_of(columns, given, given, values=values).among(QUESTIONS)
     formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
@@ -100,7 +100,8 @@ def diagnose(
         untestable.insert(0, "proportions of real labels" if values else "proportions")
     drifting = any(one.p_value < level for one in drift)
     labels: dict[str, str | int] = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
-    of_keys = [(name, dispersion.scores_of(_words(one, n)[given.order], name)) for name, one in (keys or {}).items()]
+    words = [(name, _words(one, n)[given.order]) for name, one in (keys or {}).items()]
+    of_keys = [(name, dispersion.scores_of(one, name, given.weight)) for name, one in words]
     labels |= {name: name for name, _ in of_keys}
     candidates = {name: one for name, scores in [*columns, *of_keys] if (one := strata_of(scores, given)) is not None}
     strata = random_strata(candidates, more, given, level=level) if formation.name != "random" else ()
@@ -113,13 +114,14 @@ def diagnose(
         support=said,
         n_columns=len(columns),
         untestable=tuple(untestable),
-        sizes=tuple(int(q) for q in np.quantile(given.size, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
-        size_histogram=np.unique(given.size, return_counts=True),
+        sizes=tuple(int(q) for q in np.quantile(given.rows, [0, 0.25, 0.5, 0.75, 1], method="inverted_cdf")),
+        size_histogram=np.unique(given.rows, return_counts=True),
         n_rows=given.n_bagged,
         n_bags=len(given),
         n_outside=given.n_rows - given.n_bagged,
         leaks=leaks(given.size, given.proportion, given.noise_variance, values=values),
         level=level,
+        n_people=0.0 if given.weight is None else given.n_people,
     )
 
 

@@ -154,10 +154,10 @@ def drift(
     check_parameters(counts, dict.fromkeys(counts, number(above=0) | NONE))
     n, table = dispersion.columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=True)
-    h = predicted(model, X)
+    h = predicted(model, X, bags)
     given = fitting_bags(h, given)
     rng = generator(random_state)
-    wider = 1 + max(len(given) / (fitted_bags or math.inf), given.n_bagged / (fitted_rows or math.inf))
+    wider = 1 + max(len(given) / (fitted_bags or math.inf), given.n_people / (fitted_rows or math.inf))
     expected, reported, error, p_value = _mean(h[given.order], given, wider)
     return Drift(
         expected=expected,
@@ -197,7 +197,7 @@ def _moved(h: Floats, bags: Bags, rng: np.random.Generator, level: float) -> Est
     for fold in folds_of(len(bags), _FOLDS, rng, enough=len(bags)):
         train, held = bags.take(fold.train), bags.take(fold.held_out)
         prior = prior_of(train) if s.ndim == 1 else prior_of_classes(train)
-        part = HeldOut(prior, s[train.order], s[held.order], held)
+        part = HeldOut.of(prior, train, s[train.order], s[held.order], held)
         gains.append(part.log_likelihoods(np.ones(1))[0] - log_likelihoods(part.scores, held))
     return _estimate(gains, level)
 
@@ -206,7 +206,7 @@ def _anew(h: Floats, table: Any, bags: Bags, rng: np.random.Generator, level: fl
     """What a quick model that is fitted to other new bags gains."""
     if h.ndim == 2:
         return None
-    columns = [(name, dispersion.scores_of(values[bags.order], name)) for name, values in table]
+    columns = [(name, dispersion.scores_of(values[bags.order], name, bags.weight)) for name, values in table]
     found = quick.quick_model(columns, [False] * len(columns), [], bags, rng)
     if found is None:
         return None

@@ -62,7 +62,7 @@ class Diagnosis:
     untestable : tuple of str
         What could not be tested: columns that are constant or nearly so or hold no categories, real labels.
     sizes : tuple of int
-        Quantiles (0, ¼, ½, ¾, 1) of the bag sizes.
+        Quantiles (0, ¼, ½, ¾, 1) of the bag sizes, in rows.
     size_histogram : tuple of two arrays
         Sizes, and how many bags have each.
     n_rows, n_bags, n_outside : int
@@ -71,6 +71,8 @@ class Diagnosis:
         What the reports tell of single labels.
     level : float
         Rate at which random bags raise a false alarm, at most.
+    n_people : float
+        How many people rows in bags stand for, 0 where each stands for one.
     """
 
     formation: Told
@@ -88,6 +90,7 @@ class Diagnosis:
     n_outside: int
     leaks: Leaks
     level: float
+    n_people: float = 0.0
 
     @property
     def proportions(self) -> Finding:
@@ -277,11 +280,12 @@ class Diagnosis:
     def __str__(self) -> str:
         low, _, middle, _, high = self.sizes
         sizes = f"{high:,} rows" if low == high else f"{low:,} to {high:,} rows (median {middle:,})"
+        people = f" that stand for {self.n_people:,.12g} people" if self.n_people else ""
         names, more = self.untestable[:_NAMED], len(self.untestable) - _NAMED
         lines = [
             f"verdict: {self.verdict}",
             f"how sure: {self.sure}",
-            f"{self.n_bags:,} bags of {sizes}; {self.n_rows:,} rows in bags, {self.n_outside:,} in none",
+            f"{self.n_bags:,} bags of {sizes}; {self.n_rows:,} rows in bags{people}, {self.n_outside:,} in none",
             *(f"  {f}" for f in self.unusual[:_NAMED]),
             *(
                 f"  slope of {name}, of a quick model: {one.value:.3g} ± {one.error:.2g} ({one.expected:.3g} expected)"

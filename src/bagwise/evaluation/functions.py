@@ -11,7 +11,7 @@ from bagwise.formation import FORMATIONS
 from bagwise.metrics import Estimate, estimated, metrics
 from bagwise.predictions import fitting_bags, predicted, row_values
 from bagwise.risk import own_risk
-from bagwise.utils.parameters import check_level, check_parameters, one_of
+from bagwise.utils.parameters import ParameterError, check_level, check_parameters, one_of
 from bagwise.utils.typing import ArrayLike, NDArray
 
 _TELLING = one_of(*(name for name, one in FORMATIONS.items() if one.evaluation))
@@ -130,5 +130,8 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     Estimate(value=0.075..., standard_error=..., low=..., high=...)
     """
     check_level(level)
+    if bags.weight is not None:
+        said = "is not known to risk, which is of random rows: use evaluate, which asks how bags came about."
+        raise ParameterError("sample_weight", said)
     gap = Expectations(row_values("h", h, bags), bags).gap
     return estimated(*own_risk(gap, bags.size, bags.noise_variance), level)

@@ -22,7 +22,7 @@ def group_means(rows: Expectations, by: NDArray[Any], level: float) -> tuple[Gro
     cell = bags.repeat(np.arange(rows.m)) * len(names) + codes
     inside, h = (
         np.bincount(cell, weights, minlength=rows.m * len(names)).reshape(rows.m, -1).astype(float)
-        for weights in (None, rows.h[bags.order])
+        for weights in (bags.weight, bags.weighted(rows.h[bags.order]))
     )
     share, share_influence = rows.mean(inside)
     value, influence = rows.positives(h, inside)

@@ -112,7 +112,7 @@ def evaluate(
         check_no_labels(strata=strata, labels=labels, threshold=None if threshold == 0.5 else threshold)
         asked: dict[str, Any] = {"formation": formation, "level": level, "n_bins": n_bins}
         return _evaluate_values(model, X, y, bags, noise_variance, by=by, **asked)
-    h = predicted(model, X)
+    h = predicted(model, X, bags)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance, whole_labels=True)
     given.check_proportions()
     result = measure(
@@ -153,6 +153,8 @@ def _evaluate_values(
 ) -> ValueEvaluation:
     h = predicted_values(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
+    if given.weight is not None:
+        raise ParameterError("sample_weight", "is for labels 0 and 1 or classes, not for values: leave it out.")
     options["by"] = None if by is None else column("by", by, X, len(h))
     found = measure_values(h, given, X=X, **options)
     found = replace(found, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)
@@ -224,7 +226,7 @@ def measure(
 
 
 def _told(formation: str, h: Floats, X: Any, bags: Bags, strata: Integers | None) -> Told:
-    if (bags.size == 1).all() and formation == "auto":
+    if (bags.rows == 1).all() and formation == "auto":
         return Told("random", "every row is a bag of its own: reports are labels")
     if strata is None:
         return formation_of(formation, X, bags, h=h)

@@ -149,6 +149,8 @@ def formation_of(
     """
     if name != "auto":
         return Told(name, "as asked for")
+    if bags.weight is not None and _are_labels(bags):
+        return Told("random", "every row is a bag of its own: reports are labels")
     if bags.overlap is not None:
         parts = [bags.take(bags.overlap.table == number) for number in np.unique(bags.overlap.table)]
         each = [formation_of(name, X, replace(part, overlap=None), names, h=h, values=values) for part in parts]
@@ -164,8 +166,14 @@ def formation_of(
         return found
     one_label = fitting_bags(h, bags)
     scores = logit(np.clip(h, _SUREST, 1 - _SUREST))[one_label.order]
-    part = HeldOut(prior_of(one_label), scores, scores, one_label)
+    part = HeldOut.of(prior_of(one_label), one_label, scores, scores, one_label)
     return settled(found, [part], factors=likeliest_factors([part]))  # the model may be far too sure, or wrong
+
+
+def _are_labels(bags: Bags) -> bool:
+    """Whether bags have one row each, and report 0 or 1."""
+    exact = bags.interval is None and not bags.declared_noise.any()
+    return exact and bags.equal_size == 1 and bool(((bags.outputs == 0) | (bags.outputs == 1)).all())
 
 
 def evidence(
@@ -204,7 +212,7 @@ def evidence(
     some, columns = (bags, []) if X is None else compared(_named(X, names), bags, cells=_CELLS)
     if h is not None:
         predictions = h[some.order].reshape(some.n_bagged, -1).T
-        columns.insert(0, ("predictions", [score for one in predictions for score in scores_of(one, "h")]))
+        columns.insert(0, ("predictions", [score for one in predictions for score in scores_of(one, "h", some.weight)]))
     return evidence_of(columns, some, bags, values=values)
 
 

@@ -39,7 +39,9 @@ def terms(columns: Columns, bags: Bags) -> Columns:
     >>> [name for name, _ in terms([("a", [(x, 79.0)]), ("b", [(x % 7, 70.0)])], bags)]
     ['a squared', 'b squared', 'a × b']
     """
-    ordered = [(name, (one := scores[0])[0] - one[0].mean(), one[1]) for name, scores in columns if len(scores) == 1]
+    ordered = [
+        (name, (one := scores[0])[0] - bags.average(one[0]), one[1]) for name, scores in columns if len(scores) == 1
+    ]
     squares = [(f"{name} squared", [(z**2, rows)]) for name, z, rows in ordered]
     curved = [place for place, (_, z, _) in enumerate(ordered) if not _two_values(z)]
     chance = [feature_spread(*one, bags).p_value for one in squares]
@@ -136,7 +138,7 @@ def _about_proportions(x: Floats, bags: Bags, line: Floats) -> tuple[float, floa
         return _about(x, bags, line[:, :1])
     slope = float((size * centred * (mean - np.average(mean, weights=size))).sum()) / true
     # Of few bags, one feature or the other lies along the proportions by chance: less is then between the labels.
-    error = np.sqrt(float(x.var()) / true)
+    error = np.sqrt(float(bags.average((x - bags.average(x)) ** 2)) / true)
     surely = max(abs(slope) - _CHANCE * error, 0.0)
     inside = np.clip(bags.proportion * (1 - bags.proportion), 0, None)
     between = float(np.average(inside, weights=size)) * surely**2  # which a known count takes away
@@ -157,18 +159,18 @@ def _judged(
     """
     size, own = bags.size, bags.mean(x)
     square = (x - bags.repeat(own)) ** 2
-    within, freedom_within = float(square.sum()), int((size - 1).sum())
+    within, freedom_within = float(bags.weighted(square).sum()), float((size - 1).sum())
     rest, freedom = _rest(mean, size, basis)
     freedom -= lost
-    if not freedom_within:  # one row in each bag: nothing tells how much rows of a bag vary
+    if freedom_within <= 0:  # one row in each bag: nothing tells how much rows of a bag vary
         return np.nan, np.nan
     spread = within / freedom_within - between
-    if freedom < 2 or rest <= 1e-12 * float((x**2).sum()):
+    if freedom < 2 or rest <= 1e-12 * float(bags.weighted(x**2).sum()):
         return np.nan, np.nan
     if spread <= 0:  # rows of a bag are more alike than labels that far apart allow
         return np.inf, 0.0
     # Squares of sums of few rows with long tails vary more than those of normal ones: so much less freedom.
-    tail = float((square**2).mean() / (within / len(x)) ** 2) - 3
+    tail = float(bags.average(square**2) / (within / bags.n_people) ** 2) - 3
     wild = 1 + max(tail, 0.0) * float((1 / size).mean()) / 2
     ratio = rest / (freedom * (spread + float(more.mean())))
     return ratio, float(stats.f.sf(ratio, freedom / wild, freedom_within))
@@ -197,7 +199,7 @@ def _counts(bags: Bags, basis: Floats) -> list[tuple[float, float]]:
     """The same for the labels themselves, whose variance inside a bag its count tells."""
     size, noise, found = bags.size, bags.noise_per_row, []
     for proportion in bags.outputs.T:
-        inside = float((size * proportion * (1 - proportion) + noise).sum()) / max(int((size - 1).sum()), 1)
+        inside = float((size * proportion * (1 - proportion) + noise).sum()) / max(float((size - 1).sum()), 1)
         rest, freedom = _rest(proportion, size, basis)
         rare = float(min(proportion @ size, (1 - proportion) @ size))
         if freedom < 2 or inside <= 0 or (not noise.any() and not enough_rows(rare, len(bags))):

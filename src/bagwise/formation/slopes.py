@@ -55,7 +55,7 @@ def slopes(h: Floats, bags: Bags) -> tuple[Slope, Slope]:
     h = np.asarray(h, dtype=float)
     mean, p = bags.mean(h), float(np.average(bags.proportion, weights=bags.size))
     noise = 0.0 if bags.noise_variance is None else float((bags.noise_variance / bags.size).sum())
-    expected = float(h.var()) / max(p * (1 - p), 1e-300)
+    expected = float(bags.average((h - bags.average(h)) ** 2)) / max(p * (1 - p), 1e-300)
     return _slope(mean, bags.proportion, bags.size, 1.0), _slope(bags.proportion, mean, bags.size, expected, noise)
 
 

@@ -131,7 +131,7 @@ def formation_inside(stratum: Integers, X: Any, bags: Bags, *, h: Floats) -> Tol
     'random'
     """
     some, columns = (bags, []) if X is None else compared(X, bags)
-    scores = [score for one in h[some.order].reshape(some.n_bagged, -1).T for score in scores_of(one, "h")]
+    scores = [score for one in h[some.order].reshape(some.n_bagged, -1).T for score in scores_of(one, "h", some.weight)]
     inside = stratum if some is bags else stratum[np.isin(bags.keys, some.keys)]
     found = given_known([("predictions", scores), *columns], some, indicators(inside))
     left = sorted((one for one in found if one.p_value < NOT_RANDOM), key=lambda one: one.p_value)

@@ -130,7 +130,7 @@ def moved(part: HeldOut, factor: float = 1.0) -> tuple[Floats, Floats, Floats]:
     """(spreads,) log-likelihoods, over those without: of counts by rates, of rows by rates, of counts by effects."""
     bags, p = part.bags, float(np.asarray(part.prior))
     start = logit(p)
-    s = factor * part.scores + part.shift(factor)
+    s = part.stretched(np.array([factor]))[0]
     coarse, u = np.linspace(-_FARTHEST, _FARTHEST, _COARSE), np.linspace(-_FARTHEST, _FARTHEST, _FINE)
     value = np.stack([bags.sum(np.logaddexp(0, s + one)) for one in coarse], axis=1)
     value -= value[:, [_COARSE // 2]]

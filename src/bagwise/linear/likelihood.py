@@ -48,6 +48,7 @@ class Design:
     def of(cls, X: Floats, bags: Bags, names: ArrayLike | None = None) -> Design:
         """With means and standard deviations of the rows in bags."""
         rows = None if bags.n_bagged == len(X) else np.sort(bags.order)
+        weight = bags.of_table(bags.weight)
         step = max(1, _PIECE // max(X.shape[1], 1))
 
         def total(about: Floats | float, power: int) -> Floats:
@@ -55,12 +56,16 @@ class Design:
             for start in range(0, bags.n_bagged, step):
                 part = slice(start, start + step)
                 piece = X[part if rows is None else rows[part]].astype(float, copy=False) - about
+                if weight is not None:
+                    w = weight[part if rows is None else rows[part]]
+                    found += w @ piece if power == 1 else np.einsum("i,ij,ij->j", w, piece, piece)
+                    continue
                 found += piece.sum(axis=0) if power == 1 else np.einsum("ij,ij->j", piece, piece)
             return found
 
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
-            mean = total(0.0, 1) / bags.n_bagged
-            variance = total(mean, 2) / bags.n_bagged
+            mean = total(0.0, 1) / bags.n_people
+            variance = total(mean, 2) / bags.n_people
             check_finite_features(variance, X, names)
         scale = np.sqrt(variance)
         return cls(X, bags, mean, np.where(scale > 1e-12 * np.abs(mean), scale, np.inf))
@@ -121,20 +126,18 @@ def _bag_sums(z: Floats, weights: Floats, size: Integers, equal: int | None) -> 
 class Point:
     """Scores of some w, and what the likelihood says of them.
 
-    w: (d,).  intercept: b.  s, h: (n,) with the intercept.  extra: (m,) variance of counts.  value: L, summed.
+    w: (d,).  intercept: b.  z: (n,) without it, nor the offset of rows.  s, h: (n,) with both.
+    extra: (m,) variance of counts.  prior: p, the mean prediction, which is what bags report.
     """
 
     w: Floats
     intercept: float
+    z: Floats
     s: Floats
     h: Floats
     extra: Floats
     found: Tilted
-
-    @property
-    def prior(self) -> float:
-        """p: the mean prediction, which is what bags report."""
-        return float(self.h.mean())
+    prior: float
 
     @property
     def value(self) -> float:
@@ -226,12 +229,14 @@ def point(
 ) -> Point:
     """The likelihood at w.  scores: of w, where known.  extra: as it is held during a step; None for that of w."""
     check_time()
-    z = design.scores(w) if scores is None else scores
-    b = shift_to_reports(prior, z, design.bags, effect_variance=effect_variance, start=start)
-    s = z + b
+    z, bags = design.scores(w) if scores is None else scores, design.bags
+    moved = z if bags.offset is None else z + bags.offset
+    b = shift_to_reports(prior, moved, bags, effect_variance=effect_variance, start=start)
+    s = moved + b
     if extra is None:
-        extra = extra_variance(s, design.bags, effect_variance)
-    return Point(w, b, s, expit(s), extra, tilted(s, design.bags, extra=extra))
+        extra = extra_variance(s, bags, effect_variance)
+    h = expit(s)
+    return Point(w, b, z, s, h, extra, tilted(s, bags, extra=extra), float(bags.average(h)))
 
 
 def system(design: Design, at: Point) -> System:
@@ -252,16 +257,21 @@ def system(design: Design, at: Point) -> System:
     sums, m3, m4 = np.empty((len(bags), 6, d + 1)), np.empty(len(bags)), np.empty(len(bags))
     squares, buffer = np.zeros((d, d)), np.empty((0, d))
     for rows, some, z in design.pieces():
-        starts, size = bags.offsets[some] - rows.start, bags.size[some]
+        starts, size = bags.offsets[some] - rows.start, bags.rows[some]
         h, v, tilt = at.h[rows], found.spread[rows], np.repeat(found.tilt[some], size)
         weights = np.empty((len(z), 6))
         slope, q = h * (1 - h), expit(at.s[rows] + tilt)
         skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
-        m3[some], m4[some] = (np.add.reduceat(one, starts) * per[some] for one in (skew, flat))
+        people = None if bags.weight is None else bags.weight[rows]
+        each = (skew, flat) if people is None else (people * skew, people * flat)
+        m3[some], m4[some] = (np.add.reduceat(one, starts) * per[some] for one in each)
         half = np.repeat(0.5 * per[some], size)
         own = slope - v + half * (flat - np.repeat(m3[some], size) * skew)
         for c, one in enumerate((v, skew, flat, found.gradient[rows], slope, own)):
             weights[:, c] = one
+        if people is not None:
+            weights *= people[:, None]
+            own = weights[:, 5]
         sums[some, :, :-1] = _bag_sums(z, weights, size, bags.equal_size)
         sums[some, :, -1] = np.add.reduceat(weights, starts, axis=0)  # of the intercept
         if len(z) > len(buffer):
@@ -321,8 +331,8 @@ def climb(
     for _ in range(_STEPS):
         before, sums = at, system(design, at)
         step, rise = sums.step(at.w, penalty, beside)
-        scores, along = at.s - at.intercept, design.scores(step)
-        share = min(1.0, _FARTHEST / float(np.abs(along).mean() + 1e-12))
+        scores, along = at.z, design.scores(step)
+        share = min(1.0, _FARTHEST / float(design.bags.average(np.abs(along)) + 1e-12))
         for _ in range(_HALVINGS):
             w, s = at.w + share * step, scores + share * along
             moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, start=at.intercept)
@@ -349,7 +359,7 @@ def maximise_classes(
     prior: (classes,).  penalty: (d,) as in `maximise`.
     """
     bags, classes, d = design.bags, len(prior), len(penalty)
-    n, p = bags.n_bagged, np.maximum(prior, 1e-9)
+    n, p = bags.n_people, np.maximum(prior, 1e-9)
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         check_time()
@@ -357,8 +367,8 @@ def maximise_classes(
         s = design.scores(w[:, :-1].T) + w[:, -1]
         found = tilted_classes(s, bags, extra=extra_variance(s, bags, effect_variance))
         h = softmax(s, axis=1)
-        off = h.mean(axis=0) - prior
-        pull = h * (off / p - (h * (off / p)).sum(axis=1, keepdims=True)) - found.gradient
+        off = bags.average(h) - prior
+        pull = bags.weighted(h * (off / p - (h * (off / p)).sum(axis=1, keepdims=True)) - found.gradient)
         gradient = np.column_stack([sum(pull[rows].T @ z for rows, _, z in design.pieces()), pull.sum(axis=0)])
         gradient[:, :-1] += penalty * w[:, :-1]
         value = n * (off**2 / p).sum() / 2 - found.log_likelihood.sum() + (penalty * w[:, :-1] ** 2).sum() / 2

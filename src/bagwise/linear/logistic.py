@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import LinearPredictor, check_finite_features
+from bagwise.data.rows import Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear.likelihood import Design, Point, climb, maximise, maximise_classes, system
@@ -106,6 +107,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         "cv": whole(2),
     }
 
+    reads: ClassVar[Reads] = Reads(weights=True, offset=True)
+
     formation: str = "auto"
     alphas: ArrayLike | None = None
     scaling: float | None = None
@@ -142,8 +145,10 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         self.alpha_, self.scaling_, self.stretch_ = chosen.alpha, chosen.scaling, chosen.stretch
         self.effect_variance_ = chosen.effect_variance
         self.effects_ = self._effects(at, design.bags)
-        scores, coef = self.stretch_ * (at.s - at.intercept), self.stretch_ * at.w / design.scale
-        self._keep(coef[None], np.array([shift_to(at.prior, scores)]) - coef @ design.mean, classes=False)
+        scores, coef = self.stretch_ * at.z, self.stretch_ * at.w / design.scale
+        scores = scores if design.bags.offset is None else scores + design.bags.offset
+        shift = shift_to(at.prior, scores, weight=design.bags.weight)
+        self._keep(coef[None], np.array([shift]) - coef @ design.mean, classes=False)
         self.freedom_ = len(design.bags) - design.X.shape[1] - 1
         if close == _CLOSE:
             if self.freedom_ >= ENOUGH_FREEDOM * (design.X.shape[1] + 1):
@@ -194,7 +199,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         )
         self.alpha_, self.stretch_, self.effect_variance_ = chosen.alpha, chosen.stretch, chosen.effect_variance
         self.effects_ = self._effects(at, bags)
-        scores, coef = at.s - at.intercept, self.stretch_ * at.w / design.scale
+        scores, coef = at.z, self.stretch_ * at.w / design.scale
         beyond = old.shift(scores, prior, at.w, how) - at.intercept  # of old and new rows, over that of new ones
         intercept = shift_to(prior, self.stretch_ * scores) + beyond
         self._keep(coef[None], np.array([intercept]) - coef @ design.mean, classes=False)
@@ -245,6 +250,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
             raise ValueError("intervals of weights are known for two classes only.")
         far = float(stats.t.ppf((1 + level) / 2, max(self.freedom_, 1)))
         return np.stack([self.free_coef_ - far * self.coef_errors_, self.free_coef_ + far * self.coef_errors_])
+
+    def _decision(self, X: Floats) -> Floats:
+        return super()._predict_mean(X)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = super()._predict_mean(X)

@@ -86,9 +86,10 @@ class RowMoments:
     xx: Floats
 
     @classmethod
-    def of(cls, rows: Floats) -> RowMoments:
-        """Of rows (n, d)."""
-        return cls(float(len(rows)), rows.sum(axis=0), rows.T @ rows)
+    def of(cls, rows: Floats, bags: Bags) -> RowMoments:
+        """Of rows (n, d) of bags, in their order."""
+        counted = bags.weighted(rows)
+        return cls(float(bags.n_people), counted.sum(axis=0), counted.T @ rows)
 
     def beside(self, old: RowMoments | None, weight: float) -> RowMoments:
         """These, and old ones."""
@@ -246,7 +247,7 @@ class LogisticMemory:
             new.gradient + self.quadratic(weight).slope(at.w),
             weight * self.hessian + new.hessian,
             weight**2 * self.meat + new.meat,
-            self.shift(at.s - at.intercept, prior_of(design.bags), at.w, how),
+            self.shift(at.z, prior_of(design.bags), at.w, how),
             (own * self.centre + new.spread * new.centre) / spread,
             spread,
             weight * self.bags + new.bags,

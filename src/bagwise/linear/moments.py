@@ -229,7 +229,7 @@ class BagSums:
     ) -> BagSums:
         """Of random folds of bags; measured from another origin than the mean, where one is given."""
         sums, size = bags.sum_table(X), bags.size
-        mean = sums.sum(axis=0) / bags.n_bagged
+        mean = sums.sum(axis=0) / bags.n_people
         check_finite_features(mean, X, names)
         origin = mean if origin is None else origin
         # Measured from the mean, sums of squares lose no digits to a large offset.
@@ -257,7 +257,7 @@ class BagSums:
         bags differ in size.
         """
         noise, size = self.bags.noise_per_row, self.bags.size.astype(float)
-        if coef is not None and self.bags.equal_size is None:
+        if coef is not None and np.ptp(size) > 0:
             prior = (size[:, None] * self.bags.outputs).sum(axis=0) / size.sum()
             centred = self.deviation - size[:, None] * (self.deviation.sum(axis=0) / size.sum())
             residual = size[:, None] * (self.bags.outputs - prior) - centred @ coef

@@ -69,13 +69,16 @@ class _Held:
 
     def scores(self, w: Floats) -> HeldOut:
         """What weights (d,) say of the bags held out."""
-        return HeldOut(self.prior, self.train.scores(w), self.held_out.scores(w), self.held_out.bags)
+        return HeldOut.of(
+            self.prior, self.train.bags, self.train.scores(w), self.held_out.scores(w), self.held_out.bags
+        )
 
     def value(self, w: Floats, effect_variance: float, stretches: Floats = _AS_IT_IS) -> Floats:
         """(stretches, weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
         scores, trained = self.held_out.scores(w).T, self.train.scores(w).T
         bags, pairs = self.held_out.bags, zip(scores, trained, strict=True)
-        said = [one for s, known in pairs for one in HeldOut(self.prior, known, s, bags).stretched(stretches)]
+        each = (HeldOut.of(self.prior, self.train.bags, known, s, bags) for s, known in pairs)
+        said = [one for part in each for one in part.stretched(stretches)]
         found = log_likelihoods_by_each(said, bags, effect_variance=effect_variance)
         return found.reshape(len(scores), len(stretches), -1).swapaxes(0, 1)
 
@@ -109,7 +112,7 @@ def _some(design: Design, order: Integers, rows: int) -> Integers:
 
     So many that nearly all of them would be taken are all.
     """
-    total = np.cumsum(design.bags.size[order])
+    total = np.cumsum(design.bags.rows[order])
     most = min(rows, _CHOICE_NUMBERS // max(design.X.shape[1], 1))
     return order if total[-1] <= most else order[: max(int(np.searchsorted(total, most, side="right")), 16)]
 
@@ -149,7 +152,7 @@ def choose(
     train, held_out = design.take(np.sort(more)), design.take(np.sort(_some(design, rest, _FEW_ROWS)))
     p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
     at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
-    part = HeldOut(at.prior, at.s - at.intercept, held_out.scores(at.w), held_out.bags)
+    part = HeldOut.of(at.prior, train.bags, at.z, held_out.scores(at.w), held_out.bags)
     stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
     if gains.mean() < 2 * gains.std() / np.sqrt(len(gains)):
         stretch, gains = best_stretch([part], effect_variance=found.effect_variance)

@@ -30,7 +30,7 @@ def some_bags(bags: Bags, width: int, rng: np.random.Generator) -> Integers:
     """Random bags of not too many rows, which have `width` features; 16 at least, where there are as many."""
     order = rng.permutation(len(bags))
     most = min(_ROWS, _NUMBERS // max(width, 1))
-    return np.sort(order[: max(int(np.searchsorted(np.cumsum(bags.size[order]), most, side="right")), 16)])
+    return np.sort(order[: max(int(np.searchsorted(np.cumsum(bags.rows[order]), most, side="right")), 16)])
 
 
 def may_be_steeper(formation: str, n_bags: int) -> bool:
@@ -96,19 +96,20 @@ class Trust:
         parts, stretches = self.parts(models), STRETCHES if steeper else STRETCHES[STRETCHES <= 1]
         stretch, gains = best_stretch(parts, stretches=stretches) if parts else (1.0, np.zeros(0))
         slope = stretch / (self.prior * (1 - self.prior))
-        return np.array([slope, shift_to(self.prior if mean is None else mean, slope * h)]), gains
+        shift = shift_to(self.prior if mean is None else mean, slope * h, weight=self.bags.weight)
+        return np.array([slope, shift]), gains
 
     def _part(self, fold: _Fold, w: Floats) -> HeldOut:
         """What one model of two classes says."""
         s = self.rows @ w[:, 0] / (self.prior * (1 - self.prior))
-        return HeldOut(prior_of(fold.train), s[~fold.rows], s[fold.rows], fold.held_out)
+        return HeldOut.of(prior_of(fold.train), fold.train, s[~fold.rows], s[fold.rows], fold.held_out)
 
     def _said(self, fold: _Fold, w: Floats) -> Floats:
         """Log odds, or logarithms of class probabilities, of the rows held out, with E[h] = p in the others."""
         if self.bags.proportion.ndim == 1:
             return self._part(fold, w).stretched(np.ones(1))[0]
         h = self.rows @ w
-        return np.log(clipped(h[fold.rows] - h[~fold.rows].mean(axis=0) + prior_of_classes(fold.train)))
+        return np.log(clipped(h[fold.rows] - fold.train.average(h[~fold.rows]) + prior_of_classes(fold.train)))
 
     def _folds(self, models: Sequence[Floats]) -> Iterator[tuple[_Fold, Floats]]:
         """The folds, and the model without each; but for those with no bag or all of them."""

@@ -13,7 +13,6 @@ from bagwise.formation.support import likeliest_factors
 from bagwise.gains import HeldOut
 from bagwise.linear.likelihood import Design
 from bagwise.linear.penalties import choose
-from bagwise.log_odds import stretched
 from bagwise.losses.likelihood import check_counts
 from bagwise.utils.typing import Floats
 
@@ -34,13 +33,14 @@ class QuickModel:
         effects: whether bags have effects, beside which log odds are stretched to what is likeliest.
         """
         factor = likeliest_factors(self.parts)[int(effects)]
-        h = [expit(stretched(one.scores, stretch=factor, shift=one.shift(factor))) for one in self.parts]
+        h = [expit(one.stretched(np.array([factor]))[0]) for one in self.parts]
         bags = [one.bags for one in self.parts]
         noise = None if bags[0].noise_variance is None else np.concatenate([one.noise_variance for one in bags])
-        rows, sizes = sum(one.n_bagged for one in bags), np.concatenate([one.size for one in bags])
+        rows, sizes = sum(one.n_bagged for one in bags), np.concatenate([one.rows for one in bags])
         offsets = np.append(0, np.cumsum(sizes))
         proportion = np.concatenate([one.proportion for one in bags])
-        held = Bags.build(np.arange(len(sizes)), np.arange(rows), offsets, proportion, noise, rows)
+        weight = None if bags[0].weight is None else np.concatenate([one.weight for one in bags])
+        held = Bags.build(np.arange(len(sizes)), np.arange(rows), offsets, proportion, noise, rows, weight=weight)
         return np.concatenate(h), held
 
 
@@ -63,8 +63,9 @@ def quick_model(
     if not X or not (bags.size > 1).any():
         return None
     rows = np.arange(bags.n_bagged)
-    ready = Bags.build(bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
-    most = np.searchsorted(np.cumsum(bags.size), _ROWS, side="right")
+    given = (bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
+    ready = Bags.build(*given, weight=bags.weight, offset=bags.offset)
+    most = np.searchsorted(np.cumsum(bags.rows), _ROWS, side="right")
     order = np.sort(rng.permutation(len(bags))[: max(int(most), ENOUGH_BAGS)])
     design = Design.of(np.stack(X, axis=1), ready).take(order)
     chosen = choose(design, _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)

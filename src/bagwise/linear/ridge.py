@@ -45,7 +45,7 @@ class _RidgeFit(LinearPredictor, Updatable):
     memory_: the moments of all bags so far, None where they are too many to be kept.
     """
 
-    reads: ClassVar[Reads] = Reads(moments=True)
+    reads: ClassVar[Reads] = Reads(moments=True, weights=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(least=0), "one or more finite numbers of at least 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,
@@ -93,7 +93,7 @@ class _RidgeFit(LinearPredictor, Updatable):
             parts = sums.moments(count)
         how = TOGETHER if old is None else old.weigh(parts, self._penalties[0], self.scaling_, spread, forgetting)
         parts = self._solve_beside(old, parts, sums, count, how)
-        if grouped and bags.equal_size is None:
+        if grouped and np.ptp(bags.size) > 0:
             count = sums.counts(spread, np.atleast_2d(self.coef_).T)
             parts = self._solve_beside(old, sums.moments(count), sums, count, how)
         if len(parts) == 1 and old is not None:  # nothing was ever held out
@@ -317,7 +317,8 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
             h = self._linear(trust.rows)
             mean = None if how is None or how.apart else float(np.clip(h.mean(), EDGE, 1 - EDGE))
             self.sigmoid_, gains = trust.sigmoid(without, h, steeper=steeper, mean=mean)
-        if formation == "random" and not np.isnan(self.risks_).all():
+        labels = bags.weight is not None and bags.equal_size == 1  # alike for all whom a row stands for
+        if formation == "random" and not labels and not np.isnan(self.risks_).all():
             _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
 
@@ -340,8 +341,8 @@ class BagRidgeClassifier(SigmoidPredictor, _RidgeFit, UpdatableClassifier):
     ) -> list[Floats]:
         """Least squares on single rows, the penalty under which held-out bags are likeliest; the fits without folds."""
         whole, rows = sum(parts[1:], parts[0]), trust.rows - sums.origin
-        own, centre = RowMoments.of(rows), sums.origin
-        covariance: Floats = rows.T @ rows / len(rows)
+        own, centre = RowMoments.of(rows, trust.bags), sums.origin
+        covariance: Floats = own.xx / own.rows
         if how is not None and self.memory_ is not None:
             own, new = own.beside(self.memory_.own_rows, how.weight), own.mean
             covariance, centre = own.covariance, sums.origin + (new if how.apart else own.mean)
@@ -461,6 +462,6 @@ class BagRidgeRegressor(ValuePredictor, _RidgeFit, BagRegressor):
             rest = target - sums.deviation[out] @ coef[:, 0] / root[out] - root[out] * intercept[0]
             constant = target - root[out] * train.mean_y[0]
             gains[out] = (constant**2 - rest**2) / (2 * (spread + bags.noise_per_row[out]))
-        rows = bags.order if bags.n_bagged < len(X) else slice(None)
-        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows)
+        rows = bags.order if bags.n_bagged < len(X) or bags.weight is not None else slice(None)
+        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows, weight=bags.weight)
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)

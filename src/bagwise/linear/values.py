@@ -24,7 +24,14 @@ class ValuePredictor(LinearPredictor):
     factor_: float
 
     def settle_sign(
-        self, X: Floats, size: Integers, mean: Floats, noise_variance: Floats | None, *, rows: Any = slice(None)
+        self,
+        X: Floats,
+        size: Integers,
+        mean: Floats,
+        noise_variance: Floats | None,
+        *,
+        rows: Any = slice(None),
+        weight: Floats | None = None,
     ) -> None:
         """Set whether predictions are kept above 0, by what bags report, and the factor, by some rows.
 
@@ -36,13 +43,16 @@ class ValuePredictor(LinearPredictor):
             Of bags, their reports, and the noise that these declare.
         rows : slice or array of int
             Which of X are in bags; all by default.
+        weight : array, optional
+            For how many each of these rows stands.
         """
         known = getattr(self, "nonnegative_", True)  # an update does not make labels positive that were not
         self.nonnegative_ = known and never_negative(self.nonnegative, size, mean, noise_variance)
         self.factor_ = 1.0
         if self.nonnegative_:
             some = X[rows]
-            self.factor_ = factor_of(super()._predict_mean(some[:: -(-len(some) // _ROWS)]))
+            every = -(-len(some) // _ROWS)
+            self.factor_ = factor_of(super()._predict_mean(some[::every]), None if weight is None else weight[::every])
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = super()._predict_mean(X)

@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
+from bagwise.bags.weights import whole_people
 from bagwise.losses.label_linear import sigmoid
 from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA
 from bagwise.losses.tilting_classes import tilted_classes
@@ -243,9 +244,10 @@ def are_counts(bags: Bags) -> bool:
 
 def _reported(bags: Bags) -> tuple[Integers, Floats, Booleans]:
     """Sizes, counts, and where a count without noise is no whole number."""
-    size = np.diff(bags.offsets)
+    size = np.diff(bags.offsets) if bags.weight is None else np.asarray(bags.size)
     reported = segment.per_bag(size, bags.proportion) * segment.to_numpy(bags.proportion)
     off = np.abs(reported - np.rint(reported)) > 1e-3
+    off &= segment.per_bag(np.broadcast_to(whole_people(bags.weight, bags.offsets), len(size)), reported)
     if bags.noise_variance is not None:
         off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
     return size, reported, off
@@ -267,10 +269,11 @@ def check_counts(bags: Bags) -> None:
     """
     size, reported, off = _reported(bags)
     if off.any():
-        place = tuple(np.argwhere(off)[0])
+        place, what = tuple(np.argwhere(off)[0]), "rows" if bags.weight is None else "people"
+        bag = f"bag {name(bags.keys[place[0]])} of {size[place[0]]:g} {what}"
         raise ValueError(
-            f"bag {name(bags.keys[place[0]])} of {size[place[0]]} rows reports a count of {reported[place]:.4g}, which "
-            "is no whole number: declare the noise with noise_variance, or use another loss."
+            f"{bag} reports a count of {reported[place]:.4g}, which is no whole number: declare the noise with "
+            "noise_variance, or use another loss."
         )
 
 
@@ -280,9 +283,9 @@ def _derivatives(s: Floats, bags: Bags, effect_variance: float, exact_up_to: int
     extra = extra_variance(s, bags, effect_variance)
     if s.ndim == 1:
         found = tilted(s, bags, extra=extra, exact_up_to=exact_up_to)
-        return found.log_likelihood, found.gradient, found.posterior
+        return found.log_likelihood, bags.weighted(found.gradient), found.posterior
     classes = tilted_classes(s, bags, extra=extra)
-    return classes.log_likelihood, classes.gradient, classes.posterior
+    return classes.log_likelihood, bags.weighted(classes.gradient), classes.posterior
 
 
 def _to_scores(h: Array) -> Array:
@@ -312,4 +315,5 @@ def _in_bag_order(bags: Bags) -> Bags:
     """The same reports as NumPy arrays, on rows that stand in bag order: batches know of no other."""
     noise = None if bags.noise_variance is None else segment.to_numpy(bags.noise_variance).astype(float)
     rows, proportion = np.arange(bags.n_bagged), segment.to_numpy(bags.proportion).astype(float)
-    return Bags.build(np.arange(len(bags)), rows, bags.offsets, proportion, noise, len(rows), interval=bags.interval)
+    given = (np.arange(len(bags)), rows, bags.offsets, proportion, noise, len(rows))
+    return Bags.build(*given, interval=bags.interval, weight=bags.weight)

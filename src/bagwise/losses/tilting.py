@@ -12,6 +12,9 @@ however far in the tail of the scores themselves the count lies. With :math:`v =
 where :math:`M_3, M_4` are sums of the third and fourth cumulants of the tilted rows. Small bags, and those whose tilted
 count hardly varies, are computed exactly, from the characteristic function of the tilted count. Nothing here knows
 classes: see `bagwise.losses.tilting_classes`.
+
+A row of weight w stands for w people with its score and labels of their own: every sum over rows is over people, and
+what is said of a row is said of each of them.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from scipy.special import expit
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.bags.weights import whole_people
 from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 EXACT_UP_TO = 20
@@ -47,7 +51,7 @@ class Tilted:
     log_likelihood : array of shape (m,)
         L; a density where there is extra variance.
     gradient : array of shape (n,)
-        :math:`\partial L/\partial s_i`.
+        :math:`\partial L/\partial s_i`, by the score of one of the people whom a row stands for.
     posterior : array of shape (n,)
         :math:`P(y_i = 1)` given scores and count; sums to the count where that is exact.
     tilt : array of shape (m,)
@@ -159,19 +163,23 @@ def tilted_counts(
 
 @dataclass(frozen=True, eq=False)
 class _Some:
-    """Some of the bags, of which no more is known than how many rows each has: a fraction of what `Bags.take` costs."""
+    """Some of the bags, of which no more is known than which rows each has: a fraction of what `Bags.take` costs."""
 
     size: Integers
+    rows: Integers
     offsets: NDArray[np.int64]
     equal_size: int | None
+    weight: Floats | None
 
     @classmethod
     def of(cls, bags: Bags | _Some, chosen: Booleans) -> _Some:
-        size = bags.size[chosen]
-        equal = int(size[0]) if len(size) and (size == size[0]).all() else None
-        return cls(size, np.concatenate([[0], np.cumsum(size)]), equal)
+        rows = bags.rows[chosen]
+        equal = int(rows[0]) if len(rows) and (rows == rows[0]).all() else None
+        weight = None if bags.weight is None else bags.weight[bags.repeat(chosen)]
+        return cls(bags.size[chosen], rows, np.concatenate([[0], np.cumsum(rows)]), equal, weight)
 
     def sum(self, values: Floats) -> Any:
+        values = values if self.weight is None else self.weight * values
         return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
 
     def repeat(self, values: Any) -> Any:
@@ -179,8 +187,9 @@ class _Some:
 
 
 def _whole(bags: Bags) -> Booleans:
-    """Where the report is a whole number: an exact count."""
-    return np.ones(len(bags), dtype=bool) if bags.noise_variance is None else bags.noise_variance == 0
+    """Where the report is a whole number, of whole people: an exact count."""
+    whole = np.ones(len(bags), dtype=bool) if bags.noise_variance is None else bags.noise_variance == 0
+    return np.asarray(whole & whole_people(bags.weight, bags.offsets))
 
 
 def solve_tilts(
@@ -261,7 +270,8 @@ def _exact(
         omega = 2 * np.pi * f / n
         real, imaginary = 1 + q * (np.cos(omega) - 1), q * np.sin(omega)  # of z = 1 + q (exp(iω) − 1)
         weight = 2 * np.exp(-1j * omega * target - extra * omega**2 / 2)
-        term = weight * np.multiply.reduceat(real + 1j * imaginary, starts)
+        z = real + 1j * imaginary
+        term = weight * np.multiply.reduceat(z if bags.weight is None else z**bags.weight, starts)
         p += term.real
         term *= np.exp(1j * omega)  # over z, row by row
         ones += (bags.repeat(term.real) * real + bags.repeat(term.imag) * imaginary) / (real**2 + imaginary**2)

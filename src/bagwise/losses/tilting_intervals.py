@@ -166,7 +166,11 @@ def _by_fourier(s: Floats, bags: Bags, extra: Floats, start: Floats | None) -> T
         omega = 2 * np.pi * f / number
         turn = np.exp(1j * omega)
         z = 1 + q * (turn - 1)
-        product = (1 if f == 0 else 2) * np.exp(-extra * omega**2 / 2) * np.multiply.reduceat(z, starts)
+        product = (
+            (1 if f == 0 else 2)
+            * np.exp(-extra * omega**2 / 2)
+            * np.multiply.reduceat(z if bags.weight is None else z**bags.weight, starts)
+        )
         chance += (wave * product[:, None]).real
         ones += (bags.repeat((weight * wave).sum(axis=1) * product) * (turn / z)).real
         wave *= step

@@ -144,7 +144,9 @@ class Funnel:
         h = h if h.ndim == 1 else h[:, output]
         noise = np.zeros(len(bags)) if bags.noise_variance is None else np.asarray(bags.noise_variance)
         size = np.asarray(bags.size)
-        return cls(size, bags.sum_table(h) / size, bags.outputs[:, output], noise, float((h * (1 - h)).mean()))
+        spread = h * (1 - h)
+        variance = float(spread.mean() if bags.weight is None else bags.average(spread[bags.order]))
+        return cls(size, bags.sum_table(h) / size, bags.outputs[:, output], noise, variance)
 
     @cached_property
     def usual_size(self) -> int | None:
@@ -233,7 +235,7 @@ def expected_histogram(funnel: Funnel) -> tuple[Floats, Floats]:
 
 def bag_parts(funnel: Funnel, data: BagTable, output: int, *, predicted: bool) -> list[Part]:
     """Sizes and reported proportions of bags, beside predictions if there are any, otherwise beside random bags."""
-    told, sizes = parts.sizes(funnel.size)
+    told, sizes = parts.sizes(funnel.size if data.of_rows.weight is None else data.reported.rows)
     rough = " The limits are rough for bags as small as these." if funnel.is_rough else ""
     if predicted:
         noise = " Declared noise widens them." if funnel.noise.any() else ""

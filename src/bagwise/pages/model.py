@@ -57,7 +57,7 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
         told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
         diagnosis = [told, _taken_for(about), *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
-            told, sizes = parts.sizes(data.reported.size)
+            told, sizes = parts.sizes(data.reported.rows)
             bags = [told, Pictures(sizes)]
         else:
             h, given = judged.predictions.h, judged.predictions.bags

@@ -22,6 +22,7 @@ _MODULE_OF = ESTIMATORS | {
     "Recipe": "bagwise.tables.model",
     "ReportColumns": "bagwise.tables.reports",
     "RidgeMemory": "bagwise.linear.memory",
+    "RowColumns": "bagwise.tables.row_columns",
     "RowMoments": "bagwise.linear.memory",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",

@@ -17,6 +17,7 @@ from bagwise.bags.intervals import Intervals
 from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
 from bagwise.tables.engines import Connection
 from bagwise.tables.reports import REST, ReportColumns
+from bagwise.tables.row_columns import ROWS, RowColumns
 from bagwise.tables.table import (
     Expression,
     Table,
@@ -31,7 +32,7 @@ from bagwise.tables.table import (
     total,
     where,
 )
-from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters
+from bagwise.utils.parameters import LEVEL, Parameter, ParameterError, check_parameters
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
@@ -125,6 +126,8 @@ class Summary:
         Bags of these that share rows with bags held out, and are not learned from.
     rests, rest_rows : int
         Used bags of the rows that no other report tells of, and their rows.
+    people : float
+        How many people used rows stand for, 0 where each stands for one; these are whom reports count.
     """
 
     rows: int
@@ -143,20 +146,30 @@ class Summary:
     set_aside: int = 0
     rests: int = 0
     rest_rows: int = 0
+    people: float = 0.0
 
     @staticmethod
-    def figures(proportions: Sequence[str], used: Expression | None = None) -> dict[str, Expression]:
-        """What is said of the `used` lines of bags, with their `proportions`, to be asked for in one query."""
+    def figures(
+        proportions: Sequence[str], used: Expression | None = None, *, of_rows: RowColumns | None = None
+    ) -> dict[str, Expression]:
+        """What is said of the `used` lines of bags, with their `proportions`, to be asked for in one query.
+
+        Sizes are of people where `of_rows` names a weight.
+        """
         used = lit(True) if used is None else used
-        size = where(used, col(SIZE))
-        sizes = {"bags": size.count(), "used_rows": total(size), "smallest": size.min(), "largest": size.max()}
-        return sizes | {f"prior_{i}": (col(name) * size).sum() / total(size) for i, name in enumerate(proportions)}
+        weighted = of_rows is not None and of_rows.weight is not None
+        size, rows = where(used, col(SIZE)), where(used, col(ROWS if weighted else SIZE))
+        people = size.sum() if weighted else total(size)
+        sizes = {"bags": size.count(), "used_rows": total(rows), "smallest": rows.min(), "largest": rows.max()}
+        sizes |= {"people": people} if weighted else {}
+        return sizes | {f"prior_{i}": (col(name) * size).sum() / people for i, name in enumerate(proportions)}
 
     @staticmethod
     def facts(found: Mapping[str, Any]) -> dict[str, Any]:
         """What is `found` by `figures`, as fields."""
         prior = tuple(float(value) for name, value in found.items() if name.startswith("prior_"))
-        return {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")} | {"prior": prior}
+        counts = {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")}
+        return {**counts, "prior": prior, "people": float(found.get("people") or 0.0)}
 
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
@@ -167,7 +180,9 @@ class Summary:
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
         about = "about " if self.inexact else ""
-        used = f"{self.bags:,} bags of {sizes}, {self.used_rows:,} rows in all, mean label {about}{prior}{noised}"
+        people = f" that stand for {self.people:,.12g} people" if self.people else ""
+        in_all = f"{self.used_rows:,} rows in all{people}"
+        used = f"{self.bags:,} bags of {sizes}, {in_all}, mean label {about}{prior}{noised}"
         if self.rests:
             used += f"; {number_of(self.rest_rows, 'row')} in {number_of(self.rests, 'bag')} of all others (*)"
         lines = [f"{read}: {used}.", *(f"Left out: {mismatch}." for mismatch in self.mismatches)]
@@ -202,6 +217,8 @@ class BagTable:
         The same events with further tables of reports, where there are several; bags of these overlap.
     ignored : tuple of str
         Columns of the events that were said to be no features; they are not in `events`.
+    of_rows : RowColumns
+        Columns of the events that say for how many people a row stands, and what is added to its log odds.
     """
 
     events: Table
@@ -213,6 +230,7 @@ class BagTable:
     columns: ReportColumns = field(default_factory=ReportColumns, repr=False)
     ignored: tuple[str, ...] = ()
     others: tuple[BagTable, ...] = ()
+    of_rows: RowColumns = field(default_factory=RowColumns, repr=False)
 
     @property
     def connection(self) -> Connection:
@@ -242,6 +260,12 @@ class BagTable:
             label = f"{prior[0]:g}" if self.classes is None else self.classes[prior.index(1.0)]
             raise ValueError(f"every row has label {label}: a classifier needs 2 classes.")
 
+    def check_no_row_columns(self, parameter: str) -> None:
+        """Raise where rows have weights or an offset, which something that a parameter asks for does not go with."""
+        for name, column in vars(self.of_rows).items():
+            if column is not None:
+                raise ParameterError(parameter, "does not go with ", Parameter(name), ": leave one of them out.")
+
     def rows(self, first: int | None = None) -> Table:
         """The events of usable bags, each with its bag's columns; of the `first` bags only, if that is given."""
         bags = self.bags if first is None else self.bags.filter(col(NUMBER) < first)
@@ -254,7 +278,9 @@ class BagTable:
     def reports(self) -> pa.Table:
         """What each bag reported, in the order of the bags' numbers."""
         ends = [LOW, HIGH, DECLARED] if self.summary.inexact else []
-        table = self.bags.select(NUMBER, SIZE, *self.proportions, NOISE, *ends).sort(NUMBER).fetch()
+        table = (
+            self.bags.select(NUMBER, SIZE, *self.of_rows.lines, *self.proportions, NOISE, *ends).sort(NUMBER).fetch()
+        )
         if not np.array_equal(table.column(NUMBER).to_numpy(), np.arange(table.num_rows)):
             raise ValueError(CHANGED)
         noise = table.column(NOISE).cast(pa.float64()).fill_null(0.0)
@@ -266,19 +292,24 @@ class BagTable:
         classes = None if self.classes is None else len(self.classes)
         reports, inexact = self.reports(), bool(self.summary.inexact)
         size, proportion, noise = read_reports(reports, classes=classes, noised=self.summary.noised or inexact)
-        return Reported(size, proportion, noise, interval_of(reports) if inexact else None)
+        interval, rows = interval_of(reports) if inexact else None, size
+        if self.of_rows.weight is not None:
+            size, rows = reports.column(SIZE).to_numpy(), reports.column(ROWS).to_numpy()
+        return Reported(size, proportion, noise, interval, rows)
 
 
 class Reported(NamedTuple):
     """What all bags reported, by number: sizes (m,), proportions (m,) or (m, classes), noise variances (m,) or None.
 
-    And between which numbers counts lie, where some are not known.
+    And between which numbers counts lie, where some are not known; and how many rows bags have, which may stand for
+    more people.
     """
 
     size: Integers
     proportion: Floats
     noise: Floats | None
-    interval: Intervals | None = None
+    interval: Intervals | None
+    rows: Integers
 
 
 def interval_of(reports: pa.Table) -> Intervals:
@@ -364,11 +395,11 @@ def _some(data: BagTable, chosen: Table) -> BagTable:
     """The chosen of the bags alone, numbered from 0 in the order they had."""
     names = [name for name in data.bags.columns if name != NUMBER]
     bags = chosen.select(*names, **{_PLACE: col(NUMBER)}).numbered(NUMBER, _PLACE).drop(_PLACE).keep()
-    found = bags.line(**Summary.figures(data.proportions))
+    found = bags.line(**Summary.figures(data.proportions, of_rows=data.of_rows))
     summary = replace(data.summary, **Summary.facts(found))
     if summary.rests:
         rest = any_of(col(key) == REST for key in data.keys if is_text(bags.schema[key]))
-        found = bags.line(rests=total(rest), rest_rows=total(where(rest, col(SIZE))))
+        found = bags.line(rests=total(rest), rest_rows=total(where(rest, data.of_rows.rows)))
         summary = replace(summary, rests=int(found["rests"]), rest_rows=int(found["rest_rows"]))
     return replace(data, bags=bags, summary=summary)
 
@@ -411,6 +442,8 @@ def _warn_of_mixed_times(train: BagTable, held_out: BagTable, column: str) -> No
 def is_reserved(name: str) -> bool:
     """Whether a column of the user's would be taken for one of ours; engines do not see upper case."""
     return (
-        re.fullmatch(rf"bagwise_.*|{NUMBER}|{SIZE}|{NOISE}|{LOW}|{HIGH}|{DECLARED}|{PROPORTION}(_\d+)?", name.lower())
+        re.fullmatch(
+            rf"bagwise_.*|{NUMBER}|{SIZE}|{ROWS}|{NOISE}|{LOW}|{HIGH}|{DECLARED}|{PROPORTION}(_\d+)?", name.lower()
+        )
         is not None
     )

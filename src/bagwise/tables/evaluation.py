@@ -25,6 +25,7 @@ from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.labels import score_labels
 from bagwise.tables.model import TableModel, features_of
+from bagwise.tables.row_columns import OFFSET, WEIGHT
 from bagwise.tables.sources import Source
 from bagwise.tables.table import col
 from bagwise.utils.parameters import ParameterError
@@ -65,10 +66,11 @@ class Predictions:
         return found.hexdigest()
 
 
-def _bags(reports: Reported, number: Integers, keys: Integers | None = None) -> Bags:
+def _bags(reports: Reported, number: Integers, keys: Integers | None = None, *, weight: Floats | None = None) -> Bags:
     """The bags of rows, by the number of the bag of each; in the order of keys if given."""
     noise = None if reports.noise is None else reports.noise[number]
     bags = Bags.from_rows(reports.proportion[number], number if keys is None else keys, noise_variance=noise)
+    bags = bags if weight is None else bags.with_weights(weight)
     if reports.interval is None:
         return bags
     return replace(bags, interval=reports.interval.take(number[bags.order[bags.offsets[:-1]]]))
@@ -86,19 +88,26 @@ def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] =
     numbers, predicted, codes = [], [], []
     others: dict[str, list[NDArray[Any]]] = {name: [] for name in columns}
     reading = model.reading(data.rows())
-    for batch in reading.select(NUMBER, *columns).batches():
+    ours: dict[str, list[Floats]] = {name: [] for name in model.of_rows.ours}
+    for batch in reading.select(NUMBER, *ours, *columns).batches():
+        of_rows = model.of_rows.read(batch)
+        for name, values in of_rows.items():
+            ours[name].append(values)
         number, read = batch.column(NUMBER).to_numpy(zero_copy_only=False), reading.matrix(batch)
         numbers.append(number)
-        predicted.append(model.predict_codes(read))
+        predicted.append(model.predict_codes(read, of_rows.get(OFFSET)))
         codes.append(read[number < most])
         for name in columns:
             others[name].append(np.asarray(batch.column(name).to_pylist(), dtype=str))
     reading.met.warn(stacklevel=3)
     number, h = np.concatenate(numbers), np.concatenate(predicted)
     # An order that does not depend on how the engine's threads worked: numbers are equal to the last digit.
-    order = np.lexsort((h, number) if h.ndim == 1 else (*h.T, number))
-    few = number < most
-    bags, some = _bags(reports, number[order]), _bags(reports, number[few])
+    few, weight = number < most, np.concatenate(ours[WEIGHT]) if WEIGHT in ours else None
+    equal = () if weight is None else (weight,)
+    order = np.lexsort((*equal, h, number) if h.ndim == 1 else (*equal, *h.T, number))
+    bags, some = (
+        _bags(reports, number[part], weight=None if weight is None else weight[part]) for part in (order, few)
+    )
     asked = {name: np.concatenate(parts)[order] for name, parts in others.items()}
     return Predictions(h[order], bags, np.concatenate(codes), h[few], some, asked)
 
@@ -200,6 +209,7 @@ def measure(
     if labels is not None:
         if not isinstance(data, BagTable):
             raise ParameterError("labels", "needs tables: rows gathered on disk have no columns to compare.")
+        data.check_no_row_columns("labels")
         known = score_labels(model, data, labels, label)
     names = {"strata": [strata] if isinstance(strata, str) else [*strata], "by": [] if by is None else [by]}
     if not isinstance(data, Predictions):
@@ -353,12 +363,13 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     most, reports = data.bags_with(_SAMPLE), data.reported
     lines = data.bags.filter(col(NUMBER) < most).numbered("bagwise_place", *data.keys).sort(NUMBER).fetch()
     rank = lines.column("bagwise_place").to_numpy()
-    table = features.select(data.rows(most), NUMBER).fetch()
+    table = features.select(data.rows(most), NUMBER, *data.of_rows.ours).fetch().combine_chunks()
     frame, number = frame_of(features, features.matrix(table)), table.column(NUMBER).to_numpy()
     # Of several keys, one may be what the others are random in.
     several = data.keys if len(data.keys) > 1 else ()
     keys = {key: np.asarray(lines.column(key).to_pylist(), dtype=str)[number] for key in several}
-    bags = _bags(reports, number, rank[number])
+    weight = data.of_rows.read(table).get(WEIGHT) if data.of_rows.weight is not None else None
+    bags = _bags(reports, number, rank[number], weight=weight)
     found = diagnostics.diagnose(frame, bags=bags, keys=keys, level=level, target=data.target)
     return replace(found, leaks=leaks(reports.size, reports.proportion, reports.noise, values=data.target == "value"))
 
@@ -399,11 +410,12 @@ def sensitivity(model: TableModel, data: BagTable | Shards, *, random_state: Ran
     else:
         rows = model.features.select(data.rows(data.bags_with(_SHUFFLED)))
         codes = model.features.matrix(rows.fetch())[:_SHUFFLED]
-    h, order, first = model.predict_codes(codes), generator(random_state).permutation(len(codes)), 0
+    none = None if model.of_rows.offset is None else np.zeros(len(codes))
+    h, order, first = model.predict_codes(codes, none), generator(random_state).permutation(len(codes)), 0
     found = {}
     for column in (one for one in model.features.columns if one.made):
         last, shuffled = first + len(column.made), codes.copy()
         shuffled[:, first:last] = codes[order, first:last]
-        found[column.name] = float(np.abs(model.predict_codes(shuffled) - h).mean())
+        found[column.name] = float(np.abs(model.predict_codes(shuffled, none) - h).mean())
         first = last
     return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -28,10 +28,11 @@ from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix
 from bagwise.linear.moments import Moments, label_variance, told_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, ROW, BagTable
 from bagwise.tables.columns import Features
+from bagwise.tables.row_columns import OFFSET, WEIGHT
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
 from bagwise.updates import Forgetting
 from bagwise.utils.files import new_folder
-from bagwise.utils.parameters import NONE, check_parameters, whole
+from bagwise.utils.parameters import NONE, ParameterError, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
@@ -49,7 +50,9 @@ def gather(data: BagTable, features: Features) -> InMemory:
     if data.others:
         return _gather_several(data, features)
     kept, rows = _kept(data, features), _block_rows(data, features)
-    size, proportion, noise, interval = data.reported
+    if data.of_rows.names:
+        return _gather_whole(data, features, kept)
+    size, proportion, noise, interval, _ = data.reported
     starts, place = cuts(size, rows), 0
     X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
     for columns in _blocks(data, features, kept, size, starts, rows):
@@ -57,6 +60,22 @@ def gather(data: BagTable, features: Features) -> InMemory:
         place += len(columns[0])
     bags = bags_in_order(np.arange(len(size)), size, proportion, noise, interval=interval)
     return InMemory(X, bags, features.categorical, starts, names=[made.name for made in features.made])
+
+
+def _gather_whole(data: BagTable, features: Features, kept: Sequence[Kept]) -> InMemory:
+    """Events in one piece, with their weights and offsets."""
+    _, proportion, noise, interval, rows = data.reported
+    table = features.select(data.rows(), NUMBER, *data.of_rows.ours).fetch().combine_chunks()
+    number, of_rows = table.column(NUMBER).to_numpy(), data.of_rows.read(table)
+    X = np.asarray(features.matrix(table), dtype=precision_of(how.type for how in kept))
+    order = np.lexsort((*of_rows.values(), *X.T[::-1], number))  # as numbers alone determine it
+    if not np.array_equal(np.bincount(number, minlength=len(rows)), rows):
+        raise ValueError(CHANGED)
+    weight, offset = (None if (one := of_rows.get(our)) is None else one[order] for our in (WEIGHT, OFFSET))
+    offsets = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+    given = (np.arange(len(rows)), np.arange(len(number)), offsets, proportion, noise, len(number), number[order])
+    bags = Bags.build(*given, interval, weight, offset)
+    return InMemory(X[order], bags, features.categorical, names=[made.name for made in features.made])
 
 
 def _gather_several(data: BagTable, features: Features) -> InMemory:
@@ -70,7 +89,7 @@ def _gather_several(data: BagTable, features: Features) -> InMemory:
     for part, (rows, number) in zip((data, *data.others), codes, strict=True):
         code = np.full(len(row), -1)
         code[np.searchsorted(row, rows)] = number
-        size, proportion, noise, interval = part.reported
+        size, proportion, noise, interval, _ = part.reported
         order, offsets = segment.group(code, len(size))
         if not np.array_equal(np.diff(offsets), size):
             raise ValueError(CHANGED)
@@ -104,6 +123,9 @@ def write_shards(
     data.check_two_classes()
     if data.others:
         raise ValueError("several tables of reports are read into memory: pass one to write shards.")
+    for parameter, column in vars(data.of_rows).items():
+        if column is not None:
+            raise ParameterError(parameter, "is for rows in memory: shards on disk, which these would need, have none.")
     if Path(folder).exists():
         raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
     with new_folder(Path(folder)) as new:

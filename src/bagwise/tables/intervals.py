@@ -185,7 +185,7 @@ def as_counts(bags: Table) -> Table:
     What was known of them, and the noise that was declared, stay beside.
     """
     table = bags.with_columns(**{DECLARED: col(NOISE)}).fetch()
-    size = table.column(SIZE).to_numpy().astype(np.int64)
+    size = table.column(SIZE).to_numpy()
     count, noise = interval_of(table).as_counts(size)
     for name, values in {PROPORTION: count / size, NOISE: np.where(noise > 0, noise, np.nan)}.items():
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, mask=np.isnan(values)))

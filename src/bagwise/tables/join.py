@@ -18,9 +18,11 @@ from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.mismatches import dropped, further_keys
 from bagwise.tables.reports import RECORD, Keys, Meaning, ReportColumns, choose_keys
 from bagwise.tables.rests import Rests
+from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.summary import EMPTY, ROUNDING, summarise
 from bagwise.tables.table import (
+    Expression,
     Table,
     all_of,
     any_of,
@@ -31,6 +33,8 @@ from bagwise.tables.table import (
     lit,
 )
 from bagwise.utils.parameters import ParameterError
+
+NO_COLUMNS = RowColumns()
 
 
 def join(
@@ -57,6 +61,8 @@ def join(
     sensitivity: str | float | None = None,
     null_keys: Literal["none", "rest"] | None = None,
     ignore: Sequence[str] | str | None = None,
+    weight: str | None = None,
+    offset: str | None = None,
     like: Meaning | None = None,
     on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
     connection: Connection | None = None,
@@ -110,9 +116,14 @@ def join(
         What a key that is null in the reports says: nothing, so that the line is of no bag, or what `*` does.
     ignore : str or sequence of str, optional
         Columns of the events that are no features.
+    weight : str, optional
+        Column of the events: for how many people a row stands, whom counts and sizes of the reports count. Labels of
+        these are independent given the features (see `Bags.with_weights`).
+    offset : str, optional
+        Column of the events: what is added to the log odds of a row, such as the log of its exposure.
     like : TableModel, optional
         A model: keys, columns of the reports, noise and ignored columns are those that it was trained with, as far as
-        the tables have them and nothing else is given.
+        the tables have them and nothing else is given; and so are weight and offset, which the events must have.
     on_mismatch : {"error", "drop"} or sequence of str
         Whether bags that do not fit raise, or are left out; or the kinds of mismatch that are left out, such as
         "unreported" and "eventless" (see `Mismatch`), while others raise. Withheld reports and rows without a key are
@@ -138,9 +149,14 @@ def join(
         low, high, hidden, rounded, clamped, mechanism, sensitivity, null_keys,
     )  # fmt: skip
     told: dict[str, Any] = {"target": target, "like": like, "ignore": ignore, "on_mismatch": on_mismatch}
+    of_rows = RowColumns(weight, offset)
+    of_rows = of_rows if like is None else of_rows.otherwise(like.of_rows)
     if isinstance(reports, (list, tuple)):
+        if of_rows.names:
+            parameter = "offset" if of_rows.weight is None else "weight"
+            raise ParameterError(parameter, "does not go with several tables of reports: pass one of them.")
         return _join_several(events, reports, given, keys=keys, connection=connection, **told)
-    return _join_one(events, reports, given, keys=keys, connection=connection, **told)
+    return _join_one(events, reports, given, keys=keys, connection=connection, of_rows=of_rows, **told)
 
 
 def _join_one(
@@ -155,21 +171,27 @@ def _join_one(
     on_mismatch: Any,
     connection: Connection | None,
     least_bags: int = 2,
+    of_rows: RowColumns = NO_COLUMNS,
 ) -> BagTable:
     """Events and one table of reports, or none."""
-    found = match(events, reports, given, keys=keys, target=target, like=like, connection=connection)
+    told: dict[str, Any] = {"keys": keys, "target": target, "like": like, "of_rows": of_rows}
+    found = match(events, reports, given, connection=connection, **told)
     rows, joint, columns = found.rows, found.keys, found.columns
     if ignore is None:
         ignore = () if like is None else [name for name in like.ignored if name in rows.columns]
-    features = _features(rows, joint.names, ignore, columns.names if reports is None else ())
+    taken = (*of_rows.names, *of_rows.ours, *(columns.names if reports is None else ()))
+    features = _features(rows, joint.names, ignore, taken)
     lines, summary = found.checked(on_mismatch=on_mismatch, least_bags=least_bags)
-    bags = numbered(lines, joint, columns, inexact=bool(summary.inexact))
+    bags = numbered(lines, joint, columns, inexact=bool(summary.inexact), of_rows=of_rows)
     if summary.inexact:
-        summary = replace(summary, **Summary.facts(bags.line(**Summary.figures(proportion_columns(columns.classes)))))
+        figures = Summary.figures(proportion_columns(columns.classes), of_rows=of_rows)
+        summary = replace(summary, **Summary.facts(bags.line(**figures)))
     placed = found.rests.placed(rows, joint.names)
-    events = placed.select(*joint.names, *features, *([ROW] if ROW in rows.columns else []))
-    left = tuple(name for name in rows.columns if name not in {*joint.names, *features, *columns.names})
-    return BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
+    events = placed.select(*joint.names, *features, *of_rows.ours, *([ROW] if ROW in rows.columns else []))
+    no_features = {*joint.names, *features, *columns.names, *of_rows.names, *of_rows.ours}
+    left = tuple(name for name in rows.columns if name not in no_features)
+    table = BagTable(events, bags, joint.names, features, columns.classes, summary, columns, left)
+    return replace(table, of_rows=of_rows)
 
 
 def _join_several(
@@ -216,7 +238,7 @@ def _join_several(
 class Matched:
     """Rows and the reports of their bags, in the engine.
 
-    rows: of the events.  told: the lines of bags.  rests: which bag a row is in.  columns: what says what.
+    rows: of the events.  told: the lines of bags.  rests: which bag a row is in.  columns, of_rows: what says what.
     spare: further columns of the reports, which may be keys.
     """
 
@@ -225,6 +247,7 @@ class Matched:
     rests: Rests
     columns: ReportColumns
     spare: tuple[str, ...] = ()
+    of_rows: RowColumns = NO_COLUMNS
 
     @property
     def keys(self) -> Keys:
@@ -246,7 +269,7 @@ class Matched:
         further = further_keys(self.spare, self.rows.columns)
         rules: dict[str, Any] = {"expected": expected, "least_bags": least_bags, "learned": learned, "further": further}
         drop, lines = dropped(on_mismatch), self.told.keep()
-        return lines, summarise(lines, self.keys, self.columns, drop=drop, **rules)
+        return lines, summarise(lines, self.keys, self.columns, drop=drop, of_rows=self.of_rows, **rules)
 
 
 def match(
@@ -257,14 +280,15 @@ def match(
     keys: Sequence[str] | str | None = None,
     target: str | None = None,
     like: Meaning | None = None,
+    of_rows: RowColumns = NO_COLUMNS,
     connection: Connection | None = None,
 ) -> Matched:
     """Events and reports opened, and what their columns mean; like: what they mean where nothing is given.
 
-    target: see `join`.
+    target: see `join`.  of_rows: columns of the events.
     """
     own = home(events, reports, connection=connection)
-    rows = read(events, own, what="events")
+    rows = of_rows.added(read(events, own, what="events"))
     lines = None if reports is None else read(reports, own, what="reports")
     source = rows if lines is None else lines
     if like is not None:
@@ -286,11 +310,12 @@ def match(
                 raise ValueError(EMPTY.format(what)) from None
         raise
     if lines is None:
-        return Matched(rows, aligned(rows, joint, columns), Rests(joint), columns)
+        return Matched(rows, aligned(rows, joint, columns, of_rows), Rests(joint), columns, of_rows=of_rows)
     rests = Rests.of(lines, joint, null=columns.null_keys == "rest")
     rests.check(rows)
     spare = tuple(name for name in lines.columns if name not in {*names, *columns.names, *vars(columns), *RECORD})
-    return Matched(rows, joined(rows, with_ends(lines, columns), rests, columns), rests, columns, spare)
+    told = joined(rows, with_ends(lines, columns), rests, columns, of_rows)
+    return Matched(rows, told, rests, columns, spare, of_rows)
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:
@@ -309,10 +334,10 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
 # -- lines of bags ----------------------------------------------------------------------------------------------------
 
 
-def joined(events: Table, reports: Table, rests: Rests, columns: ReportColumns) -> Table:
+def joined(events: Table, reports: Table, rests: Rests, columns: ReportColumns, of_rows: RowColumns) -> Table:
     """The lines of a table of events and one of reports."""
     keys = rests.keys
-    rows = rests.placed(events, keys.ours).group_by(keys.ours, {SIZE: length()})
+    rows = rests.placed(events, keys.ours).group_by(keys.ours, of_rows.sizes())
     said = columns.said(reports) | said_ends(reports)
     told = reports.select(**keys.columns(reports, open_keys=columns.null_keys == "rest"), **said)
     # A bag has one line; where it has more it is not used, and which one is taken does not matter.
@@ -320,27 +345,27 @@ def joined(events: Table, reports: Table, rests: Rests, columns: ReportColumns) 
     both = rows.join(told, keys.ours, "full")
     coalesced = {key: col(key).fill_null(col(f"{key}_right")) for key in keys.ours}
     both = both.with_columns(**coalesced, differs=col("reports") > 1)
-    return _flagged(both, keys, columns, differing="repeated")
+    return _flagged(both, keys, columns, of_rows, differing="repeated")
 
 
-def aligned(events: Table, keys: Keys, columns: ReportColumns) -> Table:
+def aligned(events: Table, keys: Keys, columns: ReportColumns, of_rows: RowColumns) -> Table:
     """The lines of events that carry their bag's report on every row."""
     said = columns.said(events) | said_ends(events)
-    rows = events.select(**keys.columns(events), **said)
+    rows = events.select(*of_rows.ours, **keys.columns(events), **said)
     figures = {name: col(name).max() for name in said}
     figures |= {f"{name}_least": col(name).min() for name in said}
     figures |= {f"{name}_known": col(name).count() for name in said}
-    lines = rows.group_by(keys.ours, {SIZE: length(), **figures})
+    lines = rows.group_by(keys.ours, {**of_rows.sizes(), **figures})
     differs = []
     for name in said:
         most, least, known = col(name), col(f"{name}_least"), col(f"{name}_known")
         spread = most - least > 1e-12 + 1e-9 * least.abs()
-        differs.append(spread.fill_null(False) | ((known > 0) & (known < col(SIZE))))
+        differs.append(spread.fill_null(False) | ((known > 0) & (known < of_rows.rows)))
     lines = lines.with_columns(differs=any_of(differs), reports=if_else(keys.there(), lit(1), lit(0)))
-    return _flagged(lines, keys, columns, differing="differing")
+    return _flagged(lines, keys, columns, of_rows, differing="differing")
 
 
-def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str) -> Table:
+def _flagged(both: Table, keys: Keys, columns: ReportColumns, of_rows: RowColumns, *, differing: str) -> Table:
     """The lines with a truth value for everything that may be wrong.  differing: what several reports of a bag are."""
     names = proportion_columns(columns.classes)
     values = {name: col(f"value_{number}") for number, name in enumerate(names)}
@@ -371,23 +396,30 @@ def _flagged(both: Table, keys: Keys, columns: ReportColumns, *, differing: str)
             | (usable & col("noise").is_null() & ((col("least") > col(SIZE)) | (col("most") < 0)).fill_null(False))
         )
         & lit(columns.target == "label"),
-        "other_size": usable & (col("reported_size") != col(SIZE)),
+        "other_size": usable & _differ(col("reported_size"), of_rows),
         "no_sum": exact & ((reduce(add, proportions) - 1).abs() > ROUNDING) & lit(len(names) > 1),
         "wrong_noise": usable & (col("wrong_noise") == 1),
     }
     lines = both.select(
-        *keys.ours, SIZE, *names, col("noise").alias(NOISE), "reports", "keyed",
+        *keys.ours, SIZE, *of_rows.lines, *names, col("noise").alias(NOISE), "reports", "keyed",
         col("least").alias(LOW), col("most").alias(HIGH),
         usable=usable, **{name: flag.fill_null(False) for name, flag in flags.items()},
     )  # fmt: skip
     return lines.with_columns(used=col("usable") & ~any_of(col(name) for name in flags))
 
 
-def numbered(lines: Table, keys: Keys, columns: ReportColumns, *, inexact: bool = False) -> Table:
+def _differ(size: Expression, of_rows: RowColumns) -> Expression:
+    """Whether another size is reported than rows add up to, which of weights may differ by rounding."""
+    return size != col(SIZE) if of_rows.weight is None else (size - col(SIZE)).abs() > ROUNDING * (1 + size.abs())
+
+
+def numbered(
+    lines: Table, keys: Keys, columns: ReportColumns, *, inexact: bool = False, of_rows: RowColumns = NO_COLUMNS
+) -> Table:
     """One line per usable bag, under the names of the user's keys.  inexact: whether some counts are not known."""
     # In the order of a checksum: the same in every engine and as good as random. Texts of different keys may be equal.
     usable = lines.filter(col("used")).with_md5(digits=keys.text()).numbered(NUMBER, "digits", *keys.ours)
     named = [col(key).alias(name) for name, key in zip(keys.names, keys.ours, strict=True)]
     ends = [LOW, HIGH] if inexact else []
-    found = usable.select(*named, NUMBER, SIZE, *proportion_columns(columns.classes), NOISE, *ends)
+    found = usable.select(*named, NUMBER, SIZE, *of_rows.lines, *proportion_columns(columns.classes), NOISE, *ends)
     return (as_counts(found) if inexact else found).keep()

@@ -42,6 +42,7 @@ def with_labels(data: BagTable, labels: Source, *, label: str = "label") -> BagT
     >>> with_labels(data, {"x": [0.5, 3.5], "label": [0, 1]}).summary.bags
     4
     """
+    data.check_no_row_columns("labels")
     rows = _labelled(data, labels, label)
     known = rows.numbered(NUMBER, *rows.columns).keep()
     # Each has the key of some bag, and in a further key a number of its own: null would equal nothing.

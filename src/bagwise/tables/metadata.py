@@ -104,7 +104,8 @@ class About:
     model, estimator: its kind, as `bagwise fit` calls it, and its class.  chosen: by the estimator among candidates.
     formation: how it took its bags to have come about, and why.  bag_gain: what held-out bags said while it was fitted.
     summary, seen: of the bags that it was fitted to, and of all tables that these are from.
-    keys, reports, ignored: what columns mean to later commands; reports: by parameter of `join`, columns or numbers.
+    keys, reports, ignored: what columns mean to later commands; reports: by parameter of `join`, columns or numbers,
+    weight and offset of the events among them.
     evaluation, guess, gain: on bags held out (see `Measurement`).  held_out: fingerprint of these bags and of what the
     model says of them.  refitted: whether it was then fitted once more, to these bags, too.
     latest: the column by which bags held out were the latest; empty where they are as good as random.
@@ -178,6 +179,7 @@ def about(
     measured = None if isinstance(measured, ValueEvaluation) else measured
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
+    said = {**vars(model.reports), **vars(model.of_rows)}
     return About(
         model=model.kind,
         estimator=type(model.estimator).__name__,
@@ -187,7 +189,7 @@ def about(
         summary=model.summary,
         seen=seen,
         keys=model.keys,
-        reports={name: _named(given) for name, given in vars(model.reports).items() if given is not None},
+        reports={name: _named(given) for name, given in said.items() if given is not None},
         ignored=model.ignored,
         classes=model.classes,
         columns=columns,

@@ -23,6 +23,7 @@ from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.row_columns import OFFSET, RowColumns
 from bagwise.tables.schema import Reading
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
@@ -63,6 +64,9 @@ class TableModel:
         Which columns of the reports said what.
     ignored : tuple of str
         Columns of the events that were said to be no features.
+    of_rows : RowColumns
+        Columns of the events that say for how many people a row stands, and what is added to its log odds: the latter
+        must be there to score rows.
     """
 
     features: Features
@@ -74,10 +78,12 @@ class TableModel:
     summary: Summary = field(repr=False)
     reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
     ignored: tuple[str, ...] = ()
+    of_rows: RowColumns = field(default_factory=RowColumns, repr=False)
 
     def __post_init__(self) -> None:
         kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
         kinds["estimator"] = BagClassifier | BagRegressor
+        kinds["of_rows"] = RowColumns
         for name, kind in {**kinds, "summary": Summary, "reports": ReportColumns}.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
@@ -96,12 +102,13 @@ class TableModel:
         """(n,) probabilities of label 1 or values, or (n, classes), of a `batch` of rows with the made columns."""
         return self.predict_codes(self.features.matrix(batch))
 
-    def predict_codes(self, codes: Floats) -> Floats:
-        """The same of the numbers and `codes` that `Features.matrix` makes."""
+    def predict_codes(self, codes: Floats, offset: Floats | None = None) -> Floats:
+        """The same of the numbers and `codes` that `Features.matrix` makes; `offset`: of rows, if it needs one."""
         rows = codes if self.encoding is None else self.encoding(codes)
         if isinstance(self.estimator, BagRegressor):
             return self.estimator.predict(rows)
-        h: Floats = self.estimator.predict_proba(rows)
+        more = {} if offset is None else {"offset": offset}
+        h: Floats = self.estimator.predict_proba(rows, **more)
         return h if self.classes is not None else h[:, 1]
 
     @cached_property
@@ -116,7 +123,7 @@ class TableModel:
 
     def reading(self, table: Table, *, missing_columns: str = "error") -> Reading:
         """How the rows of a table are read, in the types of training; missing_columns: as in `write_scores`."""
-        known = {*self.keys, *self.reports.names, *self.ignored}
+        known = {*self.keys, *self.reports.names, *self.ignored, *self.of_rows.names, *self.of_rows.ours}
         return Reading(self.features, table, unused=self.unused, known=known, missing_columns=missing_columns)
 
     def score(self, table: Table | Reading, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -135,8 +142,11 @@ class TableModel:
         """
         reading = self.reading(table) if isinstance(table, Table) else table
         kept = list((table if isinstance(table, Table) else table.table).columns if keep is None else keep)
-        for batch in reading.select(*kept).batches():
-            yield self.scored(batch.select(kept), self.predict_codes(reading.matrix(batch)))
+        needed = RowColumns(offset=self.of_rows.offset)
+        with_offset = needed.added(reading.table) if needed.names else None
+        for batch in reading.select(*kept, *needed.ours, of=with_offset).batches():
+            offset = needed.read(batch).get(OFFSET)
+            yield self.scored(batch.select(kept), self.predict_codes(reading.matrix(batch), offset))
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
         """Rows with columns of their predictions."""
@@ -186,17 +196,18 @@ class Recipe:
     reports: ReportColumns = field(default_factory=ReportColumns)
     ignored: tuple[str, ...] = ()
     latest: str = ""
+    of_rows: RowColumns = field(default_factory=RowColumns)
 
     @classmethod
     def of(cls, features: Features, train: BagTable, seen: BagTable | None = None, latest: str | None = None) -> Recipe:
         """Of bags to learn from, and of the tables that these are from; latest: see `split`."""
         keys, columns, summary = train.named_keys, train.columns, train.summary
         told = (features, keys, train.classes, summary, (seen or train).summary, columns, train.ignored)
-        return cls(*told, latest or "")
+        return cls(*told, latest or "", train.of_rows)
 
     def model(self, estimator: BagEstimator, encoding: Encoding | None, kind: str) -> TableModel:
         """The model, once an estimator is fitted to them."""
-        about = (self.classes, kind, self.keys, self.summary, self.reports, self.ignored)
+        about = (self.classes, kind, self.keys, self.summary, self.reports, self.ignored, self.of_rows)
         return TableModel(self.features, estimator, encoding, *about)
 
 
@@ -248,6 +259,7 @@ def fit(
     if not isinstance(estimator, BagRegressor if data.target == "value" else BagClassifier):
         wanted = "a regressor, since reports tell of values" if data.target == "value" else "a classifier"
         raise ParameterError("model", f"must be {wanted}, got {type(estimator).__name__}.")
+    _check_of_rows(data, estimator, model if isinstance(model, str) else type(model).__name__)
     if isinstance(model, str) and "random_state" in estimator.get_params(deep=False):
         estimator.set_params(random_state=random_state)
     if formation != "auto":
@@ -261,9 +273,18 @@ def fit(
     with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
-        in_engine = estimator.reads.moments and width <= WIDEST and not data.others
+        in_engine = estimator.reads.moments and width <= WIDEST and not (data.others or data.of_rows.names)
         encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
     return Recipe.of(features, data).model(estimator, encoding, kind)
+
+
+def _check_of_rows(data: BagTable, estimator: BagEstimator, kind: str) -> None:
+    """Raise where rows have weights or an offset that the estimator does not know what to do with."""
+    if data.of_rows.weight is not None and not estimator.reads.weights:
+        raise ParameterError("weight", f"is not known to {kind}: take auto, ridge, logistic or boosting.")
+    if data.of_rows.offset is not None and not (estimator.reads.offset and data.classes is None):
+        what = kind if data.classes is None else "models of several classes"
+        raise ParameterError("offset", f"is added to log odds, which {what} does not have: take logistic or boosting.")
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import narwhals.stable.v2 as nw
 
+from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.table import (
     DataType,
     Expression,
@@ -275,6 +276,10 @@ class Meaning(Protocol):
     @property
     def ignored(self) -> tuple[str, ...]:
         """Columns of the events that were no features."""
+
+    @property
+    def of_rows(self) -> RowColumns:
+        """Columns of the events that say more of rows."""
 
 
 @dataclass(frozen=True)

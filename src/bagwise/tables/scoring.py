@@ -26,6 +26,7 @@ from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.join import match, numbered
 from bagwise.tables.model import TableModel, Tell
 from bagwise.tables.reports import ReportColumns
+from bagwise.tables.row_columns import OFFSET, WEIGHT
 from bagwise.tables.schema import ColumnsMet, Reading
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Table, col
@@ -184,33 +185,43 @@ def _reported(
     connection: Connection,
 ) -> BagTable:
     """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
-    found = match(table, reports, given, keys=keys, target=model.target, like=model, connection=connection)
+    given_as: dict[str, Any] = {"target": model.target, "like": model, "of_rows": model.of_rows}
+    found = match(table, reports, given, keys=keys, connection=connection, **given_as)
+    of_rows = found.of_rows
     model.check_classes(found.columns.classes)
     told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1, learned=False)
     names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
-    bags = numbered(told, replace(found.keys, names=names), found.columns, inexact=bool(summary.inexact))
-    rows = found.rests.placed(table.numbered(_ROW), names)
-    return BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns)
+    ours = replace(found.keys, names=names)
+    bags = numbered(told, ours, found.columns, inexact=bool(summary.inexact), of_rows=of_rows)
+    rows = found.rests.placed(of_rows.added(table.numbered(_ROW)), names)
+    return replace(BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns), of_rows=of_rows)
 
 
 def _by_bag(model: TableModel, reading: Reading, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows as they are kept, with their place and their scores, bag after bag; those in no bag come as they are."""
     bags = data.bags.select(*data.keys, **{_BAG: col(NUMBER)})
-    rows = reading.select(*kept, _ROW, *data.keys, of=data.events).join(bags, data.keys, "left")
-    query = rows.select(*kept, _ROW, _BAG, *model.features.names).sort(_BAG, _ROW)
+    ours = data.of_rows.ours
+    rows = reading.select(*kept, *ours, _ROW, *data.keys, of=data.events).join(bags, data.keys, "left")
+    query = rows.select(*kept, *ours, _ROW, _BAG, *model.features.names).sort(_BAG, _ROW)
     reported, text = data.reported, _key_text(data)
     stream: Any = query.batches()
     with closing(stream):
-        pieces = (_scored(batch, [*kept, _ROW], model.predict_codes(reading.matrix(batch))) for batch in stream)
+        pieces = (_scored(model, reading, batch, [*kept, _ROW, *ours]) for batch in stream)
         for table, bag, h in _whole_bags(pieces):
             inside = bag >= 0
             if inside.any():
                 h = h.copy()
-                h[inside] = model.given_reports(h[inside], _bags(reported, text, bag[inside]))
+                weight = None
+                if WEIGHT in ours:
+                    weight = table.column(WEIGHT).to_numpy()[inside]
+                h[inside] = model.given_reports(h[inside], _bags(reported, text, bag[inside], weight))
+            table = table.drop_columns(list(ours)) if ours else table
             yield from (model.scored(batch, h[start : start + batch.num_rows]) for start, batch in _placed(table))
 
 
-def _scored(batch: pa.RecordBatch, kept: Sequence[str], h: Floats) -> _Piece:
+def _scored(model: TableModel, reading: Reading, batch: pa.RecordBatch, kept: Sequence[str]) -> _Piece:
+    offset = None if model.of_rows.offset is None else batch.column(OFFSET).to_numpy(zero_copy_only=False)
+    h = model.predict_codes(reading.matrix(batch), offset)
     bag = batch.column(_BAG).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return pa.Table.from_batches([batch.select(kept)]), bag, h
 
@@ -244,14 +255,15 @@ def _placed(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
         start += batch.num_rows
 
 
-def _bags(reported: Reported, text: NDArray[Any], bag: Integers) -> Bags:
+def _bags(reported: Reported, text: NDArray[Any], bag: Integers, weight: Floats | None = None) -> Bags:
     """The bags of rows that stand bag after bag, by their numbers."""
     number, size = np.unique(bag, return_counts=True)
-    if not np.array_equal(size, reported.size[number]):
+    if not np.array_equal(size, reported.rows[number]):
         raise ValueError(CHANGED)
     noise = None if reported.noise is None else reported.noise[number]
     interval = None if reported.interval is None else reported.interval.take(number)
-    return bags_in_order(text[number], size, reported.proportion[number], noise, interval=interval)
+    given = (text[number], size, reported.proportion[number], noise)
+    return bags_in_order(*given, interval=interval, weight=weight)
 
 
 def _key_text(data: BagTable) -> NDArray[Any]:

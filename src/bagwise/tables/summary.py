@@ -8,6 +8,7 @@ from bagwise.data.shards import NOISE, SIZE, proportion_columns
 from bagwise.tables.bag_table import LOW, MISMATCHES, Mismatch, Summary
 from bagwise.tables.mismatches import OF_COUNTS, remedy, warn_of_bias
 from bagwise.tables.reports import Keys, ReportColumns
+from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.table import (
     Expression,
     Table,
@@ -27,8 +28,9 @@ EMPTY = "the {} are empty: there must be one line at least."
 ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
 
-def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Expression]:
+def figures_of(lines: Table, keys: Keys, columns: ReportColumns, of_rows: RowColumns) -> dict[str, Expression]:
     """All figures of the summary, for one query over the bags."""
+    rows = of_rows.rows
     size, reports, used, usable, key = col(SIZE), col("reports"), col("used"), col("usable"), keys.text()
     names = proportion_columns(columns.classes)
     values = [col(name) for name in names]
@@ -40,16 +42,16 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
     noised = plain & ~col(NOISE).is_null()
     far = any_of((count < -beyond) | (count > size + beyond) for count in counts)
     figures = {
-        "rows": total(size),
+        "rows": total(rows),
         "reports": total(reports),
-        "keyless_events": total(where(~col("keyed"), size)),
+        "keyless_events": total(where(~col("keyed"), rows)),
         "keyless_reports": total(where(~col("keyed"), reports)),
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
-        "matched_rows": total(where(col("keyed") & (reports > 0), size)),
+        "matched_rows": total(where(col("keyed") & (reports > 0), rows)),
         "noised": total(used & ~col(NOISE).is_null()),
         "inexact": total(used & ~col(LOW).is_null()),
         "rests": total(used & keys.is_rest()),
-        "rest_rows": total(where(used & keys.is_rest(), size)),
+        "rest_rows": total(where(used & keys.is_rest(), rows)),
         "usable": total(usable),
         "least": where(usable, values[0]).min(),
         "greatest": where(usable, values[0]).max(),
@@ -59,12 +61,12 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns) -> dict[str, Ex
         "noised_count": where(noised, counts[0]).sum(),
         "noised_rows": total(where(noised, size)),
         "noise": where(noised, col(NOISE)).sum(),
-        **Summary.figures(names, used),
+        **Summary.figures(names, used, of_rows=of_rows),
     }
     for kind in MISMATCHES:
         if kind in lines.columns:
             figures[f"{kind}_bags"] = total(col(kind))
-            figures[f"{kind}_rows"] = total(where(col(kind), size))
+            figures[f"{kind}_rows"] = total(where(col(kind), rows))
             figures[f"{kind}_key"] = where(col(kind), key).min()
         if kind in OF_COUNTS and kind in lines.columns:
             figures[f"{kind}_low"] = total(col(kind) & any_of(value < 0 for value in values))
@@ -81,9 +83,10 @@ def summarise(
     least_bags: int,
     learned: bool,
     further: Sequence[str],
+    of_rows: RowColumns,
 ) -> Summary:
     """The summary of lines of bags; an error where they cannot be used as they are (see `Matched.checked`)."""
-    found = lines.line(**figures_of(lines, keys, columns))
+    found = lines.line(**figures_of(lines, keys, columns, of_rows))
     for what, lines_of in (("events", "rows"), ("reports", "reports")):
         if not found[lines_of]:
             raise ValueError(EMPTY.format(what))

@@ -18,7 +18,7 @@ from bagwise.tables.model import IN_MEMORY, TableModel, Tell, telling
 from bagwise.tables.schema import UnseenValuesWarning
 from bagwise.tables.table import as_text, col, length
 from bagwise.updates import FORGETTING, CannotUpdateError, Forgetting, Update
-from bagwise.utils.parameters import check_level, check_parameters
+from bagwise.utils.parameters import ParameterError, check_level, check_parameters
 from bagwise.utils.text import listed, number_of
 
 
@@ -126,6 +126,11 @@ def update(
     if (reason := model.estimator.cannot_update()) is not None:
         raise CannotUpdateError(f"{reason}.")
     model.check_classes(data.classes)
+    for table in (model, data):
+        for parameter, column in vars(table.of_rows).items():
+            if column is not None:
+                said = "does not go with updates, which count rows: fit a model to the reports of both months together."
+                raise ParameterError(parameter, said)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "comparing new bags with the model")
     news = novelties(model, data)

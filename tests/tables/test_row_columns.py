@@ -1,0 +1,174 @@
+"""Columns of weights and offsets, from the join to scores, in tables and commands."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise import tables
+from bagwise.cli import app
+from bagwise.tables.gather import gather, write_shards
+from bagwise.tables.model import features_of
+from bagwise.tables.row_columns import RowColumns
+from bagwise.utils.parameters import ParameterError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning"),
+    pytest.mark.filterwarnings("ignore::bagwise.evaluation.BagsNotRandomWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Events, reports of people, and the truth."""
+    rng = np.random.default_rng(3)
+    n, m = 2000, 50
+    x, kind, weight = rng.normal(size=n), rng.choice(list("abc"), n), rng.integers(1, 5, n)
+    exposure = rng.uniform(0.1, 4.0, n)
+    bag = np.argsort(np.argsort(x + 0.7 * rng.normal(size=n))) * m // n
+    truth = expit(-2.0 + x + 0.8 * (kind == "a") + np.log(exposure))
+    events = pd.DataFrame({"bag": bag, "x": x, "kind": kind, "people": weight, "log_exposure": np.log(exposure)})
+    count = np.bincount(bag, rng.binomial(weight, truth))
+    size = np.bincount(bag, weight).astype(int)
+    return events, pd.DataFrame({"bag": np.arange(m), "count": count, "size": size}), truth
+
+
+def test_sizes_are_compared_with_people(made):
+    events, reports, _ = made
+    data = tables.join(events, reports, weight="people", offset="log_exposure")
+    assert data.features == ("x", "kind")
+    assert (data.summary.used_rows, data.summary.people) == (2000, events.people.sum())
+    assert f"2,000 rows in all that stand for {events.people.sum():,} people" in str(data.summary)
+    assert data.summary.prior[0] == pytest.approx(reports["count"].sum() / events.people.sum())
+    with pytest.raises(ValueError, match="another size reported than there are rows"):
+        tables.join(events, reports.assign(size=reports["size"] + 1), weight="people")
+    wide = events.assign(count=0, rate=(reports["count"] / reports["size"]).to_numpy()[events.bag])
+    aligned = tables.join(wide, keys="bag", proportion="rate", weight="people", ignore="count")
+    assert aligned.summary.prior[0] == pytest.approx(data.summary.prior[0])
+
+
+def test_rows_are_gathered_with_what_is_theirs(made):
+    events, reports, _ = made
+    data = tables.join(events, reports, weight="people", offset="log_exposure")
+    found = gather(data, features_of(data))
+    assert found.bags.size.sum() == events.people.sum()
+    expected = events.assign(x=events.x.astype("f4")).sort_values("x")
+    order = np.argsort(found.X[:, 0], kind="stable")
+    np.testing.assert_allclose(found.X[order, 0], expected.x)
+    np.testing.assert_allclose(found.bags.weight[order], expected.people)
+    np.testing.assert_allclose(found.bags.offset[order], expected.log_exposure)
+    again = tables.join(events.sample(frac=1, random_state=0), reports, weight="people", offset="log_exposure")
+    np.testing.assert_array_equal(gather(again, features_of(again)).X, found.X)
+
+
+@pytest.mark.parametrize("model", ["ridge", "logistic"])
+def test_weights_in_tables_are_rows_repeated(made, model):
+    events, reports, _ = made
+    repeated = events.loc[events.index.repeat(events.people)].reset_index(drop=True)
+    ignore = ["log_exposure"]
+    estimator = {"ridge": bw.BagRidgeClassifier, "logistic": bw.BagLogisticClassifier}[model](random_state=0, cv=3)
+    one = tables.join(events, reports, weight="people", ignore=ignore)
+    many = tables.join(repeated, reports, ignore=[*ignore, "people"])
+    rows = gather(many, features_of(many))
+    encoding = gather(one, features_of(one)).encoding()
+    fitted = tables.fit(one, estimator)
+    known = type(estimator)(random_state=0, cv=3).fit(encoding(rows.X), bags=rows.bags)
+    np.testing.assert_allclose(fitted.estimator.coef_, known.coef_, rtol=1e-5)  # numbers in single precision
+    found = tables.evaluate(fitted, one)
+    assert found.bags.gain.value == pytest.approx(
+        tables.evaluate(fitted_without(fitted), many).bags.gain.value, rel=1e-6
+    )
+    verdicts = [tables.diagnose(data).verdict for data in (one, many)]
+    assert verdicts[0] == verdicts[1]
+
+
+def fitted_without(model):
+    """The same model for tables whose rows stand for one person each."""
+    return replace(model, of_rows=RowColumns())
+
+
+@pytest.mark.filterwarnings("ignore:these look like the tables")
+def test_commands_from_fit_to_scores(made, tmp_path):
+    events, reports, truth = made
+    events.to_parquet(tmp_path / "events.parquet", index=False)
+    reports.to_parquet(tmp_path / "reports.parquet", index=False)
+    both, folder = [str(tmp_path / "events.parquet"), str(tmp_path / "reports.parquet")], str(tmp_path / "model")
+    run = CliRunner().invoke
+    told = ["--weight", "people", "--offset", "log_exposure", "--model", "logistic", "--out", folder, "--json"]
+    fitted = run(app, ["fit", *both, *told])
+    assert fitted.exit_code == 0, fitted.output
+    about = json.loads(fitted.stdout)
+    assert (about["reports"]["weight"], about["reports"]["offset"]) == ("people", "log_exposure")
+    model = bw.load(folder)
+    assert model.of_rows == RowColumns("people", "log_exposure")
+    assert "--weight people --offset log_exposure" in run(app, ["inspect", folder]).output
+    evaluated = run(app, ["evaluate", folder, *both, "--json"])
+    assert json.loads(evaluated.stdout)["bags"]["gain"]["value"] > 0
+    alone, given = str(tmp_path / "alone.parquet"), str(tmp_path / "given.parquet")
+    events.drop(columns="people").to_parquet(tmp_path / "later.parquet", index=False)
+    assert run(app, ["predict", folder, str(tmp_path / "later.parquet"), "--out", alone]).exit_code == 0
+    h = pd.read_parquet(alone).prediction
+    assert np.abs(h - truth).mean() < 0.5 * np.abs(truth.mean() - truth).mean()
+    assert run(app, ["predict", folder, both[0], "--reports", both[1], "--out", given]).exit_code == 0
+    scored = pd.read_parquet(given)
+    assert list(scored.columns) == [*events.columns, "prediction"]
+    sums = (scored.prediction * scored.people).groupby(scored.bag).sum()
+    np.testing.assert_allclose(sums, reports["count"], rtol=1e-9)
+    for missing, said in (
+        ("log_exposure", "--offset names column 'log_exposure'"),
+        ("people", "--weight names column"),
+    ):
+        events.drop(columns=missing).to_parquet(tmp_path / "less.parquet", index=False)
+        less = [str(tmp_path / "less.parquet"), both[1]]
+        refused = run(app, ["evaluate", folder, *less])
+        assert refused.exit_code != 0
+        assert said in refused.output
+
+
+@pytest.mark.parametrize(
+    ("changed", "told", "said"),
+    [
+        ({"people": -1}, {"weight": "people"}, "weight names column 'people', which is empty or wrong in 2,000 rows"),
+        ({"people": np.nan}, {"weight": "people"}, "it must be a number of people, finite and not negative"),
+        ({"people": "two"}, {"weight": "people"}, "weight names column 'people', which holds no numbers"),
+        ({}, {"weight": "nobody"}, "weight names column 'nobody', which the events do not have"),
+        ({"log_exposure": np.inf}, {"offset": "log_exposure"}, "it must be a finite number, added to log odds"),
+        ({}, {"weight": "people", "offset": "people"}, "which is the weight of rows already"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_named(made, changed, told, said):
+    events, reports, _ = made
+    with pytest.raises(ParameterError, match=said):
+        tables.join(events.assign(**changed), reports, **told)
+
+
+def test_rows_that_stand_for_nobody_leave_a_bag_without_rows(made):
+    events, reports, _ = made
+    empty = events.assign(people=events.people.where(events.bag != 7, 0))
+    with pytest.raises(ValueError, match="with a report but no rows, for example bag 7"):
+        tables.join(empty, reports, weight="people")
+
+
+def test_what_does_not_know_them_says_so(made, tmp_path):
+    events, reports, _ = made
+    data = tables.join(events, reports, weight="people")
+    for model in ("sgd", "mean-map", "network"):
+        with pytest.raises(ParameterError, match=f"weight is not known to {model}: take auto, ridge"):
+            tables.fit(data, model)
+    moved = tables.join(events, reports, weight="people", offset="log_exposure")
+    with pytest.raises(ParameterError, match="offset is added to log odds, which ridge does not have"):
+        tables.fit(moved, "ridge")
+    with pytest.raises(ParameterError, match="weight is for rows in memory"):
+        write_shards(data, features_of(data), tmp_path / "shards")
+    with pytest.raises(ParameterError, match="weight does not go with several tables of reports"):
+        tables.join(events, [reports, reports], weight="people")
+    fitted = tables.fit(data, bw.BagRidgeClassifier(cv=2))
+    with pytest.raises(ParameterError, match="weight does not go with updates"):
+        tables.update(fitted, data)
+    with pytest.raises(ParameterError, match="labels does not go with weight"):
+        tables.with_labels(data, {"x": [0.0], "kind": ["a"], "log_exposure": [0.0], "label": [1]})
