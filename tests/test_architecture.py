@@ -15,6 +15,11 @@ OF_ALL = {  # modules of no package
     f"test_{name}" for name in ("architecture", "build", "docs", "history", "package", "public", "purchases", "values")
 }
 
+NOBODYS = {
+    "_check_tolerance",
+    "_typeshed",
+}  # what `bagwise.checks` lets users set, and a package of type checkers alone
+
 
 def section(title):
     return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
@@ -58,6 +63,42 @@ def test_a_walk_crosses_no_module_twice(diagram):
 
 def test_three_walks_are_drawn():
     assert len(walks()) == 3
+
+
+def test_nothing_private_of_a_dependency_is_used():
+    """Such names change with any version: what is used is defined or assigned here."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCE.rglob("*.py")}
+    nodes = [(path.relative_to(SOURCE), node) for path, tree in trees.items() for node in ast.walk(tree)]
+    made = {name for _, node in nodes for name in made_by(node)}
+    used = [(name, f"{path}:{node.lineno}") for path, node in nodes for name in private_names(node)]
+    assert len(used) > 100
+    assert [place for place in used if place[0] not in made | NOBODYS] == []
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("__") and name != "_"
+
+
+def made_by(node):
+    """The names that a line defines or assigns."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    stored = isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store)
+    return {getattr(node, "attr", None) or node.id} if stored else set()
+
+
+def private_names(node):
+    """The private names that a line takes from somewhere, and private modules that it imports."""
+    if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+        names = [node.attr]
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        modules = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+        names = [part for module in modules for part in module.split(".")]
+    elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"getattr", "hasattr", "setattr", "delattr"}:
+        names = [one.value for one in node.args[1:2] if isinstance(one, ast.Constant)]
+    else:
+        names = []
+    return [name for name in names if is_private(name)]
 
 
 def test_every_package_has_tests_where_it_stands():
