@@ -89,7 +89,7 @@ clean:
 # Errors are in files for other versions of Python, which nobody imports.
 NOT_IMPORTED := /tests?/|/site-packages/(pip|setuptools|mypy|mypyc|networkx|fontTools)/|/torch/(_inductor|testing)/
 .venv/compiled: .venv/dev
-	@$(BIN)/python -m compileall -qq -j 0 -x '$(NOT_IMPORTED)' .venv/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(NOT_IMPORTED)' .venv/lib src || true
 	@touch $@
 
 .venv-oldest/ready: pyproject.toml tests/oldest.py

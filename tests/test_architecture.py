@@ -15,6 +15,11 @@ OF_ALL = {  # modules of no package
     f"test_{name}" for name in ("architecture", "build", "docs", "history", "package", "public", "purchases", "values")
 }
 
+NOBODYS = {
+    "_check_tolerance",
+    "_typeshed",
+}  # what `bagwise.checks` lets users set, and a package of type checkers alone
+
 
 def section(title):
     return TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
@@ -58,6 +63,35 @@ def test_a_walk_crosses_no_module_twice(diagram):
 
 def test_three_walks_are_drawn():
     assert len(walks()) == 3
+
+
+PRIVATE = r"\b_[a-zA-Z]\w*(?<!__)\b"
+TAKEN = re.compile(rf"""(?:\.|import |attr\(\w+, ["'])({PRIVATE})""")  # as an attribute, a module, or by its name
+DEFINED = re.compile(rf"(?:def|class) ({PRIVATE})")
+ASSIGNED = re.compile(r"^([^=#\"'\n]+?)(?: [-+*/|&]?= |$)", re.MULTILINE)  # with a type alone, too
+
+
+def test_nothing_private_of_a_dependency_is_used():
+    """Such names change with any version: what is used is defined or assigned here."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    made = {name for text in texts.values() for name in made_in(text)}
+    used = [(name, path) for path, text in texts.items() for name in TAKEN.findall(text)]
+    assert len(used) > 100
+    assert [one for one in used if one[0] not in made | NOBODYS] == []
+
+
+def made_in(text):
+    """The private names that are defined or assigned."""
+    left = [line for line in ASSIGNED.findall(text) if "import" not in line]
+    return {*DEFINED.findall(text), *re.findall(rf"({PRIVATE})(?=,|:|$)", "\n".join(left), re.MULTILINE)}
+
+
+@pytest.mark.parametrize(
+    "line", ["x = model._fit(y)", "from numpy._core import a", 'getattr(x, "_fit")', "import _fit"]
+)
+def test_private_names_are_found(line):
+    assert TAKEN.findall(line)
+    assert made_in(line) == set()
 
 
 def test_every_package_has_tests_where_it_stands():

@@ -29,7 +29,7 @@ def test_p_values_are_uniform_for_random_bags(size, kind, seed):
     n = 4000
     values = rng.normal(size=n) if kind == "normal" else (rng.random(n) < 0.2).astype(float)
     p_values = []
-    for _ in range(400):
+    for _ in range(200):
         ids = bw.random_bags(n, size, rng)
         bags = bw.Bags.from_rows(np.zeros(n), ids)
         p_values.append(dispersion_test(values[bags.order], bags)[1])

@@ -386,7 +386,7 @@ def test_choice_of_the_penalty_knows_of_the_noise():
 def test_intervals_keep_their_coverage(seed):
     """Accuracy, Brier score and risk of a fixed model, over random bags and noise; the truth is known here."""
     rng = np.random.default_rng([seed, 5])
-    n, trials = 1600, 120
+    n, trials = 1600, 60
     h = rng.uniform(0.05, 0.6, n)
     y = (rng.random(n) < h).astype(float)
     truth = {"accuracy": ((h > 0.5) == y).mean(), "brier": ((h - y) ** 2).mean(), "risk": ((h - y) ** 2).mean()}

@@ -239,7 +239,7 @@ def test_ids_are_no_bags():
 )
 def test_intervals_cover_the_true_risk(how, size, model, mean, truth, seed):
     rng = np.random.default_rng([seed, size])
-    covered, trials = 0, 120
+    covered, trials = 0, 60
     for _ in range(trials):
         x, bags = draw(rng, size, 400)
         given = {"prior": 1 / 3, "means": [mean]} if how == "known" else {"split": how == "split"}

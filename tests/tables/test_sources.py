@@ -8,10 +8,8 @@ import gzip
 import os
 import subprocess
 import sys
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import duckdb
@@ -21,7 +19,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from bagwise.cli import app
 from bagwise.tables import connect, join, read
 from bagwise.tables.table import col, kind_of
 
@@ -289,6 +289,9 @@ def can_read_addresses() -> bool:
     return True
 
 
+needs_addresses = pytest.mark.skipif(not can_read_addresses(), reason="DuckDB has no extension for addresses")
+
+
 @pytest.mark.skipif(can_read_addresses(), reason="DuckDB has its extension for addresses")
 @pytest.mark.parametrize(
     "address", ["s3://b/a.parquet", "https://h/a.csv?v=1", "gs://b/*.parquet", "hf://datasets/a/b/c.csv"]
@@ -301,11 +304,77 @@ def test_addresses_need_an_extension_and_say_so(address: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.skipif(not can_read_addresses(), reason="DuckDB has no extension for addresses")
-def test_addresses_are_read(duck: Any, tmp_path: Path) -> None:
+SERVER = """
+import re, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+class Ranges(BaseHTTPRequestHandler):
+    def do_GET(self):
+        file = Path(sys.argv[1]) / self.path.partition("?")[0].lstrip("/")
+        if not file.is_file():
+            return self.send_error(404)
+        whole = file.read_bytes()
+        asked = re.fullmatch(r"bytes=(\\d+)-(\\d*)", self.headers.get("Range", ""))
+        first = int(asked[1]) if asked else 0
+        last = min(int(asked[2] or len(whole)), len(whole) - 1) if asked else len(whole) - 1
+        self.send_response(206 if asked else 200)
+        if asked:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(whole)}")
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(whole[first : last + 1])
+    do_HEAD = do_GET
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Ranges)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Where files of `tmp_path` are served, in pieces, too; by a process of its own, since DuckDB waits with a lock."""
+    command = [sys.executable, "-c", SERVER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        server.terminate()
+        server.communicate()
+
+
+@needs_addresses
+def test_addresses_are_read(duck: Any, tmp_path: Path, address: str) -> None:
     write(tmp_path / "a.parquet")
-    serving = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        assert contents(f"http://127.0.0.1:{server.server_port}/a.parquet", duck) == TABLE
-        server.shutdown()
+    write(tmp_path / "b.csv")
+    assert contents(f"{address}/a.parquet", duck) == TABLE
+    assert contents(f"{address}/b.csv?v=1", duck) == TABLE
+    with pytest.raises(ValueError, match=r"^events \(http.*none\.parquet\) cannot be read: .*404") as raised:
+        read(f"{address}/none.parquet", duck, what="events")
+    assert "\n" not in str(raised.value)
+
+
+@needs_addresses
+def test_commands_read_addresses(tmp_path: Path, address: str) -> None:
+    """From tables at an address to scores, equal to those from files."""
+    rng = np.random.default_rng(0)
+    x, bag = rng.normal(size=1600), np.arange(1600) // 16
+    count = np.bincount(bag, rng.random(1600) < 1 / (1 + np.exp(-2 * x)))
+    pd.DataFrame({"bag": bag, "x": x}).to_parquet(tmp_path / "events.parquet", row_group_size=400)
+    pd.DataFrame({"bag": np.arange(100), "count": count}).to_csv(tmp_path / "reports.csv", index=False)
+    told, scores = [], []
+    for number, place in enumerate((address, str(tmp_path))):
+        tables, folder = [f"{place}/events.parquet", f"{place}/reports.csv"], tmp_path / f"model {number}"
+        for line in (
+            ["diagnose", *tables],
+            ["fit", *tables, "--model", "ridge", "--out", str(folder)],
+            ["predict", str(folder), tables[0], "--out", str(folder) + ".parquet"],
+        ):
+            found = CliRunner().invoke(app, line)
+            assert found.exit_code == 0, found.output
+            told.append(found.stdout)
+        scores.append(pd.read_parquet(str(folder) + ".parquet")["prediction"])
+    assert told[0] == told[3]
+    np.testing.assert_array_equal(*scores)

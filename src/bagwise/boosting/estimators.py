@@ -396,9 +396,9 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
     --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(6400, 2))
+    >>> X = rng.uniform(-1, 1, size=(3200, 2))
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model learns this
-    >>> ids = bw.random_bags(6400, size=8, random_state=0)
+    >>> ids = bw.random_bags(3200, size=8, random_state=0)
     >>> model = BagBoostingClassifier(n_estimators=60, n_jobs=1, random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
     >>> bool(model.score(X, y) > 0.9)
     True

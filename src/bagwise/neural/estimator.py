@@ -115,9 +115,9 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     --------
     >>> import bagwise as bw
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.uniform(-1, 1, size=(6400, 2))
+    >>> X = rng.uniform(-1, 1, size=(3200, 2))
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)  # no linear model learns this
-    >>> ids = bw.random_bags(6400, size=8, random_state=0)
+    >>> ids = bw.random_bags(3200, size=8, random_state=0)
     >>> model = BagNeuralClassifier(learning_rate=0.03, max_epochs=30, random_state=0)
     >>> bool(model.fit(X, bw.aggregate(y, ids), bags=ids).score(X, y) > 0.9)
     True

@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import fields, is_dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,7 @@ class Decoder:
             require(set(values) == names, f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
             return cls(**values)
         parameters, fitted = self._items(document, "parameters", cls), self._items(document, "fitted", cls)
-        known = made._get_param_names()
+        known = signature(cls).parameters
         if unknown := [name for name in parameters if name not in known]:
             raise ValueError(f"{cls.__name__} has no parameter {short(unknown[0])} in this version of bagwise")
         model = cls(**parameters)
