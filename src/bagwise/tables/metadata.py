@@ -178,6 +178,7 @@ def about(
     measured = None if isinstance(measured, ValueEvaluation) else measured
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
+    assert isinstance(model.summary, Summary)
     return About(
         model=model.kind,
         estimator=type(model.estimator).__name__,

@@ -19,6 +19,8 @@ from bagwise.data.features import Encoding
 from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
 from bagwise.formation import FORMATION
+from bagwise.linear.aggregated import AggregatedClassifier
+from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
@@ -47,7 +49,7 @@ class TableModel:
     ----------
     features : Features
         Columns and their roles.
-    estimator : BagClassifier or BagRegressor
+    estimator : BagClassifier, BagRegressor or AggregatedClassifier
         Reads the numbers and codes that `features` makes or, if there is an `encoding`, what that makes of them.
     encoding : Encoding or None
         See `estimator`.
@@ -57,7 +59,7 @@ class TableModel:
         What `fit` was asked for, or the class of the estimator.
     keys : tuple of str
         Columns of the bags it was trained on.
-    summary : Summary
+    summary : Summary or AggregatesSummary
         What it was trained on.
     reports : ReportColumns
         Which columns of the reports said what.
@@ -66,19 +68,20 @@ class TableModel:
     """
 
     features: Features
-    estimator: BagEstimator
+    estimator: BagEstimator | AggregatedClassifier
     encoding: Encoding | None
     classes: tuple[str, ...] | None
     kind: str
     keys: tuple[str, ...]
-    summary: Summary = field(repr=False)
+    summary: Summary | AggregatesSummary = field(repr=False)
     reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
     ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
-        kinds["estimator"] = BagClassifier | BagRegressor
-        for name, kind in {**kinds, "summary": Summary, "reports": ReportColumns}.items():
+        kinds |= {"estimator": BagClassifier | BagRegressor | AggregatedClassifier}
+        kinds |= {"summary": Summary | AggregatesSummary}
+        for name, kind in {**kinds, "reports": ReportColumns}.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
         if self.target == "value":
