@@ -71,6 +71,11 @@ def test_wrong_use_is_one_sentence_that_names_the_option(files, tmp_path):
     assert "--noise-variance must be told" in sentence(call(*fit, table, "--threshold", 5))
     assert not out.exists()
     assert call(*fit, table, "--noise-variance", 0).exit_code == 0
+    other = tmp_path / "b.csv"
+    other.write_text("b,count,sum\nx,60,20\ny,40,10\n")
+    pairs = "fit-aggregates", table, other, "--noise-variance", 0, "--out", tmp_path / "c"
+    assert "1 pair of features without a table, as 'a' and 'b'" in sentence(call(*pairs))
+    assert call(*pairs, "--missing-pairs", "independent").exit_code == 0
     assert "pass --force" in sentence(call(*fit, table))
     assert "of which there is no page: see bagwise inspect" in sentence(call("page", "--model", out))
     assert "pass events and reports of other bags" in sentence(call("evaluate", out))

@@ -226,11 +226,13 @@ def test_values_that_were_never_seen_count_as_the_mean_of_their_feature(classifi
     np.testing.assert_allclose(codes, [known, unknown])
 
 
-def test_pairs_without_a_table_are_independent():
+def test_pairs_without_a_table_are_an_error_or_independent():
     X, y = rows_of(np.random.default_rng(0), 5000, features=3)
     data = Aggregates.of(X, y)
     alone = Aggregates(data.features, data.tables[:3])
-    model = fitted(bw.AggregatedLogisticClassifier, alone)
+    with pytest.raises(ValueError, match="3 pairs of features without a table, as 'f0' and 'f1'"):
+        fitted(bw.AggregatedLogisticClassifier, alone)
+    model = fitted(bw.AggregatedLogisticClassifier, alone, missing_pairs="independent")
     assert model.independent_pairs_ == 3
     assert np.isnan(model.r2_)
     assert not OneHotMoments.of(alone).covariance[data.block(0), data.block(1)].any()

@@ -98,7 +98,7 @@ def test_values_that_stand_for_others_and_binned_numbers(tmp_path):
     age, job = found.features
     assert (age.levels, age.edges, job.levels) == (("0", "1", "2"), (30.0, 50.5), ("cook",))
     assert found.tables[1].count.tolist() == [8, 10]
-    model = tables.fit_aggregates(found)
+    model = tables.fit_aggregates(found, missing_pairs="independent")
     scored = pd.DataFrame({"age": [10.0, 30, 90, None], "job": ["cook", "judge", "other", None]})
     h = np.concatenate([batch["prediction"].to_numpy() for batch in model.score(tables.read(scored, tables.connect()))])
     weights, b = model.estimator.weights(), np.log(h / (1 - h))
@@ -195,7 +195,7 @@ def test_what_a_model_tells_is_in_words(exact):
         model = tables.fit_aggregates(wrong)
     assert "times what was declared" in str(model.summary)
     untold = Aggregates(noised.features, noised.tables[:4], None)
-    text = str(tables.fit_aggregates(untold).summary)
+    text = str(tables.fit_aggregates(untold, missing_pairs="independent").summary)
     assert "none was declared" in text
     assert "2 pairs of features have no table" in text
 

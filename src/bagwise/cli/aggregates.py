@@ -13,6 +13,7 @@ from bagwise.cli import options
 from bagwise.cli.common import check_free, show_progress, show_result
 
 AggregatedModel = StrEnum("AggregatedModel", "logistic ridge")
+MissingPairs = StrEnum("MissingPairs", "error independent")
 _TABLES = (
     "Folder of tables, or tables: long, with feature_1, value_1, feature_2, value_2, or one for each feature and pair."
 )
@@ -46,6 +47,9 @@ def fit_aggregates(
         Path | None, Option(dir_okay=False, help=f"{_EDGES}; edges.json of the folder if there is one.")
     ] = None,
     ignore: Annotated[options.Text, Option(help="Columns that are no features, as a,b.")] = None,
+    missing_pairs: Annotated[
+        MissingPairs, Option(help="What pairs of features without a table are; independent ones may count twice.")
+    ] = MissingPairs.error,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -69,7 +73,7 @@ def fit_aggregates(
             tables[0] if len(tables) == 1 else tables, mechanism=mechanism and mechanism.value, **told, **noise, **names
         )
         progress(1, 2, f"fitting {model.value}")
-        fitted = bagwise.tables.fit_aggregates(data, model.value, random_state=seed)
+        fitted = bagwise.tables.fit_aggregates(data, model.value, missing_pairs=missing_pairs.value, random_state=seed)
         about = AboutAggregates.of(fitted, data)
         bagwise.saving.save(fitted, out, about=facts(about), force=force)
     show_result(as_json, about, *about.lines, f"Written: {out}")

@@ -211,16 +211,26 @@ class Aggregates:
         return sum(int(np.isfinite(table.count).sum()) for table in self.tables)
 
     @property
-    def independent_pairs(self) -> int:
-        """Pairs of features without a table, of which nothing is known."""
-        d = len(self.features)
-        return d * (d - 1) // 2 - sum(len(table.features) == 2 for table in self.tables)
+    def pairs_without_table(self) -> list[tuple[int, int]]:
+        """Numbers of features of which no table tells how they go together."""
+        known = {table.features for table in self.tables}
+        return [pair for pair in combinations(range(len(self.features)), 2) if pair not in known]
 
     def noised(self, noise: Callable[[Floats], Floats], variance: float, *, threshold: float | None = None) -> Self:
-        """Exact tables made to be published: noise on every cell, those of no rows among them, and rare cells hidden.
+        """Exact tables as they may be published: noise on every cell, those of no rows among them, rare cells hidden.
 
-        noise: gives numbers with noise for exact ones.  variance: of that noise.  threshold: what noised counts are
-        hidden below, with their sums.
+        Parameters
+        ----------
+        noise : callable
+            Gives numbers with noise for exact ones. Noise that protects somebody is made by `publish_aggregates`.
+        variance : float
+            Of that noise.
+        threshold : float, optional
+            What noised counts are hidden below, with their sums.
+
+        Returns
+        -------
+        Aggregates
         """
         tables = []
         for table in self.tables:
@@ -234,7 +244,18 @@ class Aggregates:
         r"""Two versions whose noises are independent, if noise is Gaussian; uncorrelated otherwise.
 
         With e of the variance s² of the noise, they are z + √r e and z − e/√r, whose noises vary by s²(1 + r) and
-        s²(1 + 1/r).  ratio: r.
+        s²(1 + 1/r).
+
+        Parameters
+        ----------
+        ratio : float
+            The number r.
+        rng : Generator
+            Draws e.
+
+        Returns
+        -------
+        Aggregates, Aggregates
         """
         variance = self.noise_variance or 0.0
         scale, one, other = np.sqrt(variance), [], []

@@ -29,7 +29,11 @@ _MOST_WEIGHTS = 12
 
 
 def fit_aggregates(
-    data: Aggregates, model: str | AggregatedClassifier = "logistic", *, random_state: RandomState = None
+    data: Aggregates,
+    model: str | AggregatedClassifier = "logistic",
+    *,
+    missing_pairs: str = "error",
+    random_state: RandomState = None,
 ) -> TableModel:
     """Learn from tables of counts and label sums, without rows.
 
@@ -39,6 +43,8 @@ def fit_aggregates(
         As `read_aggregates` returns them.
     model : {"logistic", "ridge"}, AggregatedLogisticClassifier or AggregatedRidgeClassifier
         What to fit; an estimator for settings of your own.
+    missing_pairs : {"error", "independent"}
+        What pairs of features without a table are.
     random_state : int, Generator or None
         For the splitting of noise.
 
@@ -57,7 +63,7 @@ def fit_aggregates(
     """
     if isinstance(model, str):
         check_parameters({"model": model}, {"model": one_of(*AGGREGATED_MODELS)})
-        estimator: Any = AGGREGATED_MODELS[model](random_state=random_state)
+        estimator: Any = AGGREGATED_MODELS[model](missing_pairs=missing_pairs, random_state=random_state)
     elif isinstance(model, AggregatedClassifier):
         estimator = clone(model)
     else:

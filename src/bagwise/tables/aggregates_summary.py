@@ -52,11 +52,11 @@ class AggregatesSummary:
     @classmethod
     def of(cls, data: Aggregates, estimator: Any) -> AggregatesSummary:
         """Of tables, and of the estimator that was fitted to them."""
-        d = len(data.features)
+        d, lacking = len(data.features), len(data.pairs_without_table)
         return cls(
             features=d,
-            pairs=d * (d - 1) // 2 - data.independent_pairs,
-            missing_pairs=data.independent_pairs,
+            pairs=d * (d - 1) // 2 - lacking,
+            missing_pairs=lacking,
             lines=data.lines,
             levels=sum(one.rest for one in data.features),
             rows=float(estimator.rows_),
