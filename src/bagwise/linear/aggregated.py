@@ -38,7 +38,7 @@ from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _NODES = norm.ppf((np.arange(400) + 0.5) / 400)
 _STEEPEST = 8.0  # times the slope that log odds have at p
-_FAR = 5.0  # standard errors between declared noise and what repeats tell, and
+_FAR = 6.0  # standard errors between declared noise and what repeats tell, and
 _MUCH = 0.1  # the share of it, from which on there is a warning
 _ROUNDS = 2
 
