@@ -46,6 +46,11 @@ def tables(tmp_path_factory):
     labelled[["x"]].assign(bucket=bucket).to_parquet(folder / "visits.parquet")
     revenue = pd.DataFrame({"bucket": np.arange(500), "revenue": np.bincount(bucket, worth)})
     revenue.to_parquet(folder / "revenue.parquet")
+    job, city = rng.integers(4, size=20_000), rng.integers(6, size=20_000)
+    rows = pd.DataFrame({"x": x, "job": job.astype(str), "city": [f"c{number}" for number in city]})
+    rows[:16_000].assign(y=labelled["y"]).to_parquet(folder / "rows.parquet")
+    rows[16_000:].assign(row=range(4000)).to_parquet(folder / "later.parquet")
+    pd.DataFrame({"row": range(4000), "count": labelled["y"][16_000:]}).to_parquet(folder / "later-reports.parquet")
     _write_formats(folder, x, labelled["y"].to_numpy(), bucket, rng)
     for one in ("events.parquet", "reports.parquet"):
         shutil.copy(folder / "bagwise-demo" / one, folder)
@@ -81,7 +86,7 @@ def place(request, tmp_path, monkeypatch):
     """A folder of its own for each page, with tables where the page speaks of some."""
     monkeypatch.chdir(tmp_path)
     text = request.getfixturevalue("page").read_text(encoding="utf-8")
-    if any(f"{one}.parquet" in text for one in ("events", "impressions", "labelled", "visits")):
+    if any(f"{one}.parquet" in text for one in ("events", "impressions", "labelled", "rows", "visits")):
         shutil.copytree(request.getfixturevalue("tables"), tmp_path, dirs_exist_ok=True)
     return tmp_path
 

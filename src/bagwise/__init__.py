@@ -63,6 +63,8 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.displays import BagFunnelDisplay as BagFunnelDisplay
     from bagwise.displays import BagRocDisplay as BagRocDisplay
     from bagwise.evaluation import evaluate as evaluate
+    from bagwise.linear import AggregatedLogisticClassifier as AggregatedLogisticClassifier
+    from bagwise.linear import AggregatedRidgeClassifier as AggregatedRidgeClassifier
     from bagwise.linear import BagLogisticClassifier as BagLogisticClassifier
     from bagwise.linear import BagMeanMapClassifier as BagMeanMapClassifier
     from bagwise.linear import BagRidgeClassifier as BagRidgeClassifier
@@ -98,6 +100,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "gains": (),
     "log_odds": (),
     "linear": (
+        "AggregatedLogisticClassifier",
+        "AggregatedRidgeClassifier",
         "BagLogisticClassifier",
         "BagMeanMapClassifier",
         "BagRidgeClassifier",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, sqrt
 from threading import Lock
@@ -126,12 +126,23 @@ def budget_for(epsilon: float, delta: float | None, *, classes: bool) -> Budget:
     With a delta: the discrete Gaussian satisfies zero-concentrated differential privacy, which OpenDP converts.
     """
     check_parameters({"epsilon": epsilon, "delta": delta}, _BUDGET)
-    return _calibrated(float(epsilon), None if delta is None else float(delta), classes)
+    return _calibrated(float(epsilon), None if delta is None else float(delta), _sensitivity(delta, classes))
+
+
+def budget_for_tables(epsilon: float, delta: float | None, *, tables: int) -> Budget:
+    r"""The same for counts and sums of labels 0 and 1 in several tables, where rows are protected, not labels alone.
+
+    A row more is one more in one cell of every table, and so may be its label: 2 for each table in :math:`L_1`, and
+    :math:`\sqrt{2}` times the root of their number in :math:`L_2`.
+    """
+    check_parameters({"epsilon": epsilon, "delta": delta}, _BUDGET)
+    moved = 2 * tables if delta is None else float(np.nextafter(sqrt(2.0 * tables), np.inf))
+    found = _calibrated(float(epsilon), None if delta is None else float(delta), moved)
+    return replace(found, neighbours="data sets of which one has one row more, with its features and its label")
 
 
 @lru_cache(maxsize=256)  # the search for a scale takes longer than a thousand draws
-def _calibrated(epsilon: float, delta: float | None, classes: bool) -> Budget:
-    sensitivity = _sensitivity(delta, classes)
+def _calibrated(epsilon: float, delta: float | None, sensitivity: float) -> Budget:
     wanted = epsilon if delta is None else (epsilon, delta)
     with _opendp() as dp:
         try:

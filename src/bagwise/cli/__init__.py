@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 import bagwise
-from bagwise.cli import distributed, experiments, formats, planning, tables
+from bagwise.cli import aggregates, distributed, experiments, formats, planning, tables
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
@@ -50,13 +50,15 @@ _on_tables = (
 _PANELS = {
     None: (experiments.demo,),
     "Two tables in, a scored table out": _on_tables,
-    "Before publishing": (planning.plan, tables.bag),
+    "Tables of counts by features in, no events": (aggregates.fit_aggregates,),
+    "Before publishing": (planning.plan, tables.bag, aggregates.aggregate),
     "A network by several processes": (distributed.gather, distributed.train),
     "The paper, and comparisons": (experiments.reproduce, experiments.reproduction, experiments.bench),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(_command.__name__.rstrip("_"), rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
+        _name = _command.__name__.rstrip("_").replace("_", "-")
+        app.command(_name, rich_help_panel=_panel)(one_sentence_errors(with_tables(_command)))
 
 
 def run() -> NoReturn:

@@ -178,7 +178,7 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
     given = {**given, "reports": None if not reports else reports[0] if len(reports) == 1 else reports}
     read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": _parse_mismatch}
     read |= {"count": _one_or_more, "proportion": _one_or_more}
-    read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), _number)
+    read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), number_or_column)
     return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
 
 
@@ -331,7 +331,8 @@ def _one_or_more(text: str | None) -> str | list[str] | None:
     return names[0] if names is not None and len(names) == 1 else names
 
 
-def _number(text: str | None) -> str | float | None:
+def number_or_column(text: str | None) -> str | float | None:
+    """A number, or the name of a column."""
     try:
         return None if text is None else float(text)
     except ValueError:

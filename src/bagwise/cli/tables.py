@@ -333,12 +333,14 @@ def predict(
 
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
+    from bagwise.tables.aggregated_model import read_about_aggregates
     from bagwise.tables.metadata import read_about
 
     found = bagwise.saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
     lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about)
+    lines = lines if (counts := read_about_aggregates(found.about)) is None else counts.lines
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())
     show_result(as_json, facts, *lines, f"Made with {made}.")
 

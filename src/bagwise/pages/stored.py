@@ -15,11 +15,13 @@ from bagwise.estimators import MODELS, VALUE_MODELS
 from bagwise.pages import parts
 from bagwise.pages.page import Code, Part, Section, Table
 from bagwise.tables import BagTable, Measurement, TableModel, measure
+from bagwise.tables.aggregated_model import read_about_aggregates
 from bagwise.tables.bag_table import last_bags
 from bagwise.tables.evaluation import predict
 from bagwise.tables.metadata import About, read_about
 
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
+_COUNTS = "holds a model of tables of counts, of which there is no page: see bagwise inspect."
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,7 @@ class Stored:
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
         if about is None:
-            raise ValueError(f"{place} {_ARRAYS}")
+            raise ValueError(f"{place} {_ARRAYS if read_about_aggregates(found.about) is None else _COUNTS}")
         return cls(place, about, found.versions)
 
     @property

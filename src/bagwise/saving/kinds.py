@@ -10,8 +10,10 @@ from sklearn.base import BaseEstimator
 from bagwise.estimators import ESTIMATORS
 
 _MODULE_OF = ESTIMATORS | {
+    "AggregatesSummary": "bagwise.tables.aggregates_summary",
     "Boosted": "bagwise.boosting.trees",
     "Column": "bagwise.tables.columns",
+    "CountedFeature": "bagwise.data.aggregates",
     "Encoding": "bagwise.data.features",
     "FeatureCodes": "bagwise.data.features",
     "Features": "bagwise.tables.columns",

@@ -180,6 +180,7 @@ def about(
     columns = tuple(ColumnNote(one.name, one.role.value, len(one.levels), _note(one)) for one in model.features.columns)
     found = None if measured is None else measured.evaluation
     said = {**vars(model.reports), **vars(model.of_rows)}
+    assert isinstance(model.summary, Summary)
     return About(
         model=model.kind,
         estimator=type(model.estimator).__name__,

@@ -19,6 +19,8 @@ from bagwise.data.features import Encoding
 from bagwise.data.rows import fit_codes
 from bagwise.estimators import make
 from bagwise.formation import FORMATION
+from bagwise.linear.aggregated import AggregatedClassifier
+from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
@@ -48,7 +50,7 @@ class TableModel:
     ----------
     features : Features
         Columns and their roles.
-    estimator : BagClassifier or BagRegressor
+    estimator : BagClassifier, BagRegressor or AggregatedClassifier
         Reads the numbers and codes that `features` makes or, if there is an `encoding`, what that makes of them.
     encoding : Encoding or None
         See `estimator`.
@@ -58,7 +60,7 @@ class TableModel:
         What `fit` was asked for, or the class of the estimator.
     keys : tuple of str
         Columns of the bags it was trained on.
-    summary : Summary
+    summary : Summary or AggregatesSummary
         What it was trained on.
     reports : ReportColumns
         Which columns of the reports said what.
@@ -70,21 +72,21 @@ class TableModel:
     """
 
     features: Features
-    estimator: BagEstimator
+    estimator: BagEstimator | AggregatedClassifier
     encoding: Encoding | None
     classes: tuple[str, ...] | None
     kind: str
     keys: tuple[str, ...]
-    summary: Summary = field(repr=False)
+    summary: Summary | AggregatesSummary = field(repr=False)
     reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
     ignored: tuple[str, ...] = ()
     of_rows: RowColumns = field(default_factory=RowColumns, repr=False)
 
     def __post_init__(self) -> None:
         kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
-        kinds["estimator"] = BagClassifier | BagRegressor
-        kinds["of_rows"] = RowColumns
-        for name, kind in {**kinds, "summary": Summary, "reports": ReportColumns}.items():
+        kinds |= {"estimator": BagClassifier | BagRegressor | AggregatedClassifier, "of_rows": RowColumns}
+        kinds |= {"summary": Summary | AggregatesSummary, "reports": ReportColumns}
+        for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise ValueError(f"{name} of a table's model is of the wrong kind")
         if self.target == "value":

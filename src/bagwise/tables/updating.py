@@ -148,6 +148,7 @@ def update(
     done: Update = estimator.update_
     if not done.learned:
         return Updated(model, done, found, news)
+    assert isinstance(model.summary, Summary)
     summary = together(model.summary, data.summary)
     return Updated(replace(model, estimator=estimator, summary=summary), done, found, news)
 
@@ -157,6 +158,7 @@ def drift_of(model: TableModel, said: Predictions, *, level: float = 0.01) -> Dr
 
     said: as `tables.evaluation.predict` returns it.
     """
+    assert isinstance(model.summary, Summary)
     frame, bags, rows = frame_of(model.features, said.codes), model.summary.bags, model.summary.used_rows
     return drift(said.said, frame, bags=said.some, level=level, fitted_bags=bags, fitted_rows=rows)
 
