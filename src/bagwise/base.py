@@ -115,7 +115,8 @@ class BagEstimator(ABC, BaseEstimator):
         """The data, after a look at parameters and bags."""
         check_parameters(self, {"formation": FORMATION, **self._constraints})
         if in_one_piece(data):
-            if (overlap := data.bags.overlap) is not None and not overlap.apart:  # a row once for each of its bags
+            overlap = data.bags.overlap
+            if overlap is not None and not overlap.apart and not self.reads.shared:
                 data = InMemory(data.X[data.bags.order], data.bags.apart(), data.categorical, names=data.names)
             self._check_bags(data.bags)
         self._bags_seen = data.bags.fingerprint

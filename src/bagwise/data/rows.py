@@ -39,11 +39,15 @@ class Reads:
         Data in several blocks, of which it need not hold all in memory (see `bagwise.data.rows`).
     moments : bool
         Moments of folds of bags instead of rows: it has `fit_moments` and `n_folds`.
+    shared : bool
+        Rows that are in bags of several groupings once, as `Bags.order` names them; others are given them once for
+        each of their bags.
     """
 
     codes: bool = False
     blocks: bool = False
     moments: bool = False
+    shared: bool = False
 
 
 class BagRows(ABC):

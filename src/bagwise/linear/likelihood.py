@@ -47,7 +47,8 @@ class Design:
     @classmethod
     def of(cls, X: Floats, bags: Bags, names: ArrayLike | None = None) -> Design:
         """With means and standard deviations of the rows in bags."""
-        rows = None if bags.n_bagged == len(X) else np.sort(bags.order)
+        once = bags.overlap is None or bags.overlap.apart
+        rows = None if once and bags.n_bagged == len(X) else np.sort(bags.order)
         step = max(1, _PIECE // max(X.shape[1], 1))
 
         def total(about: Floats | float, power: int) -> Floats:
@@ -118,18 +119,28 @@ def _bag_sums(z: Floats, weights: Floats, size: Integers, equal: int | None) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
-    """Scores of some w, and what the likelihood says of them.
-
-    w: (d,).  intercept: b.  s, h: (n,) with the intercept.  extra: (m,) variance of counts.  value: L, summed.
-    """
+class Place:
+    """Some w (d,), and the intercept b."""
 
     w: Floats
     intercept: float
+
+
+@dataclass(frozen=True, eq=False)
+class Point(Place):
+    """Scores of some w, and what the likelihood says of them.
+
+    s: (n,) with the intercept.  extra: (m,) variance of counts.
+    """
+
     s: Floats
-    h: Floats
     extra: Floats
     found: Tilted
+
+    @property
+    def h(self) -> Floats:
+        """(n,) predictions."""
+        return self.found.prediction
 
     @property
     def prior(self) -> float:
@@ -222,16 +233,20 @@ def point(
     *,
     scores: Floats | None = None,
     extra: Floats | None = None,
-    start: float | None = None,
+    near: Point | None = None,
 ) -> Point:
-    """The likelihood at w.  scores: of w, where known.  extra: as it is held during a step; None for that of w."""
+    """The likelihood at w.
+
+    scores: of w, where known.  extra: as it is held during a step; None for that of w.  near: what was found close by.
+    """
     check_time()
     z = design.scores(w) if scores is None else scores
-    b = shift_to_reports(prior, z, design.bags, effect_variance=effect_variance, start=start)
+    b, tilt = (None, None) if near is None else (near.intercept, near.found.tilt)
+    b = shift_to_reports(prior, z, design.bags, effect_variance=effect_variance, start=b, tilt=tilt)
     s = z + b
     if extra is None:
         extra = extra_variance(s, design.bags, effect_variance)
-    return Point(w, b, s, expit(s), extra, tilted(s, design.bags, extra=extra))
+    return Point(w, b, s, extra, tilted(s, design.bags, extra=extra, start=tilt))
 
 
 def system(design: Design, at: Point) -> System:
@@ -307,11 +322,11 @@ def climb(
     start: Floats | None = None,
     close: float = 1e-3,
     beside: Quadratic | None = None,
-) -> tuple[Point, Point, System]:
+) -> tuple[Point, Place, System]:
     r"""The maximum of the likelihood less :math:`\sum_c \lambda_c w_c^2 / 2`.
 
     penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.  beside: that of other bags.
-    Returns where it is, and the point before the last step with its derivatives.
+    Returns where it is, and the place before the last step with the derivatives there.
     """
 
     def height(of: Point) -> float:
@@ -319,13 +334,13 @@ def climb(
 
     at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
     for _ in range(_STEPS):
-        before, sums = at, system(design, at)
+        before, sums = Place(at.w, at.intercept), system(design, at)
         step, rise = sums.step(at.w, penalty, beside)
         scores, along = at.s - at.intercept, design.scores(step)
         share = min(1.0, _FARTHEST / float(np.abs(along).mean() + 1e-12))
         for _ in range(_HALVINGS):
             w, s = at.w + share * step, scores + share * along
-            moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, start=at.intercept)
+            moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, near=at)
             risen = height(moved) - height(at)
             if risen >= 1e-4 * share * rise:
                 break
@@ -333,7 +348,7 @@ def climb(
         else:
             break
         if effect_variance > 0:
-            moved = point(design, moved.w, prior, effect_variance, scores=s, start=moved.intercept)
+            moved = point(design, moved.w, prior, effect_variance, scores=s, near=moved)
         at = moved
         # Where a whole step rises as a quadratic would, what is left is less than the difference.
         if share * rise < close or (share == 1.0 and effect_variance == 0 and abs(risen - rise / 2) < close):

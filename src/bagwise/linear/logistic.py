@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.base import LinearPredictor, check_finite_features
+from bagwise.data.rows import Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear.likelihood import Design, Point, climb, maximise, maximise_classes, system
@@ -100,6 +101,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     (array([2., 0.]), 'random')
     """
 
+    reads: ClassVar[Reads] = Reads(shared=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(above=0), "one or more finite numbers above 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
-from bagwise.data.rows import fit_codes
+from bagwise.data.rows import InMemory, fit_codes
 from bagwise.estimators import make
 from bagwise.formation import FORMATION
 from bagwise.tables.bag_table import BagTable, Summary
@@ -282,6 +282,11 @@ def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: 
         rows = write_shards(data, features, place / "shards") if many else gather(data, features)
         if end is not None and hasattr(estimator, "time_budget"):
             estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
+        if isinstance(rows, InMemory) and not estimator.reads.codes:  # codes are gone before anything is learned
+            encoding = rows.encoding()
+            rows = rows.encoded(encoding)
+            fit_codes(estimator, rows, rows)
+            return encoding
         return fit_codes(estimator, rows)
 
 
