@@ -16,6 +16,7 @@ from bagwise.bags import several
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut
 from bagwise.linear.likelihood import Design
+from bagwise.linear.penalties import _more_and_held_out
 from bagwise.log_odds import prior_of
 
 
@@ -173,3 +174,14 @@ def test_rows_that_are_read_once_are_those_that_stand_for_each_of_their_bags():
         one, other = Design.of(X, bags), Design.of(X[bags.order], bags.apart())
         assert one.mean == pytest.approx(other.mean)
         assert one.scale == pytest.approx(other.scale)
+
+
+def test_what_many_rows_are_measured_on_shares_no_row_with_what_is_fitted():
+    X, _, _, tables = two_hashes(np.random.default_rng(5), n=6000)
+    design = Design.of(X, several(tables))
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(design.bags))
+        more, held_out = (design.bags.take(some) for some in _more_and_held_out(design, order))
+        assert not {*more.order.tolist()} & {*held_out.order.tolist()}
+        assert more.n_bagged > 500
+        assert held_out.n_bagged > 500

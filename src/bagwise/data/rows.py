@@ -67,6 +67,8 @@ class BagRows(ABC):
         Makes what the model reads of stored rows; None if it reads them as they are.
     names : sequence of str or None
         Names of the columns as they are stored, to speak of them.
+    interval : Intervals or None
+        Of the bags, as in `Bags`.
     """
 
     size: Integers
@@ -78,6 +80,7 @@ class BagRows(ABC):
     categorical: Sequence[int]
     codes_to_numbers: Encoding | None
     names: Sequence[str] | None = None
+    interval: Intervals | None = None
 
     @property
     @abstractmethod
@@ -165,7 +168,7 @@ class InMemory(BagRows):
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(X)}.")
         self.X, self._bags, self.categorical, self.codes_to_numbers = X, bags, categorical, codes_to_numbers
         self.size, self.proportion, self.noise_variance = bags.size, bags.proportion, bags.noise_variance
-        self.names = names
+        self.names, self.interval = names, bags.interval
         self.starts = np.array([0, len(bags)]) if starts is None else starts
         self.n_rows, self.n_columns = len(X), int(np.prod(X.shape[1:]))
 
@@ -245,8 +248,7 @@ def prior(data: BagRows) -> float | Floats:
 def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
     """Some bags alone, as those of a table of their rows, bag after bag.  coded: with the number of each row's bag."""
     noise = None if data.noise_variance is None else data.noise_variance[numbers]
-    whole = data.bags.interval if isinstance(data, InMemory) else None
-    interval = None if whole is None else whole.take(numbers)
+    interval = None if data.interval is None else data.interval.take(numbers)
     return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded, interval=interval)
 
 
@@ -271,6 +273,7 @@ def bags_in_order(
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:
     """A checksum of what bags reported, and of `rows`, which tell of theirs."""
     found = hashlib.sha256()
-    for part in (*rows, data.size, data.proportion, data.noise_variance):
+    ends = () if data.interval is None else (data.interval.low, data.interval.high, data.interval.noise)
+    for part in (*rows, data.size, data.proportion, data.noise_variance, *ends):
         found.update(part if isinstance(part, bytes) else b"" if part is None else np.ascontiguousarray(part).tobytes())
     return found.hexdigest()

@@ -17,7 +17,7 @@ probabilities of the counts allowed, so much is lost of the curvature as the cou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -114,7 +114,7 @@ def _in_parts(
     bags: Bags,
     extra: Floats,
     start: Floats | None,
-    parts: list[tuple[Booleans, Callable[[Floats, Bags, Floats, Floats | None], Tilted]]],
+    parts: Sequence[tuple[Booleans, Callable[[Floats, Bags, Floats, Floats | None], Tilted]]],
 ) -> Tilted:
     """Some bags each by a function of their own."""
     found: dict[str, Floats] = {}

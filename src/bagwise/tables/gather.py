@@ -132,7 +132,8 @@ def write_shards(
     check_parameters(given, {**dict.fromkeys(given, whole(1)), "group_rows": whole(1) | NONE})
     data.check_two_classes()
     if data.others:
-        raise ValueError("several tables of reports are read into memory: pass one to write shards.")
+        why = "bags of several tables of reports share rows, and bags that share rows cannot be read block by block"
+        raise ValueError(f"{why}: fit them in memory, by one process, or pass the one table that has the most bags.")
     if Path(folder).exists():
         raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
     with new_folder(Path(folder)) as new:

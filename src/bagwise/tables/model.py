@@ -274,10 +274,15 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
 def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:
     """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
     many = data.summary.used_rows * len(features.made) > IN_MEMORY
-    if many and not estimator.reads.blocks:
+    if many and not data.others and not estimator.reads.blocks:
         what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
         way = "choose boosting, a network, or ridge with fewer categories"
         raise ValueError(f"{what}, as {type(estimator).__name__} does: {way}.")
+    if many and data.others:
+        what = f"{data.summary.rows:,} rows of {len(features.made)} columns are too many to be read into memory"
+        why = "which several tables of reports need, since bags that share rows cannot be read block by block"
+        other = ", or pass the one table of reports that has the most bags."
+        raise AdviceError(f"{what}, {why}: leave out columns with ", Parameter("ignore"), other)
     with TemporaryFolder() as place:
         rows = write_shards(data, features, place / "shards") if many else gather(data, features)
         if end is not None and hasattr(estimator, "time_budget"):
