@@ -244,7 +244,7 @@ def test_command_with_a_pilot(tmp_path):
     ("arguments", "message"),
     [
         (("--rows", 100, "--noise-scale", 2, "--pilot", "x", "--label", "y"), "--noise-scale does not go with --pilot"),
-        (("--rows", 100, "--further", "64,80"), "--further bags of 80 need at least 2 × 80 rows, got 100"),
+        (("--rows", 100, "--further", "50,80"), "--further bags of 80 need at least 2 × 80 rows, got 100"),
         (("--rows", 100, "--hidden", "9-0"), "--hidden must be two counts, as in 0-9"),
         (("--rows", 100, "--value-sd", 3, "--epsilon", 1), "--sensitivity of sums of values is needed"),
         ((), "pass --rows, --regret, or both"),
