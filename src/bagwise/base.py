@@ -118,7 +118,8 @@ class BagEstimator(ABC, BaseEstimator):
         if isinstance(data, InMemory):
             self._check_reads(data.bags)
         if in_one_piece(data):
-            if (overlap := data.bags.overlap) is not None and not overlap.apart:  # a row once for each of its bags
+            overlap = data.bags.overlap
+            if overlap is not None and not overlap.apart and not self.reads.shared:
                 data = InMemory(data.X[data.bags.order], data.bags.apart(), data.categorical, names=data.names)
             self._check_bags(data.bags)
         self._bags_seen = data.bags.fingerprint

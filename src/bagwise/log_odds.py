@@ -14,6 +14,7 @@ LEAST = 1e-6
 _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
 _FARTHEST, _CLOSE_OF_REPORTS = 2.0, 1e-5  # steps of a shift that hidden counts follow
+_STEEPER = 10.0  # than its slope without higher terms
 _STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-9
 
 
@@ -103,7 +104,13 @@ def shift_to(
 
 
 def shift_to_reports(
-    prior: float, s: Floats, bags: Bags, *, effect_variance: float = 0.0, start: float | None = None
+    prior: float,
+    s: Floats,
+    bags: Bags,
+    *,
+    effect_variance: float = 0.0,
+    start: float | None = None,
+    tilt: Floats | None = None,
 ) -> float:
     r"""The b for which σ(s + b) adds up to what bags report; where they report counts, as `shift_to`.
 
@@ -122,6 +129,8 @@ def shift_to_reports(
         τ² of effects of bags.
     start : float, optional
         About where b is.
+    tilt : array of shape (m,), optional
+        About where the tilts of bags are.
 
     Returns
     -------
@@ -138,15 +147,23 @@ def shift_to_reports(
     b = shift_to(prior, s, weight=bags.weight) if start is None else start
     unknown = np.flatnonzero(bags.interval.open)
     some, inside = bags.take(unknown), bags.repeat(bags.interval.open)
+    hidden, shown = s[inside], s[~inside]
+    weight = np.ones(len(shown)) if bags.weight is None else bags.weight[~inside]
+    tilts = None if tilt is None else tilt[unknown]
     counted = float((bags.size * bags.proportion)[~bags.interval.open].sum())
+    last: tuple[float, float] | None = None
     for _ in range(_STEPS):
-        h = expit(s + b)
-        there = s[inside] + b
-        found = tilted(there, some, extra=extra_variance(there, some, effect_variance), value=False)
-        gap = counted + float(some.sum(found.posterior).sum()) - float(bags.sum(h).sum())
-        settled = np.ones(len(bags))
-        settled[unknown] = found.settled(some)
-        step = gap / max(float((bags.sum(h * (1 - h)) * settled).sum()), 1e-9)
+        there, h = hidden + b, expit(shown + b)
+        found = tilted(there, some, extra=extra_variance(there, some, effect_variance), start=tilts, value=False)
+        expected, tilts = found.prediction, found.tilt
+        total = float(weight @ h)
+        gap = counted - total + float(some.sum(found.posterior - expected).sum())
+        settled = float(found.settled(some) @ some.sum(expected * (1 - expected)))
+        slope = max(total - float(weight @ h**2) + settled, 1e-9)
+        if last is not None and b != last[0]:  # what it was on the way here, unless that is mere rounding
+            along = (last[1] - gap) / (b - last[0])
+            slope = along if slope < _STEEPER * along and along < _STEEPER * slope else slope
+        last, step = (b, gap), gap / slope
         b += min(max(step, -_FARTHEST), _FARTHEST)
         if abs(step) < _CLOSE_OF_REPORTS:
             break

@@ -15,6 +15,8 @@ from bagwise import (
 from bagwise.bags import several
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut
+from bagwise.linear.likelihood import Design
+from bagwise.linear.penalties import _more_and_held_out
 from bagwise.log_odds import prior_of
 
 
@@ -46,6 +48,17 @@ def test_tables_that_contradict_each_other_are_named():
     fine = Bags.from_rows([1.0, 1.0, 0.0, 0.0], [0, 0, 1, 1])
     with pytest.raises(ValueError, match="bag 7 of report table 2 reports a count of 1, but bags inside of it"):
         several([fine, Bags.from_rows([0.25] * 4, [7, 7, 7, 7])])
+
+
+def test_counts_beside_hidden_ones_are_whole_whatever_rounding_made_of_them():
+    """13 of 179 is no whole number of 179ths in floating point; beside a table of intervals it must stay a count."""
+    sizes = np.arange(2, 200)
+    ids = np.repeat(np.arange(len(sizes)), sizes)
+    for count in (1, 13, 14):
+        fine = Bags.from_rows((np.minimum(count, sizes) / sizes)[ids], ids)
+        coarse = Bags.from_rows(np.zeros(len(ids)), np.zeros(len(ids))).with_intervals([0], [len(ids)])
+        exact = ~several([fine, coarse]).interval.open
+        assert exact.sum() == len(sizes)
 
 
 def test_noised_counts_of_the_same_rows_are_weighed():
@@ -146,3 +159,29 @@ def test_intervals_of_weights_cover_with_two_tables():
         low, high = model.coef_interval()
         covered += int(((low <= weights) & (weights <= high)).sum())
     assert covered >= 0.9 * 160
+
+
+def test_rows_that_are_read_once_are_those_that_stand_for_each_of_their_bags():
+    """Logistic regression reads X as it is; other estimators read a row once for each of its bags."""
+    X, _, _, tables = two_hashes(np.random.default_rng(4), n=3000)
+    both = several(tables)
+    model = BagLogisticClassifier(random_state=0, cv=2).fit(X, bags=both)
+    copied = BagLogisticClassifier(random_state=0, cv=2).fit(X[both.order], bags=both.apart())
+    assert model.coef_ == pytest.approx(copied.coef_, abs=1e-6)
+    assert model.coef_errors_ == pytest.approx(copied.coef_errors_, rel=1e-5)
+    half = several([tables[0].take(np.arange(37)), tables[1].take(np.arange(25))])  # as many rows in bags as there are
+    for bags in (both, half):
+        one, other = Design.of(X, bags), Design.of(X[bags.order], bags.apart())
+        assert one.mean == pytest.approx(other.mean)
+        assert one.scale == pytest.approx(other.scale)
+
+
+def test_what_many_rows_are_measured_on_shares_no_row_with_what_is_fitted():
+    X, _, _, tables = two_hashes(np.random.default_rng(5), n=6000)
+    design = Design.of(X, several(tables))
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(design.bags))
+        more, held_out = (design.bags.take(some) for some in _more_and_held_out(design, order))
+        assert not {*more.order.tolist()} & {*held_out.order.tolist()}
+        assert more.n_bagged > 500
+        assert held_out.n_bagged > 500

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bagwise as bw
+from bagwise import tables
 from bagwise.boosting.dataset import Table, TreeOptions
 from bagwise.boosting.trees import Job, varies
 from bagwise.data import rows as data_rows
@@ -704,3 +705,56 @@ def test_a_table_larger_than_memory_trains_in_a_fraction_of_its_size(torch, tmp_
     assert peaks["gather"] < 0.35 * size
     assert peaks["network"] < 0.35 * size
     assert peaks["boosting"] < 0.55 * size
+
+
+def hidden_below(reports: Any, least: int) -> Any:
+    """Reports whose small counts are not shown."""
+    shown = reports["count"].astype(int).astype(str)
+    return reports.assign(count=shown.where(reports["count"] >= least, "*"))
+
+
+@pytest.mark.parametrize("noise", [None, 2.0], ids=["exact", "noised"])
+def test_intervals_of_counts_are_those_of_the_reports(tmp_path, noise):
+    events, reports = made_up(SIZES["unequal"], noise=noise)
+    data, features = joined(events, hidden_below(reports, 8), hidden="0-7")
+    shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
+    there, again = gather.gather(data, features), Shards.open(tmp_path / "shards")
+    for rows in (shards, again):
+        for name in ("low", "high", "noise"):
+            np.testing.assert_array_equal(getattr(rows.bags.interval, name), getattr(there.bags.interval, name))
+        np.testing.assert_array_equal(rows.noise_variance, there.noise_variance)
+    assert 0 < shards.bags.interval.open.sum() < len(shards.size)
+    some = subset(again, np.array([5, 2]))
+    np.testing.assert_array_equal(some.interval.low, there.bags.interval.low[[5, 2]])
+    other = write_shards(*joined(events, hidden_below(reports, 8), hidden="0-9"), tmp_path / "other", group_rows=100)
+    assert other.fingerprint != shards.fingerprint
+
+
+@pytest.mark.parametrize("model", ["boosting", "network"])
+def test_hidden_counts_are_learned_from_on_disk_as_in_memory(tmp_path, model):
+    events, reports = made_up(SIZES["unequal"])
+    data, features = joined(events, hidden_below(reports, 8), hidden="0-7")
+    shards = write_shards(data, features, tmp_path / "shards", group_rows=100)
+    there = gather.gather(data, features)
+    settings = {"boosting": {"n_estimators": 5, "n_jobs": 1}, "network": {"max_epochs": 2, "learning_rate": 0.01}}
+    made = {"boosting": bw.BagBoostingClassifier, "network": bw.BagNeuralClassifier}[model]
+    estimators = [made(formation="features", random_state=0, **settings[model]) for _ in range(2)]
+    for one, rows in zip(estimators, (shards, there), strict=True):
+        fit_codes(one, rows)
+    codes = np.concatenate([there.block(number) for number in range(len(there))])
+    codes = codes if model == "boosting" else there.encoding()(codes)
+    h, expected = (one.predict_proba(codes)[:, 1] for one in estimators)
+    np.testing.assert_allclose(h, expected, rtol=0, atol=1e-5)
+
+
+def test_several_tables_of_reports_say_why_they_are_not_written(tmp_path, monkeypatch):
+    events, reports = made_up(SIZES["unequal"])
+    kept = events[events["bag"] != "lost"].assign(site=np.arange(len(events) - 3) % 7)
+    sites = pd.DataFrame({"site": np.arange(7), "count": 20})
+    data = join(kept, [reports, sites])
+    with pytest.raises(ValueError, match="share rows cannot be read block by block"):
+        write_shards(data, Features.of(data.events, data.features), tmp_path / "shards")
+    assert not (tmp_path / "shards").exists()
+    monkeypatch.setattr("bagwise.tables.model.IN_MEMORY", 100)
+    with pytest.raises(ValueError, match="leave out columns with ignore, or pass the one table"):
+        tables.fit(data, "boosting")

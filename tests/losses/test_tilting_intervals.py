@@ -7,6 +7,7 @@ from scipy.special import expit
 
 from bagwise import BagBoostingClassifier, BagLogisticClassifier, BagRidgeClassifier, Bags, aggregate, losses
 from bagwise.bags.intervals import Intervals
+from bagwise.losses import tilting_intervals
 from bagwise.losses.tilting_intervals import tilted
 
 SIZES = (1, 2, 5, 12, 20, 40, 150)
@@ -202,3 +203,20 @@ def test_scores_given_hidden_reports_lie_in_them():
     total = np.bincount(ids, weights=model.predict_proba(X, bags=bags)[:, 1])
     assert (total >= low - 0.01).all()
     assert (total <= high + 0.01).all()
+
+
+@pytest.mark.parametrize("mixed", [True, False], ids=["some counts hidden", "all counts known"])
+def test_many_rows_are_computed_in_pieces_as_at_once(monkeypatch, mixed):
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, 60, 1500))
+    y, s = (rng.random(1500) < 0.2).astype(float), rng.normal(-1.4, 1, 1500)
+    bags = Bags.from_rows(aggregate(y, ids), ids, noise_variance=np.where(ids % 3 == 0, 4.0, 0.0))
+    if mixed:
+        count, width = bags.sum(y), np.arange(60) % 5
+        bags = bags.with_intervals(count - width, count + width)
+    whole = tilted(s, bags)
+    monkeypatch.setattr(tilting_intervals, "_PIECE", 100)
+    found, warm = tilted(s, bags), tilted(s, bags, start=whole.tilt + 0.1)
+    for name in vars(whole):
+        for one in (found, warm):
+            assert getattr(one, name) == pytest.approx(getattr(whole, name), rel=1e-5, abs=1e-6), name

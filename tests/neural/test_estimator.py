@@ -322,3 +322,20 @@ def test_a_network_stays_as_it_was_where_nothing_changed(before):
     np.testing.assert_array_equal(model.predict_proba(new[0]), before.predict_proba(new[0]))
     with pytest.raises(ValueError, match="epochs must be one of 1, 'auto', got 3"):
         model.partial_fit(*new[:2], bags=new[2], epochs=3)
+
+
+def test_hidden_counts_do_not_move_the_mean_prediction(seed):
+    """Where bags differ in features, those of few positives are hidden: by themselves their counts say a p that is
+    0.04 too large here. 0.01 is five standard errors of the sum of hidden counts given the features."""
+    rng, bags, rows = np.random.default_rng(seed), 300, 40
+    x = rng.normal(size=(bags * rows, 2))
+    x[:, 0] += np.repeat(rng.normal(scale=1.2, size=bags), rows)
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(1.8 - 1.2 * x[:, 0]))).astype(float)
+    told = bw.Bags.from_rows(bw.aggregate(y, ids := np.repeat(np.arange(bags), rows)), ids)
+    count = told.sum(y)
+    hidden = told.with_intervals(np.where(count < 10, 0, count), np.where(count < 10, 9, count))
+    options = {"learning_rate": 0.01, "max_epochs": 10, "early_stopping": False, "random_state": 0}
+    model = BagNeuralClassifier(formation="features", **options).fit(x, bags=hidden)
+    assert abs((hidden.size * hidden.proportion).sum() / len(y) - y.mean()) > 0.03
+    assert model.prior_ == pytest.approx(y.mean(), abs=0.01)
+    assert model.predict_proba(x)[:, 1].mean() == pytest.approx(y.mean(), abs=0.01)

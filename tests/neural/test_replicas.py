@@ -12,6 +12,8 @@ from bagwise.losses import LOSSES, debiased_square
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
 from bagwise.neural import Fold, Replica, cnn, folds_of, mlp, train_modules, train_replicas  # noqa: E402
+from bagwise.neural.batches import BagTensors  # noqa: E402
+from bagwise.neural.training import Objective  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OPTIONS = {"epochs": 4, "batch_rows": 64, "dtype": torch.float64}
@@ -69,6 +71,50 @@ def test_losses_and_rates_on_shared_batches(table, hidden):
     runs = [Replica(bags=bags, loss=loss, learning_rate=rate) for loss in LOSSES for rate in rates]
     results = assert_equal_to_alone(X, runs, hidden, **OPTIONS)
     assert len({result.test_predictions[-1].tobytes() for result in results}) == len(runs)  # and they all differ
+
+
+def hidden(y, seed, below=4):
+    """Unequal bags that do not show counts below a number."""
+    bags = unequal(y, seed)
+    count = bags.sum(y[bags.order])
+    most = np.minimum(below - 1, bags.size)
+    return bags.with_intervals(np.where(count < below, 0, count), np.where(count < below, most, count))
+
+
+def test_counts_that_are_hidden_beside_those_that_are_noised_and_those_that_are_known(table):
+    """All of them at once, on batches of the same sizes: what one bag reports is not taken for another's."""
+    X, y = table
+    plain = unequal(y, 0)
+    every = [plain, bw.Bags.from_rows(bw.aggregate(y, plain.code), plain.code, noise_variance=2.0), hidden(y, 0)]
+    runs = [Replica(bags=bags, loss="count_likelihood", learning_rate=0.01, seed=1) for bags in every]
+    results = assert_equal_to_alone(X, runs, **OPTIONS)
+    assert len({result.test_predictions[-1].tobytes() for result in results}) == 3
+
+
+def test_a_step_goes_down_on_the_likelihood_of_intervals(table):
+    """The derivative of every batch is that of the sum over the counts allowed, by a plain convolution."""
+    X, y = table
+    bags = hidden(y, 3)
+    data = BagTensors(torch.from_numpy(X[bags.order]), bags)
+    objective = Objective("count_likelihood", means.Known(0.3), 0.3)
+    for x, batch in data.epoch(np.random.default_rng(0), 60):
+        logits = (0.8 * x[:, 0] - 1).requires_grad_()
+        loss = float(objective.backward(logits, batch))
+        plain = 0.0
+        for j, (low, high) in enumerate(zip(batch.interval.low, batch.interval.high, strict=True)):
+            chance = np.ones(1)
+            for one in torch.sigmoid(logits.detach())[batch.offsets[j] : batch.offsets[j + 1]].tolist():
+                chance = np.convolve(chance, [1 - one, one])
+            plain -= np.log(chance[int(low) : int(high) + 1].sum()) / len(batch)
+        assert batch.interval.open.any()
+        assert loss == pytest.approx(plain, rel=1e-3)
+        step, down = 1e-6, logits.grad.clone()
+        with torch.no_grad():
+            for place in (0, len(x) - 1):
+                moved = logits.detach().clone()
+                moved[place] += step
+                found = float(objective.losses(moved, batch).mean())
+                assert (found - loss) / step == pytest.approx(float(down[place]), rel=2e-3, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 from bagwise.cli import app
 from bagwise.planning import Question, curves, pilot, sentences
 from bagwise.planning.figure import plan_figure
+from bagwise.tables import join
 from bagwise.theory import bags_needed, regrets
+from bagwise.theory.reported import Cells
 
 
 def labelled(rows=4000, seed=0):
@@ -126,7 +128,7 @@ def test_pilot_is_repeated_by_its_seed_where_no_noise_is_drawn():
 
 
 def test_interval_of_the_pilot_is_that_of_the_next_run():
-    from bagwise.planning import _summary
+    from bagwise.planning.rebagging import _summary
 
     rng = np.random.default_rng(0)
     inside = 0
@@ -192,6 +194,40 @@ def test_command_knows_formations(tmp_path):
     assert "bags of 64 with effects" in result.output
 
 
+def test_command_knows_reports_as_they_come(tmp_path):
+    asked = ("--rows", 100_000, "--bag-size", 64, "--prior", 0.1, "--figure", tmp_path / "plan.png")
+    result = run(*asked, "--hidden", "0-9", "--rounded", 5)
+    assert result.exit_code == 0, result.output
+    assert "Counts hidden between 0 and 9, rounded to multiples of 5 keep 41% of what they would tell." in result.output
+    assert "guaranteed        regret – (the theorems are for counts that are exact" in result.output
+    result = run(*asked, "--epsilon", "1,none", "--sensitivity", 2, "--further", 200, "--json")
+    assert result.exit_code == 0, result.output
+    noised = {one["epsilon"]: one for one in json.loads(result.stdout)["curves"] if one["k"] == 64}
+    assert noised[1]["regret_expected"] > 1.4 * noised[None]["regret_expected"]
+    result = run(
+        *asked[:4], *asked[-2:], "--value-sd", 20, "--noise-scale", 50, "--mechanism", "gaussian", "--regret", 5
+    )
+    assert result.exit_code == 0, result.output
+    assert "Gaussian noise (standard deviation 50 on each sum)" in result.output
+
+
+def test_a_pilot_hides_and_rounds_as_is_planned(monkeypatch):
+    """What is fitted to are the counts that reports would show."""
+    seen = []
+
+    def joined(events, reports, **options):
+        seen.append((reports["count"].tolist(), options))
+        return join(events, reports, **options)
+
+    monkeypatch.setattr("bagwise.planning.rebagging.join", joined)
+    found = pilot(labelled(800), label="y", sizes=(16,), repetitions=2, cells=Cells(hidden=(0, 4), rounded=5))
+    counts, options = seen[0]
+    assert {*counts} <= {"*", "5", "10", "15", "20"}
+    assert "*" in counts
+    assert (options["hidden"], options["rounded"]) == ("0-4", 5)
+    assert 0.6 < found["accuracy"][0] < 1
+
+
 def test_command_with_a_pilot(tmp_path):
     labelled(600).to_csv(tmp_path / "pilot.csv", index=False)
     result = run(
@@ -207,6 +243,10 @@ def test_command_with_a_pilot(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--rows", 100, "--noise-scale", 2, "--pilot", "x", "--label", "y"), "--noise-scale does not go with --pilot"),
+        (("--rows", 100, "--further", "50,80"), "--further bags of 80 need at least 2 × 80 rows, got 100"),
+        (("--rows", 100, "--hidden", "9-0"), "--hidden must be two counts, as in 0-9"),
+        (("--rows", 100, "--value-sd", 3, "--epsilon", 1), "--sensitivity of sums of values is needed"),
         ((), "pass --rows, --regret, or both"),
         (("--rows", 100, "--bag-size", "large"), "whole numbers"),
         (("--rows", 100, "--bag-size", 0), "at least 1"),
@@ -222,7 +262,13 @@ def test_command_with_a_pilot(tmp_path):
 )
 def test_command_refuses_in_one_sentence(arguments, message, tmp_path):
     result = run(*arguments, "--figure", tmp_path / "plan.png")
-    assert result.exit_code == (1 if any(word in message for word in ("labels.csv", "epsilon", "formation")) else 2)
+    assert result.exit_code == (
+        1
+        if any(
+            word in message for word in ("labels.csv", "epsilon", "formation", "further bags", "two counts", "of sums")
+        )
+        else 2
+    )
     assert message in result.output
     assert result.output.count("\n") == 1
     assert not list(tmp_path.iterdir())

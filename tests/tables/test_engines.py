@@ -25,6 +25,7 @@ from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.tables.join import aligned, joined, numbered
 from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.tables.rests import Rests
+from bagwise.tables.row_columns import NO_COLUMNS
 from bagwise.tables.summary import figures_of
 from bagwise.tables.table import Table, col, length
 
@@ -329,11 +330,11 @@ def test_queries_can_be_said_to_other_engines(engine: str) -> None:
             "epsilon": "float64", "suppressed": "string"}  # fmt: skip
     reports = planned(ibis, told, "reports")
     keys, said = Keys.of(["text", "day", "number"], events, reports), ReportColumns().guessed(reports.columns)
-    lines = joined(events, reports, Rests(keys), said)
+    lines = joined(events, reports, Rests(keys), said, NO_COLUMNS)
     bags = planned(ibis, lines.native.schema(), "lines")
     queries = {
         "reports": lines,
-        "events": aligned(events, keys, ReportColumns(proportion="p")),
+        "events": aligned(events, keys, ReportColumns(proportion="p"), NO_COLUMNS),
         "lines": bags.select(**figures_of(bags, keys, said)),
         "MD5": numbered(bags, keys, said),
     }

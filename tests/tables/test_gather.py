@@ -12,7 +12,9 @@ from bagwise import tables
 from bagwise.linear.moments import Moments, solve_ridge, worth
 from bagwise.linear.ridge import _ALPHAS, _SCALINGS
 from bagwise.tables.bag_table import NUMBER
-from bagwise.tables.gather import WIDEST
+from bagwise.tables.columns import Features
+from bagwise.tables.engines.duckdb import DuckDB
+from bagwise.tables.gather import WIDEST, gather
 
 
 def made_up(rows=3000, *, seed=0, classes=0):
@@ -181,3 +183,28 @@ def test_frames_of_any_library_give_the_same_coefficients(tmp_path):
         found = tables.fit(tables.join(rows, lines), "ridge").estimator
         np.testing.assert_allclose(found.coef_, expected.coef_, rtol=0, atol=1e-8, err_msg=kind)
         np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=1e-8, err_msg=kind)
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["numbered from 0", "numbered with gaps, as Spark does"])
+def test_events_of_several_tables_are_read_once_each(monkeypatch, gaps):
+    """Against a plain loop: the row of each bag is the row of the events, in tables that leave some rows out."""
+    rng = np.random.default_rng(0)
+    events = {"x": np.arange(600.0), "one": rng.integers(0, 20, 600), "other": rng.integers(0, 9, 600)}
+    reports = [
+        pd.DataFrame({key: np.arange(3, many), "count": np.bincount(events[key])[3:many] // 2})
+        for key, many in (("one", 20), ("other", 9))
+    ]
+    if gaps:
+        monkeypatch.setattr(
+            DuckDB,
+            "number",
+            lambda _, table, name: table.project(f"*, 5_000_000_000 - 7 * row_number() OVER () AS {name}"),
+        )
+    data = tables.join(events, reports, on_mismatch=["unreported"])
+    rows = gather(data, Features.of(data.events, data.features))
+    code = {key: np.where(events[key] < 3, -1, events[key]) for key in ("one", "other")}
+    used = (code["one"] >= 0) | (code["other"] >= 0)
+    assert rows.X.shape == (used.sum(), 1)
+    assert rows.X.dtype == np.float32
+    members = {frozenset(rows.X[rows.bags.take([j]).order, 0].astype(int)) for j in range(len(rows.bags))}
+    assert members == {frozenset(np.flatnonzero(code[key] == one)) for key in code for one in np.unique(code[key])[1:]}

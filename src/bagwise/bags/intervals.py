@@ -11,6 +11,7 @@ so that the report and the prior together have mean m and variance v. An interva
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,12 @@ class Intervals:
     def take(self, index: Any) -> Intervals:
         """Those of some bags."""
         return Intervals(self.low[index], self.high[index], self.noise[index])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Intervals]) -> Intervals:
+        """Those of some bags, and of others after them."""
+        low, high, noise = (np.concatenate([getattr(one, name) for one in parts]) for name in ("low", "high", "noise"))
+        return cls(low, high, noise)
 
     def check(self, size: Integers, keys: NDArray[Any]) -> None:
         """Raise where an interval holds no count that a bag can have."""

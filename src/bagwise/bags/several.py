@@ -161,6 +161,7 @@ def _stacked(tables: list[_Table]) -> Bags:
     made = replace(made, overlap=overlap)
     if np.isnan(low).all():
         return made
-    known = np.isnan(low)
-    exact = replace(made, noise_variance=noise, interval=Intervals(count[:, 0], count[:, 0], noise))
-    return exact.with_intervals(np.where(known, count[:, 0], low), np.where(known, count[:, 0], high))
+    known, one = np.isnan(low), count[:, 0]
+    one = np.where(noise == 0, np.rint(one), one)  # proportions, times sizes, are whole numbers up to rounding
+    exact = replace(made, noise_variance=noise, interval=Intervals(one, one, noise))
+    return exact.with_intervals(np.where(known, one, low), np.where(known, one, high))

@@ -9,7 +9,7 @@ from typer import Option
 
 import bagwise
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
-from bagwise.cli.options import SOURCE, Json, Seed, parse_names, parse_whole, table_source
+from bagwise.cli.options import SOURCE, Json, Mechanism, Seed, parse_names, parse_whole, table_source
 from bagwise.cli.tables import Model
 from bagwise.utils.parameters import ParameterError
 
@@ -36,6 +36,27 @@ def plan(
     between: Annotated[
         float | None, Option(help="Of features, effects: share of what is to be learned that differs between bags.")
     ] = None,
+    noise_scale: Annotated[
+        float | None, Option(help="In place of --epsilon: b of Laplace noise, or standard deviation of Gaussian noise.")
+    ] = None,
+    mechanism: Annotated[
+        Mechanism | None, Option(help="How noise is made; discrete-laplace for --epsilon on counts if not told.")
+    ] = None,
+    sensitivity: Annotated[
+        float | None, Option(help="By how much one person can change a report, which --epsilon is divided by.")
+    ] = None,
+    hidden: Annotated[str | None, Option(metavar="0-9", help="Counts between these will not be shown.")] = None,
+    rounded: Annotated[float | None, Option(min=1, help="Counts will be rounded to a multiple of this, as 5.")] = None,
+    clamped: Annotated[
+        str | None, Option(metavar="0-100", help="What counts below, and above, will be set to.")
+    ] = None,
+    further: Annotated[
+        str | None,
+        Option(help="Rows per bag of further tables about the same rows, as 400,5000."),
+    ] = None,
+    value_sd: Annotated[
+        float | None, Option(help="Bags report sums of values of this standard deviation, not counts.")
+    ] = None,
     error: Annotated[float, Option(help="Allowed probability of missing the regret.")] = 0.05,
     pilot: Annotated[str | None, Option(help=f"Rows with labels, to try out bags on. {SOURCE}")] = None,
     label: Annotated[str | None, Option(help="Column of labels of the pilot.")] = None,
@@ -54,6 +75,11 @@ def plan(
     """
     if (pilot is None) != (label is None):
         raise Misuse("a pilot needs both: --pilot, a table with labels, and --label, their column.")
+    theirs: dict[str, object] = {"--noise-scale": noise_scale, "--mechanism": mechanism, "--sensitivity": sensitivity}
+    theirs |= {"--further": further, "--value-sd": value_sd}
+    if pilot is not None and (no_pilot := [option for option, given in theirs.items() if given is not None]):
+        said = "a pilot puts labels in one table of random bags, with noise as bagwise bag makes it"
+        raise Misuse(f"{no_pilot[0]} does not go with --pilot: {said}.")
     if positive is not None and pilot is None:
         raise Misuse("--positive belongs to --pilot: pass that, too.")
     if not 0 < prior < 1:
@@ -66,6 +92,9 @@ def plan(
     with show_progress() as progress, table_source(pilot or "") as source:
         from bagwise.planning import sentences
         from bagwise.planning.figure import plan_figure
+        from bagwise.tables.intervals import Hidden
+        from bagwise.tables.reports import ReportColumns
+        from bagwise.theory.reported import Cells
         from bagwise.utils.files import replacing
 
         sizes, epsilons = tuple(sorted(set(parse_whole(bag_size, "--bag-size")))), _parse_epsilons(epsilon)
@@ -77,13 +106,23 @@ def plan(
             "effects_sd": effects_sd,
             "between": between,
         }
-        question = bagwise.planning.Question(**asked, **learned, **formed)
+        cells = Hidden.of(ReportColumns(hidden=hidden, rounded=rounded, clamped=clamped))
+        reported: dict[str, Any] = {
+            "noise_scale": noise_scale,
+            "mechanism": None if mechanism is None else mechanism.value,
+            "sensitivity": sensitivity,
+            "value_sd": value_sd,
+            "further": parse_whole(further, "--further"),
+            **vars(cells),
+        }
+        question = bagwise.planning.Question(**asked, **learned, **formed, **reported)
         found = bagwise.planning.curves(question, progress=progress)
         measured = None
         if pilot is not None:
             assert label is not None
             tried: dict[str, Any] = {"sizes": sizes or (16, 64, 256), "epsilons": epsilons, "repetitions": repetitions}
             made: dict[str, Any] = {"model": model.value, "random_state": seed, "progress": progress}
+            made["cells"] = Cells(**vars(cells))
             measured = bagwise.planning.pilot(source, label=label, positive=positive, **tried, **made)
         with replacing(figure) as (temporary,):
             plan_figure(found, regret=regret, measured=measured).savefig(temporary, dpi=150)

@@ -41,6 +41,9 @@ class Reads:
         Moments of folds of bags instead of rows: it has `fit_moments` and `n_folds`.
     weights, offset : bool
         Rows that stand for several people, and what is added to their log odds (see `Bags`).
+    shared : bool
+        Rows that are in bags of several groupings once, as `Bags.order` names them; others are given them once for
+        each of their bags.
     """
 
     codes: bool = False
@@ -48,6 +51,7 @@ class Reads:
     moments: bool = False
     weights: bool = False
     offset: bool = False
+    shared: bool = False
 
 
 class BagRows(ABC):
@@ -67,6 +71,8 @@ class BagRows(ABC):
         Makes what the model reads of stored rows; None if it reads them as they are.
     names : sequence of str or None
         Names of the columns as they are stored, to speak of them.
+    interval : Intervals or None
+        Of the bags, as in `Bags`.
     """
 
     size: Integers
@@ -78,6 +84,7 @@ class BagRows(ABC):
     categorical: Sequence[int]
     codes_to_numbers: Encoding | None
     names: Sequence[str] | None = None
+    interval: Intervals | None = None
 
     @property
     @abstractmethod
@@ -166,7 +173,7 @@ class InMemory(BagRows):
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(X)}.")
         self.X, self._bags, self.categorical, self.codes_to_numbers = X, bags, categorical, codes_to_numbers
         self.size, self.proportion, self.noise_variance = bags.size, bags.proportion, bags.noise_variance
-        self.names = names
+        self.names, self.interval = names, bags.interval
         self.starts = np.array([0, len(bags)]) if starts is None else starts
         self.n_rows, self.n_columns = len(X), int(np.prod(X.shape[1:]))
 
@@ -252,8 +259,7 @@ def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
         rows, codes = np.arange(some.n_bagged), some.repeat(np.arange(len(some)))
         given = (numbers, rows, some.offsets, some.proportion, some.noise_variance, some.n_bagged)
         return Bags.build(*given, codes if coded else None, some.interval, some.weight, some.offset)
-    whole = data.bags.interval if isinstance(data, InMemory) else None
-    interval = None if whole is None else whole.take(numbers)
+    interval = None if data.interval is None else data.interval.take(numbers)
     return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded, interval=interval)
 
 
@@ -279,6 +285,7 @@ def bags_in_order(
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:
     """A checksum of what bags reported, and of `rows`, which tell of theirs."""
     found = hashlib.sha256()
-    for part in (*rows, data.size, data.proportion, data.noise_variance):
+    ends = () if data.interval is None else (data.interval.low, data.interval.high, data.interval.noise)
+    for part in (*rows, data.size, data.proportion, data.noise_variance, *ends):
         found.update(part if isinstance(part, bytes) else b"" if part is None else np.ascontiguousarray(part).tobytes())
     return found.hexdigest()

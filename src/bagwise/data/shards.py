@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bagwise.bags import Bags
+from bagwise.bags.intervals import Intervals
 from bagwise.data.features import Encoding
 from bagwise.data.rows import BagRows, checksum, row_starts, subset
 from bagwise.utils.typing import Floats, Integers, NDArray
@@ -33,6 +34,9 @@ INDEX, REPORTS = "shards.json", "bags.parquet"
 
 SIZE, PROPORTION, NOISE = "bag_size", "bag_proportion", "bag_noise_variance"
 """Columns of bags; with classes, the proportions are `bag_proportion_0`, …"""
+
+LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"
+"""Where some counts are not known: between which numbers they lie, null where they are; and the noise added to them."""
 
 _DIGITS = 2**10  # by how many times its range a column may be away from 0 to be kept in single precision
 
@@ -75,6 +79,8 @@ class Shards(BagRows):
         What is stored, and in which files.
     size, proportion, noise_variance, codes_to_numbers : array, array, array or None, Encoding or None
         As in `BagRows`.
+    interval : Intervals or None
+        As in `BagRows`.
 
     Examples
     --------
@@ -100,6 +106,7 @@ class Shards(BagRows):
     proportion: Floats
     noise_variance: Floats | None
     codes_to_numbers: Encoding | None = None
+    interval: Intervals | None = None
 
     def __post_init__(self) -> None:
         self.starts = np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
@@ -123,10 +130,12 @@ class Shards(BagRows):
                 raise ValueError(f"{place / name} is damaged ({found} bytes, not {expected}): gather the bags again.")
         with _reading(place / REPORTS):
             reports = pq.read_table(place / REPORTS, page_checksum_verification=True)
-        size, proportion, noise = read_reports(reports, classes=index["classes"], noised=index["noised"])
+        interval = interval_of(reports)
+        noised = index["noised"] or interval is not None
+        size, proportion, noise = read_reports(reports, classes=index["classes"], noised=noised)
         if not len(size) == index["bags"] == sum(sum(file.bags) for file in files) or size.sum() != index["rows"]:
             raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
-        return cls(place, columns, files, size, proportion, noise)
+        return cls(place, columns, files, size, proportion, noise, interval=interval)
 
     @property
     def fingerprint(self) -> str:
@@ -183,6 +192,20 @@ def read_reports(table: pa.Table, *, classes: int | None, noised: bool) -> tuple
     proportion = np.stack([table.column(name).to_numpy() for name in names], axis=1)
     noise = table.column(NOISE).to_numpy() if noised else None
     return table.column(SIZE).to_numpy().astype(np.int64), proportion[:, 0] if classes is None else proportion, noise
+
+
+def interval_of(reports: pa.Table) -> Intervals | None:
+    """Between which numbers the counts of a table of bags lie, where some are not known; None where all are."""
+    if LOW not in reports.column_names:
+        return None
+    size = reports.column(SIZE).to_numpy()
+    low, high, declared, proportion = (
+        np.asarray(reports.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False))
+        for name in (LOW, HIGH, DECLARED, PROPORTION)
+    )
+    noise, known, count = np.nan_to_num(declared), np.isnan(low), size * proportion
+    count = np.where(noise == 0, np.rint(count), count)
+    return Intervals(np.where(known, count, low), np.where(known, count, high), noise)
 
 
 def _read_index(folder: Path) -> dict[str, Any]:

@@ -47,7 +47,8 @@ class Design:
     @classmethod
     def of(cls, X: Floats, bags: Bags, names: ArrayLike | None = None) -> Design:
         """With means and standard deviations of the rows in bags."""
-        rows = None if bags.n_bagged == len(X) else np.sort(bags.order)
+        once = bags.overlap is None or bags.overlap.apart
+        rows = None if once and bags.n_bagged == len(X) else np.sort(bags.order)
         weight = bags.of_table(bags.weight)
         step = max(1, _PIECE // max(X.shape[1], 1))
 
@@ -123,21 +124,36 @@ def _bag_sums(z: Floats, weights: Floats, size: Integers, equal: int | None) -> 
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
-    """Scores of some w, and what the likelihood says of them.
-
-    w: (d,).  intercept: b.  z: (n,) without it, nor the offset of rows.  s, h: (n,) with both.
-    extra: (m,) variance of counts.  prior: p, the mean prediction, which is what bags report.
-    """
+class Place:
+    """Some w (d,), and the intercept b."""
 
     w: Floats
     intercept: float
-    z: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Point(Place):
+    """Scores of some w, and what the likelihood says of them.
+
+    s: (n,) with the intercept and the offset of rows.  extra: (m,) variance of counts.  offset: (n,) None without.
+    prior: p, the mean prediction, which is what bags report.
+    """
+
     s: Floats
-    h: Floats
     extra: Floats
     found: Tilted
+    offset: Floats | None
     prior: float
+
+    @property
+    def h(self) -> Floats:
+        """(n,) predictions."""
+        return self.found.prediction
+
+    @property
+    def z(self) -> Floats:
+        """(n,) scores without the intercept, nor the offset of rows."""
+        return self.s - self.intercept if self.offset is None else self.s - self.intercept - self.offset
 
     @property
     def value(self) -> float:
@@ -225,18 +241,22 @@ def point(
     *,
     scores: Floats | None = None,
     extra: Floats | None = None,
-    start: float | None = None,
+    near: Point | None = None,
 ) -> Point:
-    """The likelihood at w.  scores: of w, where known.  extra: as it is held during a step; None for that of w."""
+    """The likelihood at w.
+
+    scores: of w, where known.  extra: as it is held during a step; None for that of w.  near: what was found close by.
+    """
     check_time()
     z, bags = design.scores(w) if scores is None else scores, design.bags
     moved = z if bags.offset is None else z + bags.offset
-    b = shift_to_reports(prior, moved, bags, effect_variance=effect_variance, start=start)
+    b, tilt = (None, None) if near is None else (near.intercept, near.found.tilt)
+    b = shift_to_reports(prior, moved, bags, effect_variance=effect_variance, start=b, tilt=tilt)
     s = moved + b
     if extra is None:
         extra = extra_variance(s, bags, effect_variance)
-    h = expit(s)
-    return Point(w, b, z, s, h, extra, tilted(s, bags, extra=extra), float(bags.average(h)))
+    found = tilted(s, bags, extra=extra, start=tilt)
+    return Point(w, b, s, extra, found, bags.offset, float(bags.average(found.prediction)))
 
 
 def system(design: Design, at: Point) -> System:
@@ -317,11 +337,11 @@ def climb(
     start: Floats | None = None,
     close: float = 1e-3,
     beside: Quadratic | None = None,
-) -> tuple[Point, Point, System]:
+) -> tuple[Point, Place, System]:
     r"""The maximum of the likelihood less :math:`\sum_c \lambda_c w_c^2 / 2`.
 
     penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.  beside: that of other bags.
-    Returns where it is, and the point before the last step with its derivatives.
+    Returns where it is, and the place before the last step with the derivatives there.
     """
 
     def height(of: Point) -> float:
@@ -329,13 +349,13 @@ def climb(
 
     at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
     for _ in range(_STEPS):
-        before, sums = at, system(design, at)
+        before, sums = Place(at.w, at.intercept), system(design, at)
         step, rise = sums.step(at.w, penalty, beside)
         scores, along = at.z, design.scores(step)
         share = min(1.0, _FARTHEST / float(design.bags.average(np.abs(along)) + 1e-12))
         for _ in range(_HALVINGS):
             w, s = at.w + share * step, scores + share * along
-            moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, start=at.intercept)
+            moved = point(design, w, prior, effect_variance, scores=s, extra=at.extra, near=at)
             risen = height(moved) - height(at)
             if risen >= 1e-4 * share * rise:
                 break
@@ -343,7 +363,7 @@ def climb(
         else:
             break
         if effect_variance > 0:
-            moved = point(design, moved.w, prior, effect_variance, scores=s, start=moved.intercept)
+            moved = point(design, moved.w, prior, effect_variance, scores=s, near=moved)
         at = moved
         # Where a whole step rises as a quadratic would, what is left is less than the difference.
         if share * rise < close or (share == 1.0 and effect_variance == 0 and abs(risen - rise / 2) < close):

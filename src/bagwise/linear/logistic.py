@@ -101,13 +101,12 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     (array([2., 0.]), 'random')
     """
 
+    reads: ClassVar[Reads] = Reads(shared=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(above=0), "one or more finite numbers above 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,
         "cv": whole(2),
     }
-
-    reads: ClassVar[Reads] = Reads(weights=True, offset=True)
 
     formation: str = "auto"
     alphas: ArrayLike | None = None

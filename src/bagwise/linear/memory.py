@@ -18,7 +18,7 @@ from scipy.special import expit, logsumexp, softmax
 from bagwise.bags import Bags
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut, best_stretch, effects_beside_model, log_likelihoods
-from bagwise.linear.likelihood import Design, Point, Quadratic, System, maximise, system
+from bagwise.linear.likelihood import Design, Place, Quadratic, System, maximise, system
 from bagwise.linear.moments import Moments, coefficients
 from bagwise.linear.penalties import penalty_of
 from bagwise.linear.probabilities import some_bags
@@ -202,7 +202,7 @@ class LogisticMemory:
         _check([*lines, self.hessian, self.meat], [(d,)] * len(lines) + [(d, d)] * 2)
 
     @classmethod
-    def of(cls, design: Design, at: Point, sums: System, covariance: Floats) -> LogisticMemory | None:
+    def of(cls, design: Design, at: Place, sums: System, covariance: Floats) -> LogisticMemory | None:
         """At a point, with the derivatives there and the covariance of weights; None where it is too much to keep."""
         if 2 * len(at.w) ** 2 > MOST_KEPT:
             return None
@@ -234,7 +234,7 @@ class LogisticMemory:
 
         return float(brentq(over, min(own, moved), max(own, moved), xtol=1e-12))
 
-    def beside(self, design: Design, at: Point, sums: System, covariance: Floats, how: Weighing) -> LogisticMemory:
+    def beside(self, design: Design, at: Place, sums: System, covariance: Floats, how: Weighing) -> LogisticMemory:
         """Old and new bags; at: of the new ones, with derivatives and the covariance of their weights alone."""
         new = LogisticMemory.of(design, at, sums, covariance)
         assert new is not None
@@ -247,7 +247,7 @@ class LogisticMemory:
             new.gradient + self.quadratic(weight).slope(at.w),
             weight * self.hessian + new.hessian,
             weight**2 * self.meat + new.meat,
-            self.shift(at.z, prior_of(design.bags), at.w, how),
+            self.shift(design.scores(at.w), prior_of(design.bags), at.w, how),
             (own * self.centre + new.spread * new.centre) / spread,
             spread,
             weight * self.bags + new.bags,

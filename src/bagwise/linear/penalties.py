@@ -123,6 +123,17 @@ def _for_choice(design: Design, order: Integers) -> Integers:
     return some if len(some) == len(order) else some[: max(len(_some(design, some, _FEW_ROWS)), _MANY_BAGS)]
 
 
+def _more_and_held_out(design: Design, order: Integers) -> tuple[Integers, Integers]:
+    """More of the bags, in the order given, and others to measure a fit to them on, which share no row with them."""
+    rows, shared = design.bags.n_bagged // 8, design.bags.shared
+    if shared is None:
+        more = _some(design, order, rows)
+        return more, _some(design, order[len(more) :], _FEW_ROWS)
+    finest = order[shared.table[order] == np.argmax(np.bincount(shared.table))]
+    held_out = _some(design, finest, _FEW_ROWS)[: max(len(finest) // 2, 1)]
+    return _some(design, order[shared.apart_from(held_out)[order]], rows), held_out
+
+
 def choose(
     design: Design,
     cv: int,
@@ -147,9 +158,7 @@ def choose(
         return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin)
     chosen_on = design.take(np.sort(some))
     found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, measured=False)
-    more = _some(design, order, design.bags.n_bagged // 8)
-    rest = order[len(more) :]
-    train, held_out = design.take(np.sort(more)), design.take(np.sort(_some(design, rest, _FEW_ROWS)))
+    train, held_out = (design.take(np.sort(bags)) for bags in _more_and_held_out(design, order))
     p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
     at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
     part = HeldOut.of(at.prior, train.bags, at.z, held_out.scores(at.w), held_out.bags)

@@ -17,17 +17,20 @@ probabilities of the counts allowed, so much is lost of the curvature as the cou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.bags.intervals import truncated_normal
+from bagwise.bags.pieces import pieces
 from bagwise.losses.tilting import EXACT_UP_TO, TINY, Tilted, solve_tilts, tilted_counts
 from bagwise.utils.typing import Booleans, Floats, Integers
 
+_PIECE = 2**16  # rows at a time: what is computed of them stays near the processor
 _SMALL = 6.0  # variance of a count, below which the series does not suffice
 _FAR_APART = 19.0  # standard deviations between counts, of which one has probability 0
 _REACH, _BESIDE = 8.0, 6.0  # standard deviations from the likeliest count, and counts beside these, that matter
@@ -72,21 +75,38 @@ def tilted(
     >>> np.exp(tilted(np.zeros(3), bags).log_likelihood).round(3)
     array([0.75])
     """
-    if bags.interval is None:
-        return tilted_counts(s, bags, extra=extra, exact_up_to=exact_up_to, start=start, close=close, value=value)
     s, extra = np.asarray(s, dtype=float), bags.declared_noise if extra is None else extra
-    unknown, size = bags.interval.open, bags.size
+    given: dict[str, Any] = {"exact_up_to": exact_up_to, "close": close, "value": value}
+    if len(s) <= 2 * _PIECE:
+        return _tilted(s, bags, extra, start, **given)
+    found: dict[str, Floats] = {}
+    for rows, some, part in pieces(bags, _PIECE):
+        one = _tilted(s[rows], part, extra[some], None if start is None else start[some], **given)
+        _put(found, one, rows, some, len(s), len(bags))
+    return Tilted(**found)
+
+
+def _tilted(s: Floats, bags: Bags, extra: Floats, start: Floats | None, **given: Any) -> Tilted:
+    """The same of few rows."""
+    if bags.interval is None or not (unknown := bags.interval.open).any():
+        return _tilted_counts(s, bags, extra, start, **given)
+    size = bags.size
     mean, sd, low, high, _ = _range(s, bags, extra)
     nearest = np.clip(np.clip(mean, low, high), 0, size)  # of rows alike it would vary so much
     small = (sd**2 < _SMALL) | (nearest * (1 - nearest / size) + extra < _SMALL)
 
     def counts(s: Floats, some: Bags, extra: Floats, start: Floats | None) -> Tilted:
-        given = replace(some, noise_variance=some.declared_noise, interval=None)
-        return tilted_counts(s, given, extra=extra, exact_up_to=exact_up_to, start=start, close=close, value=value)
+        return _tilted_counts(s, some, extra, start, **given)
 
-    return _in_parts(
-        s, bags, extra, start, [(~unknown, counts), (unknown & small, _by_fourier), (unknown & ~small, _by_series)]
-    )
+    parts = [(~unknown, counts), (unknown & small, _by_fourier), (unknown & ~small, _by_series)]
+    return _in_parts(s, bags, extra, start, parts)
+
+
+def _tilted_counts(s: Floats, bags: Bags, extra: Floats, start: Floats | None, **given: Any) -> Tilted:
+    """Of counts that are known."""
+    if bags.interval is not None:
+        bags = replace(bags, noise_variance=bags.declared_noise, interval=None)
+    return tilted_counts(s, bags, extra=extra, start=start, **given)
 
 
 def _in_parts(
@@ -94,20 +114,28 @@ def _in_parts(
     bags: Bags,
     extra: Floats,
     start: Floats | None,
-    parts: list[tuple[Booleans, Callable[[Floats, Bags, Floats, Floats | None], Tilted]]],
+    parts: Sequence[tuple[Booleans, Callable[[Floats, Bags, Floats, Floats | None], Tilted]]],
 ) -> Tilted:
     """Some bags each by a function of their own."""
     found: dict[str, Floats] = {}
     for chosen, function in parts:
+        if chosen.all():
+            return function(s, bags, extra, start)
         if not chosen.any():
             continue
         rows = bags.repeat(chosen)
         some = function(s[rows], bags.take(chosen), extra[chosen], None if start is None else start[chosen])
-        for field in fields(Tilted):
-            by_row = field.name in _BY_ROW
-            whole = found.setdefault(field.name, np.empty(len(s) if by_row else len(bags)))
-            whole[rows if by_row else chosen] = getattr(some, field.name)
+        _put(found, some, rows, chosen, len(s), len(bags))
     return Tilted(**found)
+
+
+def _put(found: dict[str, Floats], some: Tilted, rows: Any, chosen: Any, n: int, m: int) -> None:
+    """What is said of some bags into arrays of all n rows and m bags."""
+    for field in fields(Tilted):
+        by_row = field.name in _BY_ROW
+        if field.name not in found:
+            found[field.name] = np.empty(n if by_row else m)
+        found[field.name][rows if by_row else chosen] = getattr(some, field.name)
 
 
 def _range(s: Floats, bags: Bags, extra: Floats) -> tuple[Floats, Floats, Floats, Floats, Booleans]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.bags.pieces import stretch
 from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Integers, NDArray
@@ -146,17 +147,3 @@ def deal(bags: Bags, rows: int) -> Iterator[Bags]:
     """The bags, one after the other, in batches of about `rows` rows."""
     for start, stop in pairwise(cut(np.diff(bags.offsets), rows).tolist()):
         yield stretch(bags, start, stop)
-
-
-def stretch(bags: Bags, start: int, stop: int) -> Bags:
-    """Consecutive bags, as views and without the checks of `Bags.take`."""
-    first, last = bags.offsets[start], bags.offsets[stop]
-    return replace(
-        bags,
-        keys=bags.keys[start:stop],
-        order=bags.order[first:last],
-        offsets=bags.offsets[start : stop + 1] - first,
-        size=bags.size[start:stop],
-        proportion=bags.proportion[start:stop],
-        noise_variance=None if bags.noise_variance is None else bags.noise_variance[start:stop],
-    )

@@ -14,13 +14,11 @@ from bagwise.data.rows import InMemory
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import FORMATIONS
 from bagwise.gains import best_stretch, effects_beside_model, tell_gain
-from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.fitting import NetworkFit
-from bagwise.neural.training import score
-from bagwise.neural.tuning import candidates_of, choose, held_out, linear_effect_variance
+from bagwise.neural.tuning import candidates_of, choose, held_out, linear_effect_variance, offset
 from bagwise.updatable import UpdatableClassifier, preferred
 from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
@@ -30,7 +28,6 @@ from bagwise.utils.typing import ArrayLike, Floats
 
 _UPDATE_RATES = (1.0, 0.2)  # of the learning rate of before
 _MOST_CLASSES = 10  # beyond which the count likelihood takes too long
-_OFFSET_ROWS = 200_000
 _SUREST = 30.0  # log odds of a probability that is not 1 yet
 
 
@@ -147,18 +144,15 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         return self.effect_variance_ if FORMATIONS[self.formation_.name].choice == "likelihood" else None
 
     def _held_out(self, scores: Sequence[Floats], bags: Bags, folds: Sequence[Fold]) -> Floats:
-        parts = [held_out(one, bags, fold) for one, fold in zip(scores, folds, strict=True)]
+        parts = [held_out(one, bags, fold, self._beyond) for one, fold in zip(scores, folds, strict=True)]
         if self._may_have_effects(bags):
             self.effect_variance_ = effects_beside_model(parts)
         self.stretch_, gains = best_stretch(parts, effect_variance=self.effect_variance_)
         return gains
 
     def _mean_of(self, data: BagTensors) -> float | Floats:
-        few = data.X[:: -(-len(data.X) // _OFFSET_ROWS)]
-        scores = self.stretch_ * score(self._training.reading, few, self.batch_rows).astype(float)
-        if scores.ndim == 1:
-            return shift_to(prior_of(data.bags), scores)
-        return shift_to_classes(prior_of_classes(data.bags), scores)
+        told = {"stretch": self.stretch_, "effect_variance": self.effect_variance_}
+        return offset(self._training.reading, data, rows=self.batch_rows, **told)
 
     def _move(self, found: Any) -> None:
         self.offset_ = np.array(found) if np.ndim(found) else float(found)

@@ -23,7 +23,7 @@ from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.network import Network
 from bagwise.neural.networks import Standardise
-from bagwise.neural.tuning import candidates_of, choose
+from bagwise.neural.tuning import candidates_of, choose, expected_prior, hidden_beyond
 from bagwise.utils.parameters import check_parameters
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -71,7 +71,7 @@ class NetworkFit(Network):
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         rng = generator(self.random_state)
         body, data = self._choose(X, bags, rng)
-        self.prior_, self._rows_seen = prior(bags), bags.n_bagged
+        self.prior_, self._rows_seen = expected_prior(bags, self._beyond), bags.n_bagged
         self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         for epoch in range(1, self.n_epochs_ + 1):
             self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
@@ -87,7 +87,7 @@ class NetworkFit(Network):
         self._tell_loss(X, bags)
         folds = folds_of(len(bags), self.cv, rng, shared=bags.shared) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
-        gains = None
+        gains, self._beyond = None, hidden_beyond(X, bags, self.formation_.name)
         if folds:
             candidates = candidates_of(
                 partial(self._run, body),
@@ -99,6 +99,7 @@ class NetworkFit(Network):
                 stackable=self._stackable and bags.proportion.ndim == 1,
                 effect_variance=self._compared_by(X, bags),
                 values=self._of_values,
+                beyond=self._beyond,
             )
             patience = self.patience if self.early_stopping else self.max_epochs
             found = choose(candidates, max_epochs=self.max_epochs, patience=patience, record=self._record)
@@ -159,7 +160,8 @@ class NetworkFit(Network):
         for attribute in _SETTLED:
             setattr(self, attribute, settings[attribute])
         self.formation_ = Told(**settings["formation"])
-        self.prior_, self._rows_seen = prior_of_rows(data), int(data.size.sum())
+        p = settings["prior"]
+        self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, int(data.size.sum())
         self._scale = None
         if settings["scale"] is not None:
             scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
@@ -181,12 +183,14 @@ class NetworkFit(Network):
         """What is decided before training on blocks begins, as plain data."""
         rng, some = generator(self.random_state), data.sample()
         self._choose(some.X, some.bags, rng)
+        p = prior_of_rows(data) if data.interval is None else expected_prior(data.bags, self._beyond)
         chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum()), self._scale
         self.n_epochs_ = math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_
         return {
             **{name: getattr(self, name) for name in _SETTLED},
             "formation": asdict(self.formation_),
             "history": self.history_,
+            "prior": p if isinstance(p, float) else p.tolist(),
             "outputs": some.bags.outputs.shape[1],
             "weights": self._seed,
             "order": int(rng.integers(2**63)),

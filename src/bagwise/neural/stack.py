@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bagwise.bags import Bags
+from bagwise.bags.intervals import Intervals
 from bagwise.neural.batches import cut, deal
 from bagwise.neural.training import Objective, Training
 from bagwise.utils.deadline import check_time
@@ -113,7 +114,8 @@ class Stack:
             sizes = (equal, len(member.chosen)) if equal is not None else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
             means = objective.means_name if objective.means_name is not None else place
-            what = (objective.loss, objective.effect_variance, objective.values, means, sizes)
+            told = (member.bags.noise_variance is None, member.bags.interval is None)
+            what = (objective.loss, objective.effect_variance, objective.values, means, sizes, told)
             groups.setdefault(what, []).append(place)
         objectives = [member.training.objective for member in self.members]
         return [_LossGroup(np.array(places), objectives, self.weights.flat) for places in groups.values()]
@@ -153,6 +155,7 @@ class _LossGroup:
 def _one_list(batches: Sequence[Bags]) -> Bags:
     """The bags of several batches of the same sizes, one batch after the other, without the checks of `Bags`."""
     first, size = batches[0], np.concatenate([bags.size for bags in batches])
+    intervals = [bags.interval for bags in batches if bags.interval is not None]
     return replace(
         first,
         keys=np.concatenate([bags.keys for bags in batches]),
@@ -160,6 +163,7 @@ def _one_list(batches: Sequence[Bags]) -> Bags:
         size=size,
         proportion=np.concatenate([bags.proportion for bags in batches]),
         noise_variance=None if first.noise_variance is None else np.concatenate([b.noise_variance for b in batches]),
+        interval=None if first.interval is None else Intervals.joined(intervals),
     )
 
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from bagwise.bags import Bags
+from bagwise.bags.pieces import stretch
 from bagwise.losses import by_name
 from bagwise.losses.likelihood import mean_part_gradient
 from bagwise.means import MEANS, Mean, Means, reads_sums
-from bagwise.neural.batches import BagTensors, stretch
+from bagwise.neural.batches import BagTensors
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers

@@ -11,21 +11,24 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, softmax
+from torch import nn
 
 from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.gains import HeldOut, NoBetterThanConstantWarning
 from bagwise.linear import BagLogisticClassifier
-from bagwise.log_odds import prior_of, prior_of_classes
+from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes, shift_to_reports
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, Stack, stacks_of
-from bagwise.neural.training import Alone, Training
+from bagwise.neural.training import Alone, Training, score
 from bagwise.risk import held_out_risk
 from bagwise.utils.typing import Floats
 
 _ROWS = 50_000  # of training bags that E[h] is known from well enough
 _BAGS_OF_CLASSES = 128  # held out of a fold, where their likelihood takes long
+_LEAST = 1e-6  # of p
+_OFFSET_ROWS = 200_000
 _LINEAR_ROWS, _LINEAR_BAGS, _LINEAR_COLUMNS = 20_000, 64, 200  # that a linear model is fitted to
 
 
@@ -109,21 +112,45 @@ def choose(
     return Choice(best.rate, int(np.argmin(best.risks)) + 1, min(best.risks), best.scores)
 
 
-def held_out(scores: Floats, bags: Bags, fold: Fold) -> HeldOut:
-    """What a network that was trained on a fold says; scores: of all bags, in bag order, which is that of the rows."""
+def expected_prior(bags: Bags, beyond: float) -> float | Floats:
+    """p of bags, those of hidden counts included; beyond: see `hidden_beyond`."""
+    if bags.interval is None:
+        p: float | Floats = prior(bags)
+        return p
+    return float(np.clip(prior_of(bags) + beyond, _LEAST, 1 - _LEAST))
+
+
+def held_out(scores: Floats, bags: Bags, fold: Fold, beyond: float = 0.0) -> HeldOut:
+    """What a network that was trained on a fold says.
+
+    scores: of all bags, in bag order, which is that of the rows.  beyond: see `hidden_beyond`.
+    """
     two = scores.ndim == 1
     train, held = bags.take(fold.train), bags.take(fold.held_out[: None if two else _BAGS_OF_CLASSES])
     p = prior_of(train) if two else prior_of_classes(train)
+    if train.interval is not None:
+        p = expected_prior(train, beyond)
     few = train.order[:: -(-len(train.order) // _ROWS)]
     return HeldOut(p, scores[few].astype(float), scores[held.order].astype(float), held)
 
 
-def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float) -> float:
+def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float, beyond: float = 0.0) -> float:
     """Mean negative log-likelihood of the held-out bags, where E[h] = p in the training bags."""
     if not np.isfinite(scores).all():
         return float("nan")
-    part = held_out(scores, bags, fold)
+    part = held_out(scores, bags, fold, beyond)
     return -float(part.log_likelihoods(np.ones(1), effect_variance=effect_variance).mean())
+
+
+def offset(module: nn.Module, data: BagTensors, *, stretch: float, effect_variance: float, rows: int) -> float | Floats:
+    """What to add to stretched scores so that E[h] = p, or that they add up to what is expected of hidden counts."""
+    step = -(-len(data.X) // _OFFSET_ROWS)
+    if data.bags.interval is not None:
+        some = data.bags.take(np.arange(0, len(data.bags), step))
+        s = stretch * score(module, data.X[some.order], rows).astype(float)
+        return shift_to_reports(prior_of(some), s, some, effect_variance=effect_variance)
+    s = stretch * score(module, data.X[::step], rows).astype(float)
+    return shift_to(prior_of(data.bags), s) if s.ndim == 1 else shift_to_classes(prior_of_classes(data.bags), s)
 
 
 def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
@@ -131,15 +158,35 @@ def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
 
     X: (n, …) rows in table order.
     """
+    return _linear_model(X, bags, formation)[0].effect_variance_
+
+
+def hidden_beyond(X: Floats, bags: Bags, formation: str) -> float:
+    """By how much p, as a linear model expects it of hidden counts, exceeds what these say by themselves.
+
+    0 where all counts are known. By themselves, bags of few positives that are hidden are taken to be like the others.
+
+    X: (n, …) rows in table order.
+    """
+    if bags.interval is None or not bags.interval.open.any():
+        return 0.0
+    model, rows, some = _linear_model(X, bags, formation)
+    s = rows @ model.coef_
+    return float(expit(s + shift_to_reports(prior_of(some), s, some)).mean()) - prior_of(some)
+
+
+def _linear_model(X: Floats, bags: Bags, formation: str) -> tuple[BagLogisticClassifier, Floats, Bags]:
+    """A linear model of some of the bags and features, the rows it was fitted to, and their bags."""
     step = max(1, min(-(-bags.n_bagged // _LINEAR_ROWS), len(bags) // _LINEAR_BAGS))
     some = bags.take(np.arange(0, len(bags), step))
     flat = X.reshape(len(X), -1)
     rows = flat[some.order][:, :: -(-flat.shape[1] // _LINEAR_COLUMNS)].astype(float)
-    data = Bags.build(some.keys, np.arange(len(rows)), some.offsets, some.proportion, some.noise_variance, len(rows))
+    given = (some.proportion, some.noise_variance, len(rows))
+    data = Bags.build(some.keys, np.arange(len(rows)), some.offsets, *given, interval=some.interval)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the network may find more
         model = BagLogisticClassifier(formation=formation, cv=3, random_state=0).fit(rows, bags=data)
-    return model.effect_variance_
+    return model, rows, data
 
 
 def candidates_of(
@@ -153,21 +200,23 @@ def candidates_of(
     stackable: bool,
     effect_variance: float | None = None,
     values: bool = False,
+    beyond: float = 0.0,
 ) -> list[tuple[Sequence[float], Epochs]]:
     """Learning rates with their epochs; all see the same batches of each fold.
 
     start: makes a training from a learning rate, a prior and a generator.  stackable: networks that `Stack` can train.
     effect_variance: τ² of the likelihood that held-out bags are compared by; None compares by their label-free risk.
     values: whether networks return predictions of real labels, not their log odds.
+    beyond: see `hidden_beyond`.
     """
     seeds = [int(rng.integers(2**63)) for _ in folds]
-    priors = [prior(data.bags.take(fold.train)) for fold in folds]
+    priors = [expected_prior(data.bags.take(fold.train), beyond) for fold in folds]
     weights = [len(fold.held_out) for fold in folds]
     stacked = stackable and len(rates) * len(folds) > 1
 
     def risk(scores: Floats, fold: Fold) -> float:
         if effect_variance is not None:
-            return held_out_loss(scores, data.bags, fold, effect_variance=effect_variance)
+            return held_out_loss(scores, data.bags, fold, effect_variance=effect_variance, beyond=beyond)
         h = scores if values else expit(scores) if scores.ndim == 1 else softmax(scores, axis=1)
         return held_out_risk(h, data.bags, fold)
 

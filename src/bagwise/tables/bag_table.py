@@ -14,7 +14,17 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bags.intervals import Intervals
-from bagwise.data.shards import NOISE, PROPORTION, SIZE, proportion_columns, read_reports
+from bagwise.data.shards import (
+    DECLARED,
+    HIGH,
+    LOW,
+    NOISE,
+    PROPORTION,
+    SIZE,
+    interval_of,
+    proportion_columns,
+    read_reports,
+)
 from bagwise.tables.engines import Connection
 from bagwise.tables.reports import REST, ReportColumns
 from bagwise.tables.row_columns import ROWS, RowColumns
@@ -37,7 +47,6 @@ from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
 NUMBER = "bag_number"  # of `BagTable.bags`, whose other columns are the keys, and those of `data.shards`
-LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"  # where counts are not known: ends, added noise
 ROW = "bagwise_row"  # the number of an event, where there are several tables of reports
 LABELLED = "bagwise_labelled"  # a key of rows with labels of their own: their number, from 1; 0 for the others
 _PLACE, _TIME = "bagwise_place", "bagwise_time"
@@ -290,9 +299,11 @@ class BagTable:
     def reported(self) -> Reported:
         """The same as arrays."""
         classes = None if self.classes is None else len(self.classes)
-        reports, inexact = self.reports(), bool(self.summary.inexact)
-        size, proportion, noise = read_reports(reports, classes=classes, noised=self.summary.noised or inexact)
-        interval, rows = interval_of(reports) if inexact else None, size
+        reports = self.reports()
+        interval = interval_of(reports)
+        noised = self.summary.noised or interval is not None
+        size, proportion, noise = read_reports(reports, classes=classes, noised=noised)
+        rows = size
         if self.of_rows.weight is not None:
             size, rows = reports.column(SIZE).to_numpy(), reports.column(ROWS).to_numpy()
         return Reported(size, proportion, noise, interval, rows)
@@ -310,18 +321,6 @@ class Reported(NamedTuple):
     noise: Floats | None
     interval: Intervals | None
     rows: Integers
-
-
-def interval_of(reports: pa.Table) -> Intervals:
-    """The intervals of a table of bags, of whose counts some are not known."""
-    size = reports.column(SIZE).to_numpy()
-    low, high, declared, proportion = (
-        np.asarray(reports.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False))
-        for name in (LOW, HIGH, DECLARED, PROPORTION)
-    )
-    noise, known, count = np.nan_to_num(declared), np.isnan(low), size * proportion
-    count = np.where(noise == 0, np.rint(count), count)
-    return Intervals(np.where(known, count, low), np.where(known, count, high), noise)
 
 
 def split(data: BagTable, share: float, *, latest: str | None = None) -> tuple[BagTable, BagTable]:

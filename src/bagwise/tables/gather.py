@@ -11,6 +11,7 @@ over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import combinations_with_replacement, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -80,24 +81,52 @@ def _gather_whole(data: BagTable, features: Features, kept: Sequence[Kept]) -> I
 
 def _gather_several(data: BagTable, features: Features) -> InMemory:
     """Events of bags of several tables, each once, and the bags of all tables."""
-    kept = _kept(data, features)
-    codes, bags = [], []
-    for part in (data, *data.others):
-        pairs = part.rows().select(NUMBER, ROW).fetch()
-        codes.append((pairs.column(ROW).to_numpy(), pairs.column(NUMBER).to_numpy()))
-    row = np.unique(np.concatenate([rows for rows, _ in codes]))
-    for part, (rows, number) in zip((data, *data.others), codes, strict=True):
-        code = np.full(len(row), -1)
-        code[np.searchsorted(row, rows)] = number
-        size, proportion, noise, interval, _ = part.reported
+    kept, parts, events = _kept(data, features), (data, *data.others), _Events.of(data)
+    codes = [events.filled(part.rows(), NUMBER) for part in parts]
+    used = np.logical_or.reduce([code >= 0 for code in codes])
+    n, place, bags = int(used.sum()), np.cumsum(used) - 1, []
+    for part in parts:
+        code, (size, proportion, noise, interval, _) = codes.pop(0)[used], part.reported
         order, offsets = segment.group(code, len(size))
         if not np.array_equal(np.diff(offsets), size):
             raise ValueError(CHANGED)
-        bags.append(Bags.build(np.arange(len(size)), order, offsets, proportion, noise, len(row), code, interval))
-    table = features.select(data.events, ROW).sort(ROW).fetch()
-    table = table.take(np.searchsorted(table.column(ROW).to_numpy(), row))
-    X = np.asarray(features.matrix(table), dtype=precision_of(how.type for how in kept))
+        bags.append(Bags.build(np.arange(len(size)), order, offsets, proportion, noise, n, code, interval))
+    X, there = np.empty((n, len(kept)), dtype=precision_of(how.type for how in kept)), 0
+    for batch in features.select(data.events, ROW).batches():  # in any order: each row has its place
+        row = events.numbers(batch)
+        inside = used[row]
+        X[place[row[inside]]] = features.matrix(batch)[inside]
+        there += int(np.count_nonzero(inside))
+    if there != n:
+        raise ValueError(CHANGED)
     return InMemory(X, several(bags), features.categorical, names=[made.name for made in features.made])
+
+
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """Events by the numbers that their engine gave them.  many: how many.  known: the numbers, where they have gaps."""
+
+    many: int
+    known: Integers | None
+
+    @classmethod
+    def of(cls, data: BagTable) -> "_Events":
+        found = data.events.line(many=length(), last=col(ROW).max())
+        gaps = int(found["last"]) >= int(found["many"])
+        known = np.sort(data.events.select(ROW).fetch().column(ROW).to_numpy()) if gaps else None
+        return cls(int(found["many"]), known)
+
+    def numbers(self, batch: pa.RecordBatch) -> Integers:
+        """Those of the rows of a batch, counted from 0."""
+        row = batch.column(ROW).to_numpy()
+        return np.asarray(row if self.known is None else np.searchsorted(self.known, row))
+
+    def filled(self, rows: Table, name: str) -> NDArray[np.int32]:
+        """(events,) a column of some rows, of whole numbers, and −1 for other events."""
+        values = np.full(self.many, -1, dtype=np.int32)
+        for batch in rows.select(name, ROW).batches():
+            values[self.numbers(batch)] = batch.column(name).to_numpy()
+        return values
 
 
 def write_shards(
@@ -122,7 +151,8 @@ def write_shards(
     check_parameters(given, {**dict.fromkeys(given, whole(1)), "group_rows": whole(1) | NONE})
     data.check_two_classes()
     if data.others:
-        raise ValueError("several tables of reports are read into memory: pass one to write shards.")
+        why = "bags of several tables of reports share rows, and bags that share rows cannot be read block by block"
+        raise ValueError(f"{why}: fit them in memory, by one process, or pass the one table that has the most bags.")
     for parameter, column in vars(data.of_rows).items():
         if column is not None:
             raise ParameterError(parameter, "is for rows in memory: shards on disk, which these would need, have none.")

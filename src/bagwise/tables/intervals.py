@@ -13,8 +13,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
-from bagwise.data.shards import NOISE, PROPORTION, SIZE
-from bagwise.tables.bag_table import DECLARED, interval_of
+from bagwise.data.shards import DECLARED, NOISE, PROPORTION, SIZE, interval_of
 from bagwise.tables.reports import VALUE, ReportColumns
 from bagwise.tables.sources import read
 from bagwise.tables.table import Table, as_number, col, is_text, null
@@ -186,7 +185,9 @@ def as_counts(bags: Table) -> Table:
     """
     table = bags.with_columns(**{DECLARED: col(NOISE)}).fetch()
     size = table.column(SIZE).to_numpy()
-    count, noise = interval_of(table).as_counts(size)
+    interval = interval_of(table)
+    assert interval is not None
+    count, noise = interval.as_counts(size)
     for name, values in {PROPORTION: count / size, NOISE: np.where(noise > 0, noise, np.nan)}.items():
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, mask=np.isnan(values)))
     return read(table, bags.engine.connection, what="reports")

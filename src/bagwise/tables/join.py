@@ -11,8 +11,8 @@ from functools import reduce
 from operator import add
 from typing import Any, Literal
 
-from bagwise.data.shards import NOISE, SIZE, proportion_columns
-from bagwise.tables.bag_table import HIGH, LOW, NUMBER, ROW, BagTable, Summary, is_reserved
+from bagwise.data.shards import HIGH, LOW, NOISE, SIZE, proportion_columns
+from bagwise.tables.bag_table import NUMBER, ROW, BagTable, Summary, is_reserved
 from bagwise.tables.engines import Connection
 from bagwise.tables.intervals import as_counts, said_ends, with_ends
 from bagwise.tables.mismatches import dropped, further_keys

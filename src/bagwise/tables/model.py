@@ -16,7 +16,7 @@ from sklearn.base import clone
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
-from bagwise.data.rows import fit_codes
+from bagwise.data.rows import InMemory, fit_codes
 from bagwise.estimators import make
 from bagwise.formation import FORMATION
 from bagwise.linear.aggregated import AggregatedClassifier
@@ -297,14 +297,24 @@ def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_l
 def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:
     """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
     many = data.summary.used_rows * len(features.made) > IN_MEMORY
-    if many and not estimator.reads.blocks:
+    if many and not data.others and not estimator.reads.blocks:
         what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
         way = "choose boosting, a network, or ridge with fewer categories"
         raise ValueError(f"{what}, as {type(estimator).__name__} does: {way}.")
+    if many and data.others:
+        what = f"{data.summary.rows:,} rows of {len(features.made)} columns are too many to be read into memory"
+        why = "which several tables of reports need, since bags that share rows cannot be read block by block"
+        other = ", or pass the one table of reports that has the most bags."
+        raise AdviceError(f"{what}, {why}: leave out columns with ", Parameter("ignore"), other)
     with TemporaryFolder() as place:
         rows = write_shards(data, features, place / "shards") if many else gather(data, features)
         if end is not None and hasattr(estimator, "time_budget"):
             estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
+        if isinstance(rows, InMemory) and not estimator.reads.codes:  # codes are gone before anything is learned
+            encoding = rows.encoding()
+            rows = rows.encoded(encoding)
+            fit_codes(estimator, rows, rows)
+            return encoding
         return fit_codes(estimator, rows)
 
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bagwise.data.shards import NOISE, SIZE, proportion_columns
-from bagwise.tables.bag_table import LOW, MISMATCHES, Mismatch, Summary
+from bagwise.data.shards import LOW, NOISE, SIZE, proportion_columns
+from bagwise.tables.bag_table import MISMATCHES, Mismatch, Summary
 from bagwise.tables.mismatches import OF_COUNTS, remedy, warn_of_bias
 from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.tables.row_columns import RowColumns

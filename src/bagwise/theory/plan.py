@@ -17,7 +17,7 @@ from scipy import optimize, special, stats
 
 from bagwise.theory.bounds import HYPOTHESES, REGRET, least_bags, least_regret
 from bagwise.theory.erm import HypothesisClass, erm_bound
-from bagwise.theory.formations import RANDOM, RATES, PlannedBags, bag_information, information_limit
+from bagwise.theory.formations import EFFECTS, RANDOM, RATES, PlannedBags, bag_information, information_limit
 from bagwise.theory.two_function import (
     SymmetricPair,
     TwoFunctions,
@@ -26,9 +26,17 @@ from bagwise.theory.two_function import (
     information_regret,
     two_function_bound,
 )
-from bagwise.utils.parameters import NONE, check_parameters, number, whole
+from bagwise.utils.parameters import NONE, Constraint, Parameter, ParameterError, check_parameters, number, whole
 
-_CONSTRAINTS = {"hypotheses": HYPOTHESES, "error": number(above=0, below=0.5), "parameters": whole(1) | NONE}
+_CONSTRAINTS = {
+    "hypotheses": HYPOTHESES,
+    "error": number(above=0, below=0.5),
+    "parameters": whole(1) | NONE,
+    "further": Constraint(
+        "sizes of bags, whole numbers from 1 on",
+        lambda sizes: isinstance(sizes, tuple) and all(isinstance(k, int) and k >= 1 for k in sizes),
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,24 +47,69 @@ class Setting(PlannedBags):
     ----------
     size, epsilon, prior, risk, formation, rates_sd, effects_sd, between
         As in `PlannedBags`.
+    noise_scale, mechanism, sensitivity, hidden, rounded, clamped, value_sd
+        As in `PlannedBags`.
     hypotheses, error : int, float
         Candidates to choose from, the truth among them, and δ, the allowed probability of a worse choice.
     parameters : int or None
         Numbers fitted by least squares, of a linear model; the likely and the expected regret are then those of the
         fit.
+    further : tuple of int
+        Sizes of the bags of further tables about the same rows, whose groupings are crossed with the first and with
+        each other, reported in the same way (see `together`). A table that groups rows as another does adds nothing.
     """
 
     hypotheses: int = 100
     error: float = 0.05
     parameters: int | None = None
+    further: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_parameters(self, _CONSTRAINTS)
+        if self.further and self.formation in (RATES, EFFECTS):
+            said = " is random or features: where rates or effects differ by table, what these share is not known."
+            raise ParameterError("further", "tables are planned where ", Parameter("formation"), said)
+
+    def together(self, bags: float, information: Callable[[PlannedBags], float] = bag_information) -> float:
+        r"""As many bags of the first table alone as tell what those of all tables do.
+
+        Counts :math:`c = A y` of bags that share rows have covariance :math:`r A A^\top` given the rows, so that for a
+        function that differs from the truth by independent D they hold :math:`\mathrm{rank}(A)\,\beta/r`: where
+        groupings are crossed, so that all bags hang together, :math:`\sum_t m_t - (T - 1)` bags, since the total is
+        known from one. A table that another one implies adds nothing to the rank. Noise leaves the sum of what tables
+        tell at most, which large bags reach.
+
+        Parameters
+        ----------
+        bags : float
+            Of the first table.
+        information : callable
+            Of a bag.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> Setting(size=64, further=(128,)).together(1000)
+        1499.0
+        """
+        if not self.further:
+            return bags
+        own, rows = information(self), bags * self.size
+        others = [(information(replace(self, size=k)) / own, rows / k) for k in self.further]
+        return bags + sum(worth * max(m - 1, 0.0) for worth, m in others)
 
     def problem(self, regret: float) -> dict[str, Any]:
         """What the descriptions of problems share, for a target β."""
-        return {"size": self.size, "regret": regret, "error": self.error, "epsilon": self.epsilon}
+        return {"size": self.size, "regret": regret, "error": self.error, "epsilon": self.count_epsilon}
+
+    @property
+    def count_epsilon(self) -> float | None:
+        """ε of the discrete Laplace noise on counts."""
+        return None if self.epsilon is None else self.epsilon / (self.sensitivity or 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +179,7 @@ def likely_regret(setting: Setting, bags: float) -> float:
     _check_bags(bags)
     if setting.parameters is None:
         z = float(stats.norm.isf(setting.error / (setting.hypotheses - 1)))
-        return _at_most(setting, 4 * z**2 / (_information(setting) * bags))
+        return _at_most(setting, 4 * z**2 / (_information(setting) * setting.together(bags)))
     d, left = setting.parameters, _left(setting, bags)
     if left <= 0:
         return setting.label_variance
@@ -185,7 +238,8 @@ def expected_regret(setting: Setting, bags: float) -> float:
     """
     _check_bags(bags)
     if setting.parameters is None:
-        return _at_most(setting, 4 * _largest_mean(setting.hypotheses) / (_information(setting) * bags))
+        spread = 4 * _largest_mean(setting.hypotheses)
+        return _at_most(setting, spread / (_information(setting) * setting.together(bags)))
     left = _left(setting, bags) - 2
     return _at_most(setting, setting.parameters / (_information(setting) * left) if left > 0 else inf)
 
@@ -199,7 +253,7 @@ def _information(setting: Setting) -> float:
 def _left(setting: Setting, bags: float) -> float:
     """Degrees of freedom that least squares leaves to its residuals, plus one; under rates, those of proportions."""
     assert setting.parameters is not None
-    return bags - (1 if setting.formation == RATES else setting.parameters - 1)
+    return setting.together(bags) - (1 if setting.formation == RATES else setting.parameters - 1)
 
 
 def _check_bags(bags: float) -> None:
@@ -212,7 +266,7 @@ def _at_most(setting: Setting, regret: float) -> float:
 
 def _bags_for(setting: Setting, regret: float, regret_of: Callable[[Setting, float], float]) -> float:
     """Least whole number of bags whose regret is β at most."""
-    check_parameters({"regret": regret}, {"regret": REGRET})
+    check_parameters({"regret": regret}, {"regret": REGRET if setting.value_sd is None else number(above=0)})
     if regret >= setting.label_variance:  # a constant guess will do
         return 1.0
     return least_bags(lambda bags: regret_of(setting, bags) <= regret * (1 + 1e-12))
@@ -291,8 +345,11 @@ def largest_size(setting: Setting, rows: int, regret: float, sizes: Sequence[int
 
 
 def _guaranteed_bags(setting: Setting, regret: float) -> float:
-    """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means. For random bags."""
-    if setting.formation != RANDOM:
+    """Two candidates: Algorithm 1, whatever Δ is; more: clipped risk with estimated means.
+
+    For random bags and counts that are exact or have discrete Laplace noise; of several tables, by the first alone.
+    """
+    if setting.formation != RANDOM or not setting.plain:
         return inf
     given = setting.problem(regret)
     if setting.hypotheses == 2:
@@ -311,19 +368,21 @@ def _possible_bags(setting: Setting, regret: float) -> float:
 
     A binary choice seen through normal noise tells at most ½ log₂(1 + βJ/4) bits.
     """
-    prior = _pair_prior(setting)
-    if setting.formation == RANDOM and regret <= 4 * prior**2:
+    prior, alone = _pair_prior(setting), setting.plain and not setting.further
+    if setting.formation == RANDOM and alone and regret <= 4 * prior**2:
         return information_bound(SymmetricPair(prior=prior, **setting.problem(regret))).value
     bits = np.log1p(regret * information_limit(setting) / 4) / (2 * log(2))
-    return float((1 - binary_entropy(setting.error)) / bits)
+    needed = float((1 - binary_entropy(setting.error)) / bits)
+    return needed if not setting.further else least_bags(lambda m: setting.together(m, information_limit) >= needed)
 
 
 def _impossible_regret(setting: Setting, bags: float) -> float:
-    bits = (1 - binary_entropy(setting.error)) / bags
+    bits = (1 - binary_entropy(setting.error)) / setting.together(bags, information_limit)
     limit = 4 * np.expm1(2 * log(2) * bits) / information_limit(setting)
-    prior = _pair_prior(setting)
-    if setting.formation == RANDOM and limit <= 4 * prior**2:
-        limit = information_regret(bags, size=setting.size, error=setting.error, epsilon=setting.epsilon, prior=prior)
+    prior, alone = _pair_prior(setting), setting.plain and not setting.further
+    if setting.formation == RANDOM and alone and limit <= 4 * prior**2:
+        noise = setting.count_epsilon
+        limit = information_regret(bags, size=setting.size, error=setting.error, epsilon=noise, prior=prior)
     return _at_most(setting, float(limit))
 
 
