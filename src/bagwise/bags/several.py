@@ -158,6 +158,7 @@ def _stacked(tables: list[_Table]) -> Bags:
     made = replace(made, overlap=overlap)
     if np.isnan(low).all():
         return made
-    known = np.isnan(low)
+    known, whole = np.isnan(low), np.rint(count[:, 0])
+    count[:, 0] = np.where((noise == 0) & (np.abs(count[:, 0] - whole) < 1e-6), whole, count[:, 0])
     exact = replace(made, noise_variance=noise, interval=Intervals(count[:, 0], count[:, 0], noise))
     return exact.with_intervals(np.where(known, count[:, 0], low), np.where(known, count[:, 0], high))

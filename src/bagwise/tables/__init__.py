@@ -7,6 +7,7 @@ two tables out of one with labels, `import_reports` out of reports in formats of
 """
 
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
+from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.formats import Imported, import_reports
@@ -39,6 +40,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "fit",
+    "group_rates",
     "import_reports",
     "join",
     "measure",
