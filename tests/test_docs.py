@@ -105,7 +105,10 @@ def test_python_on_a_page_runs_from_top_to_bottom(page, place, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", holding(COMMAND))
 def test_commands_on_a_page_run_from_top_to_bottom(page, place):
-    for command in COMMAND.findall(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    if ".to_parquet(" in text:  # tables that the page makes before
+        exec("\n".join(BLOCK.findall(text)), {})
+    for command in COMMAND.findall(text):
         long = command.startswith(("bagwise reproduce", "bagwise bench")) and "--scale quick" not in command
         if "…" in command or long:
             continue  # an outline, or hours of computing

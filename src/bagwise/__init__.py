@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import data as data
     from bagwise import datasets as datasets
     from bagwise import diagnostics as diagnostics
+    from bagwise import disaggregation as disaggregation
     from bagwise import displays as displays
     from bagwise import evaluation as evaluation
     from bagwise import formation as formation
@@ -59,6 +60,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.cross_validation import BagKFold as BagKFold
     from bagwise.cross_validation import label_free_scorer as label_free_scorer
     from bagwise.diagnostics import diagnose as diagnose
+    from bagwise.disaggregation import group_rates as group_rates
     from bagwise.displays import BagCalibrationDisplay as BagCalibrationDisplay
     from bagwise.displays import BagFunnelDisplay as BagFunnelDisplay
     from bagwise.displays import BagRocDisplay as BagRocDisplay
@@ -94,6 +96,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "data": (),
     "datasets": (),
     "diagnostics": ("diagnose",),
+    "disaggregation": ("group_rates",),
     "displays": ("BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"),
     "evaluation": ("evaluate",),
     "formation": (),

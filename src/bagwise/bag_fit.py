@@ -23,7 +23,7 @@ from bagwise.metrics import Curve, Estimate, estimated, intervals, within_unit
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers
 
-__all__ = ["BagFit", "ValueFit", "bag_fit", "value_fit"]
+__all__ = ["BagFit", "ValueFit", "bag_fit", "count_ends", "value_fit"]
 
 _EDGE = 1e-9  # how close to 0 and 1 probabilities may come whose counts are to have a likelihood
 _BINS, _FEWEST = 10, 3  # of a calibration by bags, and bags in each
@@ -257,16 +257,42 @@ def _right_rows(h: Floats, bags: Bags, level: float, threshold: float) -> tuple[
     """(m,) at least, and at most, how many rows of each bag are called rightly; counts with noise may be off by it."""
     size = bags.size.astype(float)
     called = (h > threshold)[:, None] if h.ndim == 1 else h.argmax(axis=1)[:, None] == np.arange(h.shape[1])
-    a, c = bags.sum(called.astype(float)), per_bag(size, bags.outputs) * bags.outputs
-    noise = np.zeros(len(bags)) if bags.noise_variance is None else np.sqrt(bags.noise_variance)
-    off = (stats.norm.ppf((1 + level) / 2) * noise)[:, None]
-    ends = c - off, c + off
-    if bags.interval is not None:  # what a count may be, and noise beside it
-        off = (stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.interval.noise))[:, None]
-        ends = bags.interval.low[:, None] - off, bags.interval.high[:, None] + off
-    low, high = (np.clip(one, 0, size[:, None]) for one in ends)
+    a = bags.sum(called.astype(float))
+    low, high = (end.reshape(len(bags), -1) for end in count_ends(bags, level))
     if h.ndim == 2:
         least = np.maximum(a + low - size[:, None], 0).max(axis=1)
         return least, np.minimum(np.minimum(a, high).sum(axis=1), size)
     a, low, high = a[:, 0], low[:, 0], high[:, 0]
     return np.abs(size - a - np.clip(size - a, low, high)), size - np.abs(a - np.clip(a, low, high))
+
+
+def count_ends(bags: Bags, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Between which numbers the counts of bags lie, as far as reports tell.
+
+    Parameters
+    ----------
+    bags : Bags
+        Of labels 0 and 1, or of classes.
+    level : float
+        How sure the ends are where noise is declared; counts without noise hold always.
+
+    Returns
+    -------
+    low, high : array of shape (m,) or (m, classes)
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows([0.5, 0.5, 1.0, 1.0], [0, 0, 1, 1], noise_variance=[0.0, 0.0, 1.0, 1.0])
+    >>> low, high = count_ends(bags)
+    >>> low.round(2), high
+    (array([1.  , 0.04]), array([1., 2.]))
+    """
+    c, size = per_bag(bags.size, bags.proportion) * bags.proportion, per_bag(bags.size, bags.proportion)
+    noise = np.zeros(len(bags)) if bags.noise_variance is None else np.sqrt(bags.noise_variance)
+    off = per_bag(stats.norm.ppf((1 + level) / 2) * noise, c)
+    ends = c - off, c + off
+    if bags.interval is not None:  # what a count may be, and noise beside it
+        off = stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.interval.noise)
+        ends = bags.interval.low - off, bags.interval.high + off
+    low, high = (np.clip(one, 0, size) for one in ends)
+    return low, high

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 import bagwise as bw
 from bagwise import Bags, aggregate, random_bags
 from bagwise.gains import NoBetterThanConstantWarning
-from bagwise.linear import likelihood
+from bagwise.linear import likelihood, penalties
 from bagwise.linear.logistic import BagLogisticClassifier
 from bagwise.linear.penalties import penalty_of
 
@@ -355,3 +355,16 @@ def test_unseen_effects_of_bags_never_make_it_worse_than_the_constant(k, spread)
             label = rng.random(20_000) < expit(fresh @ WEIGHTS - 1 + effect)
             over.append(np.mean((h_of(fresh)[:, 1] - label) ** 2) - np.mean((y.mean() - label) ** 2))
     assert np.mean(over) <= 0
+
+
+def test_penalties_are_chosen_on_enough_bags_where_these_are_large(monkeypatch):
+    """A large bag with an effect of its own says little more than a small one: few rows would be few bags."""
+    monkeypatch.setattr(penalties, "CHOICE_ROWS", 2_000)
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(60), 400)
+    group = rng.random(len(bag)) < np.repeat(rng.uniform(0.1, 0.9, 60), 400)
+    y = rng.random(len(bag)) < expit(-1 + 2.5 * group + rng.normal(scale=0.6, size=60)[bag])
+    X, share = group[:, None].astype(float), (np.bincount(bag, y) / 400)[bag]
+    design = penalties.Design.of(X, bw.Bags.from_rows(share, bag))
+    found = penalties.choose(design, 5, rng, penalties.ALPHAS, penalties.SCALINGS, effects=True)
+    assert len(found.gains) == 60  # every bag was held out once, not those that 2,000 rows make

@@ -22,10 +22,9 @@ from bagwise.tables import connect, join, read
 from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.engines import engine_of
 from bagwise.tables.engines.duckdb import DuckDB
-from bagwise.tables.join import aligned, joined, numbered
+from bagwise.tables.join import NO_COLUMNS, aligned, joined, numbered
 from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.tables.rests import Rests
-from bagwise.tables.row_columns import NO_COLUMNS
 from bagwise.tables.summary import figures_of
 from bagwise.tables.table import Table, col, length
 
@@ -335,7 +334,7 @@ def test_queries_can_be_said_to_other_engines(engine: str) -> None:
     queries = {
         "reports": lines,
         "events": aligned(events, keys, ReportColumns(proportion="p"), NO_COLUMNS),
-        "lines": bags.select(**figures_of(bags, keys, said)),
+        "lines": bags.select(**figures_of(bags, keys, said, NO_COLUMNS)),
         "MD5": numbered(bags, keys, said),
     }
     for named, query in queries.items():

@@ -11,6 +11,7 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
+from bagwise.bags import several
 from bagwise.tables import Table
 
 ROWS = 3_000
@@ -166,3 +167,73 @@ def test_names_of_columns_are_those_of_the_fit_unless_others_are_given(tmp_path:
     sums = rows.groupby(["part", "bag"])["prediction"].sum()
     some = reports[:-1].set_index(["part", "bag"])["bought"]
     np.testing.assert_allclose(sums[some.index], some, atol=1e-6)
+
+
+# -- several tables of reports, and rates of groups -------------------------------------------------------------------
+
+
+@cache
+def of_two_tables() -> tuple[Any, pd.DataFrame, pd.DataFrame, pd.DataFrame, Any]:
+    rng = np.random.default_rng(3)
+    campaign, site = np.repeat(np.arange(60), 40), rng.integers(0, 40, 2_400)
+    country, x = rng.choice(["US", "DE"], 2_400), rng.normal(size=2_400)
+    y = rng.random(2_400) < 1 / (1 + np.exp(1 - x - (country == "DE")))
+    events = pd.DataFrame({"campaign": campaign, "site": site, "country": country, "x": x})
+    one = pd.DataFrame({"campaign": np.arange(60), "count": np.bincount(campaign, y).astype(int)})
+    other = pd.DataFrame({"site": np.arange(40), "count": np.bincount(site, y).astype(int)})
+    data = tables.join(events, one, ignore=["site"])
+    return tables.fit(data, "logistic", random_state=0), events, one, other, y
+
+
+def test_scores_add_up_to_several_tables(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, events, one, other, _ = of_two_tables()
+    monkeypatch.setattr(Table, "batches", partialmethod(Table.batches, rows=100))
+    shuffled = events.sample(frac=1, random_state=0)
+    found, given = scored(model, shuffled, [one, other], tmp_path / "given.parquet")
+    assert given["campaign"].tolist() == shuffled["campaign"].tolist()
+    for key, reports in (("campaign", one), ("site", other)):
+        sums = given.groupby(key)["prediction"].sum()
+        np.testing.assert_allclose(sums.loc[reports[key]], reports["count"], atol=1e-4)
+    assert (found.rows, found.reported_rows, found.bags) == (2_400, 2_400, 100)
+    _, alone = scored(model, shuffled, None, tmp_path / "alone.parquet")
+    bags = several([
+        bw.Bags.from_reports(shuffled[key], reports, key=key, count="count")
+        for key, reports in (("campaign", one), ("site", other))
+    ])  # fmt: skip
+    expected = model.given_reports(alone["prediction"].to_numpy(), bags)
+    np.testing.assert_allclose(given["prediction"], expected, atol=1e-5)
+
+
+def test_several_tables_with_rows_without_reports_and_contradictions(tmp_path: Any) -> None:
+    model, events, one, other, _ = of_two_tables()
+    found, _ = scored(model, events, [one[:50], other[:30]], tmp_path / "some.parquet")
+    assert found.tables == (1, 2)
+    assert "Not used of report table 2: 10 bags" in str(found)
+    wrong = other.assign(count=other["count"] + (other["site"] == 4))
+    with pytest.raises(ValueError, match=r"table 2 of the same rows .*contradict each other; repair one"):
+        scored(model, events, [one, wrong], tmp_path / "wrong.parquet")
+    assert not (tmp_path / "wrong.parquet").exists()
+    noised, _ = scored(model, events, [one, wrong], tmp_path / "noised.parquet", noise_variance=4.0)
+    assert "follow, as far as its noise lets them," in str(noised)
+    astray = other.assign(count=other["count"] + 60 * (other["site"] == 4))
+    told, _ = scored(model, events, [one, astray], tmp_path / "astray.parquet", noise_variance=4.0)
+    assert "Scores stay far from the count of bag '4' of report table 2" in str(told)
+    with pytest.raises(ValueError, match=r"report table 2: .*no column in common"):
+        scored(model, events.drop(columns="site"), [one, other], tmp_path / "none.parquet")
+    model, events, reports, _ = fitted(3)
+    with pytest.raises(ValueError, match="of classes add up to one table only"):
+        scored(model, events, [reports, reports], tmp_path / "classes.parquet")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_rates_of_groups(number: int) -> None:
+    model, events, one, other, y = of_two_tables()
+    shuffled = events.assign(y=y).sample(frac=1, random_state=0)
+    reports = [one, other][:number]
+    found = tables.group_rates(model, shuffled.drop(columns="y"), reports=reports, by="country", formation="features")
+    assert [one.n_rows for one in found.rates] == shuffled["country"].value_counts().tolist()
+    for rate in found.rates:
+        truth = shuffled["y"][shuffled["country"] == rate.value].mean()
+        assert rate.least <= rate.low < truth < rate.high <= rate.most
+    with pytest.raises(ValueError, match="names 'land', which is no column of the table"):
+        tables.group_rates(model, events, reports=one, by="land")

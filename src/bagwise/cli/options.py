@@ -49,7 +49,10 @@ _REPORTS = (
     "One line per bag: keys, count or proportion, or sum or mean of values, maybe size, noise; several tables, if they "
     "are about the same events. To be left out if the events have --proportion or --mean."
 )
-_REPORTS_OF_ROWS = "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them."
+_REPORTS_OF_ROWS = (
+    "Reports of bags of these rows, as fit takes them: rows of such bags get scores that add up to them. Several "
+    "tables: the option again for each."
+)
 _MISMATCH = (
     "Bags that do not fit: error; drop, to leave them out; or drop:unreported,eventless, to leave out such only."
 )
@@ -221,13 +224,13 @@ def _with_reports(
     del own["reported"]
     of_events = ("ignore", "weight", "offset")  # which mean what they meant to the model
     shared = {name: one for name, one in shared.items() if name not in ("events", "target", *of_events, *own)}
-    shared["reports"] = shared["reports"].replace(annotation=Annotated[Text, Option(help=_REPORTS_OF_ROWS)])
+    shared["reports"] = shared["reports"].replace(annotation=Annotated[list[str] | None, Option(help=_REPORTS_OF_ROWS)])
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
         given = {name: options.pop(name) for name in shared}
-        told = [name for name in given if given[name] not in (None, shared[name].default)]
-        if told and given["reports"] is None and given["proportion"] is None and given["mean"] is None:
+        told = [name for name in given if given[name] not in (None, [], shared[name].default)]
+        if told and not given["reports"] and given["proportion"] is None and given["mean"] is None:
             option = f"--{told[0].replace('_', '-')}"
             raise Misuse(f"{option} says something about reports: pass --reports, too.")
         command(reported=_columns(given), **options)

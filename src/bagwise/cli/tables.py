@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-import sys
 import time
 import warnings
 from contextlib import nullcontext
@@ -34,7 +33,6 @@ Model = StrEnum(
         "tweedie": "tweedie",
     },
 )
-MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
 _NOT_SHOWN = {"out", "force", "as_json", "debug"}  # they say nothing about what is on the page
 _SECONDS = 300.0  # that the command may take with auto
 _TO_FIT = 0.9  # of the time; the rest is for measuring
@@ -93,7 +91,7 @@ def diagnose(
 
     Bags that do not fit are named, kind by kind, and left out, unless --on-mismatch error is given.
     """
-    fitted = None if model is None else _load(model)
+    fitted = None if model is None else load_model(model)
     with show_progress() as progress, joined(progress, like=fitted) as data:
         from bagwise.tables.model import features_of
 
@@ -181,7 +179,7 @@ def fit(
         given |= {"--engine": engine is not Engine.here, "--time-budget": time_budget is not None}
         if told_too := [option for option, one in given.items() if one]:
             raise Misuse(f"{told_too[0]} does not go with --from: the model is what it was fitted as; leave it out.")
-        before = _load(source)
+        before = load_model(source)
     elif forgetting is not None:
         raise Misuse("--forgetting belongs to --from: pass the folder of a model of earlier tables, too.")
     with show_progress() as progress, joined(progress) as data:
@@ -275,7 +273,7 @@ def evaluate(
             raise Misuse(f"--{told[0]} is for tables to be measured on: pass events and reports, too.")
         show_result(as_json, stored, *common.describe_held_out(about))
         return
-    fitted, named = _load(folder), options.parse_names(strata) or []
+    fitted, named = load_model(folder), options.parse_names(strata) or []
     needed = named if by is None else [*named, by]
     with show_progress() as progress, joined(progress, like=fitted, needed=needed) as data:
         if labels is None and about is not None and about.has_seen(data.summary):
@@ -292,43 +290,6 @@ def evaluate(
         asked |= {"threshold": 0.5 if threshold is None else threshold, "level": level or 0.95}
         found = bagwise.tables.measure(fitted, data, labels=labels, label=label, **asked).evaluation
     show_result(as_json, found, *common.describe_evaluation(found))
-
-
-def predict(
-    folder: ModelFolder,
-    table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
-    reported: options.Reported,
-    out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
-    keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
-    missing_columns: Annotated[
-        MissingColumns,
-        Option(help="Columns that the model uses and the table lacks: an error, or missing in all rows."),
-    ] = MissingColumns.error,
-    memory: options.Memory = None,
-    force: options.Force = False,
-    as_json: options.Json = False,
-) -> None:
-    """Score the rows of a table; rows stream through, however many there are.
-
-    The summary tells of columns that are missing, of another type, or have values that training did not have.
-    With --reports, rows of bags that report something get the probability given that, too; values add up to sums.
-    """
-    from bagwise.utils.records import as_data
-
-    if out != "-":
-        check_free(Path(out), force=force)
-    elif as_json:
-        raise Misuse("--json and scores on standard output exclude each other: pass --out.")
-    with show_progress() as progress, options.table_source(table) as source:
-        fitted = _load(folder)
-        target: Any = sys.stdout.buffer if out == "-" else out
-        kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
-        given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
-        found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
-    if out != "-":
-        show_result(as_json, {**as_data(found), "file": out}, str(found), f"Written: {out}")
-    elif found.bags or found.columns.changed:
-        typer.echo(str(found), err=True)
 
 
 def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
@@ -371,7 +332,7 @@ def page(
         raise Misuse("there is nothing to make a page of: name events and reports, --model, or --results.")
     command = _command(context)
     tables_of: options.Joined = joined or (lambda _, **__: nullcontext())
-    first = _load(folders[0]) if folders and joined is not None else None
+    first = load_model(folders[0]) if folders and joined is not None else None
     with show_progress() as progress, tables_of(progress, like=first) as data:
         progress(1, 2, "looking at the bags")
         if results is not None:
@@ -403,7 +364,8 @@ def _command(context: typer.Context) -> str:
     return shlex.join(words)
 
 
-def _load(folder: Path) -> bagwise.tables.TableModel:
+def load_model(folder: Path) -> bagwise.tables.TableModel:
+    """The model in a folder, which reads tables."""
     model = bagwise.saving.load(folder)
     if not isinstance(model, bagwise.tables.TableModel):
         raise ValueError(f"{folder} holds a model saved from Python, which reads arrays: load it there.")

@@ -219,18 +219,25 @@ class System:
         return step, float(gradient @ step)
 
     def free(self, w: Floats) -> tuple[Floats, Floats]:
-        r"""Weights (d,) without a penalty, one step of Newton's from w, and their covariance by the sandwich.
+        """Weights (d,) without a penalty, one step of Newton's from w, and their covariance by the `sandwich`."""
+        inverse, covariance = self.sandwich()
+        return w + inverse[:-1, :-1] @ self.gradient, covariance[:-1, :-1]
+
+    def sandwich(self, penalty: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        r"""What (d + 1, d + 1) turns gradients into steps, and the covariance of the weights and the intercept.
+
+        penalty: (d,) λ, which is what is known of a weight of which bags tell nothing: variance 1/λ.
 
         Both equations, of the likelihood and of E[h] = p, are sums over bags :math:`\sum_j \psi_j = 0`, so that the
         covariance is :math:`A^{-1} \bigl(\sum_j \psi_j \psi_j^\top\bigr) A^{-\top}` in every formation. A bag pulls the
         weights its way: what is left of its :math:`\psi` is too small by one less its leverage (as in HC3 of least
         squares).
         """
-        inverse = np.linalg.pinv(self.hessian)
+        prior = np.diag(np.append(np.broadcast_to(penalty, len(self.centre)), 0.0))
+        inverse = np.linalg.pinv(self.hessian + prior)
         leverage = np.clip(np.einsum("ij,ij->i", self.pull @ inverse, self.pull), 0.0, _MOST_LEVERAGE)
         outward = self.scores / (1 - leverage)[:, None]
-        covariance = inverse @ (outward.T @ outward) @ inverse.T
-        return w + inverse[:-1, :-1] @ self.gradient, covariance[:-1, :-1]
+        return inverse, inverse @ (outward.T @ outward + prior) @ inverse.T
 
 
 def point(

@@ -18,7 +18,8 @@ SCALINGS = np.array([0.0, 0.5, 1.0])
 USUAL_SCALING = 0.5
 _USUAL_ALPHA, _USUAL_EFFECTS = 30.0, 0.03  # where the search begins
 CHOICE_ROWS, _CHOICE_NUMBERS = 60_000, 2**23  # that penalties are chosen on, where there are more
-_FEW_ROWS, _MANY_BAGS = 20_000, 256  # fewer of them do, if they are so many bags
+_FEW_ROWS, _MANY_BAGS, _LEAST_BAGS = 20_000, 256, 16  # fewer of them do, if they are so many bags
+_LARGE_BAGS_ROWS = 2**19  # more of them are needed, for so many bags: a large bag says little more than a small one
 _NEAR = 2.0  # a factor of penalties, up to which one tells of the other: scores are far from quadratic in the weights
 _NEAR_WITH_EFFECTS = 5.0  # a search to the end would take what rates explain for effects
 _FEW_ALPHAS = 9  # the most plausible ones, for few bags; where rates differ rows speak, and the lightest are right
@@ -107,14 +108,15 @@ def usual_alphas(design: Design) -> Floats:
     return np.sort(ALPHAS[np.argsort(-_plausible(ALPHAS, design.X.shape[1]), kind="stable")[:_FEW_ALPHAS]])
 
 
-def _some(design: Design, order: Integers, rows: int) -> Integers:
-    """The first of the bags, in the order given, that have about so many rows, fewer where rows are wide; 16 at least.
+def _some(design: Design, order: Integers, rows: int, many_bags: int = _MANY_BAGS) -> Integers:
+    """The first of the bags, in the order given, that have about so many rows, or are many; fewer where rows are wide.
 
-    So many that nearly all of them would be taken are all.
+    Sixteen at least. Where bags are large, rows say little: they share the effects of few bags.
     """
     total = np.cumsum(design.bags.rows[order])
-    most = min(rows, _CHOICE_NUMBERS // max(design.X.shape[1], 1))
-    return order if total[-1] <= most else order[: max(int(np.searchsorted(total, most, side="right")), 16)]
+    most = min(_LARGE_BAGS_ROWS, _CHOICE_NUMBERS // max(design.X.shape[1], 1))
+    enough, many = (int(np.searchsorted(total, one, side="right")) for one in (min(rows, most), most))
+    return order[: max(enough, min(many, many_bags), _LEAST_BAGS)]
 
 
 def _for_choice(design: Design, order: Integers) -> Integers:
@@ -283,7 +285,7 @@ def choose_of_classes(
     design: Design, cv: int, rng: np.random.Generator, alphas: Floats, scaling: float
 ) -> tuple[float, Floats | None]:
     """The penalty of several classes by the likelihood of held-out bags, and their gains over p."""
-    some = _some(design, rng.permutation(len(design.bags)), CHOICE_ROWS // 4)
+    some = _some(design, rng.permutation(len(design.bags)), CHOICE_ROWS // 4, _LEAST_BAGS)
     design = design.take(np.sort(some)) if len(some) < len(design.bags) else design
     folds = folds_of(len(design.bags), cv, rng, enough=_ENOUGH_OF_CLASSES, shared=design.bags.shared)
     if not folds:

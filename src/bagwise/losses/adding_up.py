@@ -4,7 +4,8 @@ Of all probabilities q those closest to the predictions h, by :math:`\sum_i \mat
 every count are :math:`q_i = \sigma(s_i + \sum_{j \ni i} t_j)`, one tilt for each bag. The tilts of one grouping after
 the other are solved for, the others held, until none moves: iterative proportional fitting, on log odds. A noised count
 is believed as far as its variance e allows, :math:`\sum_{i \in j} q_i + e_j t_j = c_j`, and where a count is hidden,
-what is between its ends stays as it is.
+what is between its ends stays as it is. Whether exact counts can be true together is a linear program over cells, the
+rows that are in the same bags.
 
 Values add up to exact sums by the least change: of labels that are never negative all predictions of a bag are
 multiplied by one factor, which makes :math:`\sum_i (q_i - h_i)^2 / h_i` least, and of others one number is added,
@@ -12,15 +13,21 @@ which makes :math:`\sum_i (q_i - h_i)^2` least.
 """
 
 import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
 from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.bags.reading import name
 from bagwise.losses.tilting import solve_tilts
+from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
 
-_ROUNDS, _CLOSE = 200, 1e-6
+_ROUNDS, _CLOSE = 1000, 1e-6
 _SUREST = 30.0
+_OFF = 1e-3  # of a row, that exact counts may be off without a look at why
+_APART = 0.01  # of a row, by which counts contradict each other
 
 
 def adding_up(s: Floats, bags: Bags) -> Floats:
@@ -45,6 +52,11 @@ def adding_up(s: Floats, bags: Bags) -> Floats:
     >>> columns = Bags.from_rows([0.5, 0.0, 0.5, 0.0], [0, 1, 0, 1])
     >>> adding_up(np.zeros(4), several([rows, columns])).round(3)
     array([1., 0., 0., 0.])
+
+    Raises
+    ------
+    ValueError
+        Where exact counts of tables contradict each other; the bags are named.
     """
     s, total = np.clip(np.asarray(s, dtype=float), -_SUREST, _SUREST), np.zeros(bags.n_rows)
     if bags.overlap is None or bags.proportion.ndim == 2:
@@ -52,6 +64,7 @@ def adding_up(s: Floats, bags: Bags) -> Floats:
     parts = [bags.take(bags.overlap.table == number) for number in np.unique(bags.overlap.table)]
     tilts = [np.zeros(len(part)) for part in parts]
     for _ in range(_ROUNDS):
+        check_time()
         moved = 0.0
         for number, part in enumerate(parts):
             before = part.repeat(tilts[number])
@@ -63,7 +76,48 @@ def adding_up(s: Floats, bags: Bags) -> Floats:
             moved = max(moved, float(np.abs(expit(scores + before + part.repeat(step)) - expit(scores + before)).max()))
         if moved < _CLOSE:
             break
-    return np.asarray(expit(s + total))
+    q = np.asarray(expit(s + total))
+    low, high = _ends(bags)
+    sums = bags.sum(q[bags.order])
+    if ((sums < low - _OFF) | (sums > high + _OFF)).any():
+        _check_possible(bags, low, high)
+    return q
+
+
+def _ends(bags: Bags) -> tuple[Floats, Floats]:
+    """(m,) between which numbers counts lie for sure; those with noise may be any."""
+    count, noised = bags.size * bags.proportion, bags.declared_noise > 0
+    ends = (count, count) if bags.interval is None else (bags.interval.low, bags.interval.high)
+    return np.where(noised, -np.inf, ends[0]), np.where(noised, np.inf, ends[1])
+
+
+def _check_possible(bags: Bags, low: Floats, high: Floats) -> None:
+    """Raise where no labels fit all counts, and name the bags that would have to change least."""
+    m = len(bags)
+    _check_totals(bags, low, high)
+    member = sparse.csr_array((np.ones(bags.n_bagged), bags.order, bags.offsets), shape=(m, bags.n_rows)).T.tocsr()
+    # Rows in the same bags are one cell: their bags, as a number in base m + 1, in a fixed random direction.
+    mark = member @ np.random.default_rng(0).random(m)
+    _, first, size = np.unique(mark, return_index=True, return_counts=True)
+    cells = member[first].T
+    identity, sure = sparse.eye_array(m), np.isfinite(low)
+    lines = sparse.hstack([cells, identity, -identity], format="csr")[sure]
+    limits = [(0, float(n)) for n in size] + [(0, None)] * (2 * m)
+    cost = np.concatenate([np.zeros(len(size)), np.ones(2 * m)])
+    both, ends = sparse.vstack([lines, -lines]), np.concatenate([high[sure], -low[sure]])
+    finite = np.isfinite(ends)
+    found = linprog(cost, A_ub=both[finite], b_ub=ends[finite], bounds=limits, method="highs")
+    if found.x is None or found.fun < _APART:
+        return
+    change = found.x[len(size) + m :] - found.x[len(size) : len(size) + m]
+    worst = np.argsort(-np.abs(change), kind="stable")[: int((np.abs(change) > _APART / 2).sum())]
+    (table, key), one = bags.keys[worst[0]], float(change[worst[0]])
+    most, end = ("at least", high[worst[0]]) if one > 0 else ("at most", low[worst[0]])
+    other = f" (and {len(worst) - 1:,} more)" if len(worst) > 1 else ""
+    raise ValueError(
+        f"bag {name(key)} of report table {table + 1}{other} tells a count of {end:g} where the other tables leave "
+        f"{most} {end + one:g}: the tables contradict each other; repair one, or declare its noise."
+    )
 
 
 def _tilts(s: Floats, bags: Bags) -> Floats:
@@ -77,6 +131,22 @@ def _tilts(s: Floats, bags: Bags) -> Floats:
     known = (noise == 0) & ((count <= 0) | (count >= bags.size))
     found = solve_tilts(s, bags, count, noise, known, None, 1e-9)
     return np.where(np.abs(count - expected) < 1e-12, 0.0, found)
+
+
+def _check_totals(bags: Bags, low: Floats, high: Floats) -> None:
+    """Raise where tables of the same rows tell other totals."""
+    assert bags.overlap is not None
+    seen: dict[bytes, tuple[int, float]] = {}
+    for number in np.unique(bags.overlap.table).tolist():
+        chosen = bags.overlap.table == number
+        if not (low[chosen] == high[chosen]).all():
+            continue
+        rows, total = np.sort(bags.take(chosen).order).tobytes(), float(low[chosen].sum())
+        first, before = seen.setdefault(rows, (number, total))
+        if abs(total - before) > _APART:
+            said = f"report table {first + 1} counts {before:,.6g} positive labels, table {number + 1} of the same rows"
+            way = "the tables contradict each other; repair one, or declare its noise"
+            raise ValueError(f"{said} {total:,.6g}: {way}.")
 
 
 def values_adding_up(h: Floats, bags: Bags, *, nonnegative: bool) -> Floats:

@@ -12,6 +12,7 @@ from bagwise.tables.aggregated_model import fit_aggregates
 from bagwise.tables.aggregates import read_aggregates, write_aggregates
 from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
+from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.formats import Imported, import_reports
@@ -48,6 +49,7 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_aggregates",
+    "group_rates",
     "import_reports",
     "join",
     "measure",

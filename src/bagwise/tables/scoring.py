@@ -1,44 +1,44 @@
 """Rows of a table scored, by a model alone or by it and the reports of their bags; they stream through.
 
 With reports, the engine sorts rows by bag, so that those of a bag come together, whatever its size; scores go through a
-temporary file, from which rows come back in the order they had.
+temporary file, from which rows come back in the order they had. Bags of several tables of reports hang together:
+scores of all rows are then held in memory.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 
-import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from bagwise.bags import Bags
+from bagwise.bags.reading import name as name_of_bag
 from bagwise.data.rows import bags_in_order
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
-from bagwise.tables.join import match, numbered
 from bagwise.tables.model import TableModel, Tell
+from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
-from bagwise.tables.row_columns import OFFSET, WEIGHT
+from bagwise.tables.row_columns import WEIGHT
 from bagwise.tables.schema import ColumnsMet, Reading
 from bagwise.tables.sources import Source, home, read
-from bagwise.tables.table import Table, col
+from bagwise.tables.table import col
 from bagwise.utils.files import TemporaryFolder, replacing
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 _WRITERS: dict[str, Any] = {".parquet": pyarrow.parquet.ParquetWriter, ".csv": pyarrow.csv.CSVWriter}
-_OURS = "bagwise_"
-_ROW, _BAG, _KEY = _OURS + "row", _OURS + "bag", _OURS + "key_{}"
 _Piece: TypeAlias = tuple[pa.Table, Integers, Floats]  # rows, the number of the bag of each, predictions
-_UNUSED = ("unreported", "eventless")  # what is no mistake here: other rows than those of bags are scored, too
+_ASTRAY = 5.0  # standard deviations of its noise, by which a count contradicts others
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,10 @@ class Scored:
         Whether a report has declared noise, so that scores add up to it only about.
     mismatches : tuple of Mismatch
         Bags and rows whose scores are those of the model alone, and why.
+    tables : tuple of int
+        Which table of reports each mismatch is of, from 1, where there are several.
+    astray : tuple of str
+        Bags of several tables whose noised counts scores stay far from, since other tables say something else.
     columns : ColumnsMet
         How the columns of the table fit the model: what is missing, converted, or was never seen.
     """
@@ -65,6 +69,8 @@ class Scored:
     bags: int = 0
     noised: bool = False
     mismatches: tuple[Mismatch, ...] = ()
+    tables: tuple[int, ...] = ()
+    astray: tuple[str, ...] = ()
     columns: ColumnsMet = field(default_factory=lambda: ColumnsMet(0, ()))
 
     def __str__(self) -> str:
@@ -76,7 +82,11 @@ class Scored:
             f", {self.reported_rows:,} of them in {number_of(self.bags, 'bag')} with a report, which their scores {how}"
         )
         left = f"{self.rows - self.reported_rows:,} without, by the model alone"
-        unused = (f"Not used: {mismatch}." for mismatch in self.mismatches)
+        of = [f" of report table {number}" for number in self.tables] or [""] * len(self.mismatches)
+        unused = [f"Not used{which}: {mismatch}." for which, mismatch in zip(of, self.mismatches, strict=True)]
+        if self.astray:
+            more = f" (and {len(self.astray) - 1:,} more)" if len(self.astray) > 1 else ""
+            unused.append(f"Scores stay far from the count of {self.astray[0]}{more}: other tables contradict it.")
         return "\n".join([f"{told}; {left}.", *unused, *self.columns.lines])
 
 
@@ -85,7 +95,7 @@ def write_scores(
     source: Source,
     out: str | os.PathLike[str] | BinaryIO,
     *,
-    reports: Source | None = None,
+    reports: Source | Sequence[Source] | None = None,
     keep: Sequence[str] | None = None,
     missing_columns: Literal["error", "as-missing"] = "error",
     connection: Connection | None = None,
@@ -108,8 +118,11 @@ def write_scores(
         A path that ends in .parquet or .csv, or an open stream, which gets CSV.
     reports : path, table or dict, optional
         Reports of bags of these rows, which must be complete. Rows of a bag with a report get the probability given
-        features and report, which adds up to the count where that is exact; others that given features alone. Values
-        add up to exact sums, by the least change (see `BagRidgeRegressor.predict`).
+        features and report, which adds up to the count where that is exact; others that given features alone.
+        Several tables of reports are a list: scores then add up to every one of them, as far as its noise lets them
+        (iterative proportional fitting on log odds; not of classes). Exact counts that contradict each other are an
+        error that names the bag. Scores of all rows are then held in memory, of 20 million at most.
+        Values add up to exact sums, by the least change (see `BagRidgeRegressor.predict`).
     keep : sequence of str, optional
         Columns to hand on; all by default.
     missing_columns : {"error", "as-missing"}
@@ -133,7 +146,11 @@ def write_scores(
         (`UnseenValuesWarning`) says where more than a tenth of the rows have a value that training did not have, in a
         column that the model uses.
     """
-    own = home(source, reports, connection=connection, ordered=True)
+    every: list[Any] = list(reports) if isinstance(reports, (list, tuple)) else [reports]
+    if not every:
+        raise ParameterError("reports", "must name one table or more.")
+    reports = every[0]
+    own = home(source, *every, connection=connection, ordered=True)
     table = read(source, own, what="the table")
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
@@ -151,62 +168,51 @@ def write_scores(
     if reports is None and given.proportion is None and given.mean is None:
         scoring: Any = nullcontext(model.score(reading, keep=kept))
     else:
-        if ours := [name for name in kept if name.lower().startswith(_OURS)]:
+        if ours := [name for name in kept if name.lower().startswith(OURS)]:
             raise ValueError(f"column {ours[0]!r} has a name that bagwise uses: rename it.")
         tell(0, None, "joining rows and reports")
-        data = _reported(model, table, reports, given, keys=keys, on_mismatch=on_mismatch, connection=own)
+        found = reported_by_each(model, table, every, given, keys=keys, on_mismatch=on_mismatch, connection=own)
+        if len(found) > 1:
+            return _by_all(model, reading, found, kept, out, kind, lambda rows: tell(rows, total, f"{rows:,} rows"))
+        (data,) = found
         summary, text = data.summary, "{:,} rows scored, bag by bag"
         scoring = _in_order(_by_bag(model, reading, data, kept), lambda rows: tell(rows, total, text.format(rows)))
+    with scoring as scored:
+        rows = _written(scored, out, kind, lambda rows: tell(rows, total, f"{rows:,} rows"))
+    reading.met.warn()
+    if summary is None:
+        return Scored(rows, columns=reading.met)
+    return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches, columns=reading.met)
+
+
+def _written(
+    scored: Iterator[pa.RecordBatch], out: str | os.PathLike[str] | BinaryIO, kind: str, tell: Callable[[int], None]
+) -> int:
+    """Write batches; how many rows they have."""
     rows = 0
-    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,), scoring as scored:
+    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,):
         first = next(scored)
         with _WRITERS[kind](target, first.schema) as writer:
             for batch in chain([first], scored):
                 writer.write(batch)
                 rows += batch.num_rows
-                tell(rows, total, f"{rows:,} rows")
-    reading.met.warn()
-    if summary is None:
-        return Scored(rows, columns=reading.met)
-    return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches, reading.met)
+                tell(rows)
+    return rows
 
 
 # -- with reports -----------------------------------------------------------------------------------------------------
 
 
-def _reported(
-    model: TableModel,
-    table: Table,
-    reports: Source | None,
-    given: ReportColumns,
-    *,
-    keys: Sequence[str] | str | None,
-    on_mismatch: str | Sequence[str],
-    connection: Connection,
-) -> BagTable:
-    """The table and the bags that report something, whose keys have names of ours, beside all columns of its own."""
-    given_as: dict[str, Any] = {"target": model.target, "like": model, "of_rows": model.of_rows}
-    found = match(table, reports, given, keys=keys, connection=connection, **given_as)
-    of_rows = found.of_rows
-    model.check_classes(found.columns.classes)
-    told, summary = found.checked(on_mismatch=on_mismatch, expected=_UNUSED, least_bags=1, learned=False)
-    names = tuple(_KEY.format(place) for place in range(len(found.keys.names)))
-    ours = replace(found.keys, names=names)
-    bags = numbered(told, ours, found.columns, inexact=bool(summary.inexact), of_rows=of_rows)
-    rows = found.rests.placed(of_rows.added(table.numbered(_ROW)), names)
-    return replace(BagTable(rows, bags, names, (), found.columns.classes, summary, found.columns), of_rows=of_rows)
-
-
 def _by_bag(model: TableModel, reading: Reading, data: BagTable, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows as they are kept, with their place and their scores, bag after bag; those in no bag come as they are."""
-    bags = data.bags.select(*data.keys, **{_BAG: col(NUMBER)})
+    bags = data.bags.select(*data.keys, **{BAG: col(NUMBER)})
     ours = data.of_rows.ours
-    rows = reading.select(*kept, *ours, _ROW, *data.keys, of=data.events).join(bags, data.keys, "left")
-    query = rows.select(*kept, *ours, _ROW, _BAG, *model.features.names).sort(_BAG, _ROW)
-    reported, text = data.reported, _key_text(data)
+    rows = reading.select(*kept, *ours, ROW, *data.keys, of=data.events).join(bags, data.keys, "left")
+    query = rows.select(*kept, *ours, ROW, BAG, *model.features.names).sort(BAG, ROW)
+    reported, text = data.reported, key_text(data)
     stream: Any = query.batches()
     with closing(stream):
-        pieces = (_scored(model, reading, batch, [*kept, _ROW, *ours]) for batch in stream)
+        pieces = (_scored(model, reading, batch, [*kept, ROW, *ours]) for batch in stream)
         for table, bag, h in _whole_bags(pieces):
             inside = bag >= 0
             if inside.any():
@@ -219,10 +225,64 @@ def _by_bag(model: TableModel, reading: Reading, data: BagTable, kept: Sequence[
             yield from (model.scored(batch, h[start : start + batch.num_rows]) for start, batch in _placed(table))
 
 
+def _by_all(
+    model: TableModel,
+    reading: Reading,
+    data: Sequence[BagTable],
+    kept: Sequence[str],
+    out: str | os.PathLike[str] | BinaryIO,
+    kind: str,
+    tell: Callable[[int], None],
+) -> Scored:
+    """Rows with scores that add up to all tables; what is kept of them waits in a temporary file meanwhile."""
+    with TemporaryFolder() as folder:
+        waiting: list[Any] = []
+
+        def keep(batch: pa.RecordBatch) -> None:
+            if not waiting:
+                waiting.append(pyarrow.parquet.ParquetWriter(folder / "rows.parquet", batch.schema))
+            waiting[0].write_batch(batch)
+
+        try:
+            held = hold(model, reading, data, kept=kept, keep=keep)
+        finally:
+            for writer in waiting:
+                writer.close()
+        reading.met.warn()
+        h = model.given_reports(held.h, held.bags)
+
+        def scored() -> Iterator[pa.RecordBatch]:
+            start = 0
+            for batch in pyarrow.parquet.ParquetFile(folder / "rows.parquet").iter_batches():
+                yield model.scored(batch, h[start : start + batch.num_rows])
+                start += batch.num_rows
+
+        rows = _written(scored(), out, kind, tell)
+    summaries = [one.summary for one in data]
+    mismatches = [(number + 1, one) for number, of in enumerate(summaries) for one in of.mismatches]
+    tables, unused = tuple(number for number, _ in mismatches), tuple(one for _, one in mismatches)
+    inside, noised = len(np.unique(held.bags.order)), any(one.noised for one in summaries)
+    bags, astray = sum(one.bags for one in summaries), _astray(h, held.bags)
+    return Scored(rows, inside, bags, noised, unused, tables, astray, reading.met)
+
+
+def _astray(h: Floats, bags: Bags) -> tuple[str, ...]:
+    """Bags whose noised counts the sums of scores are far from, the farthest first."""
+    noise = bags.declared_noise
+    off = np.abs(bags.sum(h[bags.order]) - bags.size * bags.proportion) / np.sqrt(np.where(noise > 0, noise, np.inf))
+    if bags.interval is not None:
+        off[bags.interval.open] = 0.0
+    far = [int(j) for j in np.argsort(-off, kind="stable") if off[j] > _ASTRAY]
+    found = []
+    for j in far:
+        table, key = bags.keys[j]
+        found.append(f"bag {name_of_bag(key)} of report table {table + 1} ({off[j]:.0f} times its noise)")
+    return tuple(found)
+
+
 def _scored(model: TableModel, reading: Reading, batch: pa.RecordBatch, kept: Sequence[str]) -> _Piece:
-    offset = None if model.of_rows.offset is None else batch.column(OFFSET).to_numpy(zero_copy_only=False)
-    h = model.predict_codes(reading.matrix(batch), offset)
-    bag = batch.column(_BAG).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    h = model.predict_codes(reading.matrix(batch), offset_of(model, batch))
+    bag = batch.column(BAG).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return pa.Table.from_batches([batch.select(kept)]), bag, h
 
 
@@ -266,12 +326,6 @@ def _bags(reported: Reported, text: NDArray[Any], bag: Integers, weight: Floats 
     return bags_in_order(*given, interval=interval, weight=weight)
 
 
-def _key_text(data: BagTable) -> NDArray[Any]:
-    """The keys of bags as messages show them, by number."""
-    text = nw.concat_str([col(key).cast(nw.String) for key in data.keys], separator=" / ")
-    return np.asarray(data.bags.select(NUMBER, text=text).sort(NUMBER).fetch().column("text").to_numpy())
-
-
 @contextmanager
 def _in_order(scored: Iterator[pa.RecordBatch], tell: Callable[[int], None]) -> Iterator[Iterator[pa.RecordBatch]]:
     """The same rows in the order of their places, without these."""
@@ -282,6 +336,6 @@ def _in_order(scored: Iterator[pa.RecordBatch], tell: Callable[[int], None]) -> 
                 writer.write(batch)
                 rows += batch.num_rows
                 tell(rows)
-        stream: Any = read(file, connect()).sort(_ROW).drop(_ROW).batches()
+        stream: Any = read(file, connect()).sort(ROW).drop(ROW).batches()
         with closing(stream):
             yield stream

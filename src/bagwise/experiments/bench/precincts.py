@@ -16,7 +16,8 @@ GROUPS = {"white": "wh", "black": "bl", "natam": "natam"}
 """Columns of the register with the voters of each group, and how those of the cross table begin."""
 
 
-def _register() -> pd.DataFrame:
+def register() -> pd.DataFrame:
+    """A line per precinct: its voters by group, by party, and by both."""
     if not held(_REGISTER):
         raise FileNotFoundError(f"the precinct register is not there: set BAGWISE_DATA to a folder with {_REGISTER}.")
     return pd.read_csv(file(_REGISTER), sep=" ")
@@ -24,13 +25,11 @@ def _register() -> pd.DataFrame:
 
 def _voters() -> pd.DataFrame:
     """One row per voter: number of the precinct, group, and whether a Democrat."""
-    register, parts = _register(), []
+    table, parts = register(), []
     for group, short in GROUPS.items():
-        democrats = register[f"{short}dem"].to_numpy()
-        for label, count in ((1, democrats), (0, register[group].to_numpy() - democrats)):
-            parts.append(
-                pd.DataFrame({"precinct": np.repeat(register.index, count), "group": group, "democrat": label})
-            )
+        democrats = table[f"{short}dem"].to_numpy()
+        for label, count in ((1, democrats), (0, table[group].to_numpy() - democrats)):
+            parts.append(pd.DataFrame({"precinct": np.repeat(table.index, count), "group": group, "democrat": label}))
     return pd.concat(parts).sort_values("precinct", kind="stable", ignore_index=True)
 
 
@@ -44,13 +43,13 @@ def load(*, context: bool) -> tuple[Split, Split]:
 
     context: whether a row also tells the county, and the shares of groups in the precinct.
     """
-    register, voters = _register(), _voters()
+    table, voters = register(), _voters()
     X = pd.DataFrame({"group": pd.Categorical(voters["group"], categories=list(GROUPS))})
     if context:
-        of_row = register.loc[voters["precinct"]].reset_index(drop=True)
+        of_row = table.loc[voters["precinct"]].reset_index(drop=True)
         X["county"] = of_row["county"].astype("category")
         for group in list(GROUPS)[:2]:
             X[f"share_{group}"] = of_row[group] / of_row["total"]
     y = voters["democrat"].to_numpy()
-    table = Split(X, y, X, y)
-    return table, encode(table)
+    whole = Split(X, y, X, y)
+    return whole, encode(whole)

@@ -1,0 +1,113 @@
+"""Rates of groups of rows of a table, by a model and the reports of their bags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from bagwise.data.rows import InMemory
+from bagwise.disaggregation import GroupRates
+from bagwise.disaggregation.rates import RELATED, Refit, rates_of, refit_of
+from bagwise.formation import FORMATION, Told, formation_of
+from bagwise.tables.bag_table import BagTable, Summary
+from bagwise.tables.engines import Connection
+from bagwise.tables.evaluation import frame_of
+from bagwise.tables.model import TableModel
+from bagwise.tables.reported import Held, hold, reported_by_each
+from bagwise.tables.reports import ReportColumns
+from bagwise.tables.sources import Source, home, read
+from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number
+from bagwise.utils.rng import RandomState, generator
+
+_LOOKED_AT = 500_000  # rows whose features tell how bags came about
+
+
+def group_rates(
+    model: TableModel,
+    source: Source,
+    *,
+    reports: Source | Sequence[Source],
+    by: Sequence[str] | str,
+    formation: str = "auto",
+    related: float = RELATED,
+    level: float = 0.95,
+    missing_columns: Literal["error", "as-missing"] = "error",
+    connection: Connection | None = None,
+    keys: Sequence[str] | str | None = None,
+    on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
+    random_state: RandomState = 0,
+    **columns: Any,
+) -> GroupRates:
+    """Share of positive labels, or of each class, in groups of rows: estimates, intervals and bounds.
+
+    Parameters
+    ----------
+    model : TableModel
+        As `fit` returns it, of labels or classes.
+    source : path, table or dict
+        Rows, as for `write_scores`.
+    reports : path, table or dict, or a list of them
+        Reports of bags of these rows.
+    by : str or sequence of str
+        Columns of the rows that tell the group; several together.
+    formation, related, level, random_state
+        As in `bagwise.group_rates`. By default bags that the model was fitted to came about as it was told.
+    missing_columns, connection, keys, on_mismatch, **columns
+        As in `write_scores`.
+
+    Returns
+    -------
+    bagwise.disaggregation.GroupRates
+    """
+    settings = {"formation": formation, "level": level, "related": related}
+    check_parameters(settings, {"formation": FORMATION, "level": LEVEL, "related": number(least=0, most=1)})
+    if model.target == "value":
+        raise ParameterError("by", "asks for rates of labels, not for means of values: leave it out.")
+    if model.of_rows.names:
+        raise ParameterError("by", "knows no weights or offsets of rows, as the model was fitted with: leave it out.")
+    every: list[Any] = list(reports) if isinstance(reports, (list, tuple)) else [reports]
+    own = home(source, *every, connection=connection, ordered=True)
+    table = read(source, own, what="the table")
+    names = [by] if isinstance(by, str) else list(by)
+    if unknown := [name for name in names if name not in table.columns]:
+        there = ", ".join(table.columns)
+        raise ParameterError("by", f"names {unknown[0]!r}, which is no column of the table: it has {there}.")
+    given, reading = ReportColumns(**columns), model.reading(table, missing_columns=missing_columns)
+    data = reported_by_each(model, table, every, given, keys=keys, on_mismatch=on_mismatch, connection=own)
+    held = hold(model, reading, data, coded=True, by=names)
+    reading.met.warn()
+    assert held.groups is not None
+    seen = _seen(model, data)
+    told = _told(model, held, formation, seen=seen)
+    return rates_of(
+        held.h,
+        held.bags,
+        held.groups,
+        told=told,
+        refit=_refit(model, held) if seen else None,
+        related=related,
+        level=level,
+        rng=generator(random_state),
+        labels=model.classes or (),
+    )
+
+
+def _seen(model: TableModel, data: Sequence[BagTable]) -> bool:
+    """Whether these are, by their numbers of lines, the tables that the model was fitted to."""
+    own, other = model.summary, data[0].summary
+    return isinstance(own, Summary) and (own.rows, own.reports) == (other.rows, other.reports)
+
+
+def _told(model: TableModel, held: Held, formation: str, *, seen: bool) -> Told:
+    fitted: Told | None = getattr(model.estimator, "formation_", None)
+    if formation == "auto" and seen and fitted is not None:
+        return fitted
+    looked = held.codes is not None and len(held.h) <= _LOOKED_AT
+    frame = frame_of(model.features, held.codes) if looked and held.codes is not None else None
+    return formation_of(formation, frame, held.bags, h=held.h)
+
+
+def _refit(model: TableModel, held: Held) -> Refit:
+    assert held.codes is not None
+    rows = held.codes if model.encoding is None else model.encoding(held.codes)
+    return refit_of(model.estimator, InMemory(rows, held.bags).X)
