@@ -147,13 +147,14 @@ def test_the_cross_validated_risks_of_ridge_are_those_of_its_fits():
     rng = np.random.default_rng(0)
     _, bags = some_bags(rng, m=60)
     X, alphas = rng.normal(size=(bags.n_rows, 4)), [0.01, 1.0]
-    model = bw.BagRidgeRegressor(alphas=alphas, scaling=0.0, cv=3, random_state=0).fit(X, bags=bags)
+    as_it_is = {"scaling": 0.0, "nonnegative": False}  # predictions below 0 are not cut, as risks know none that are
+    model = bw.BagRidgeRegressor(alphas=alphas, cv=3, random_state=0, **as_it_is).fit(X, bags=bags)
     number = generator(0).permutation(60) % 3
     for alpha, risk in zip(alphas, model.risks_[0], strict=True):
         expected = 0.0
         for f in range(3):
             fold = Fold(np.flatnonzero(number != f), np.flatnonzero(number == f))
-            part = bw.BagRidgeRegressor(alphas=alpha, scaling=0.0).fit(X, bags=bags.take(fold.train))
+            part = bw.BagRidgeRegressor(alphas=alpha, **as_it_is).fit(X, bags=bags.take(fold.train))
             expected += held_out_risk(part.predict(X)[bags.order], bags, fold) * len(fold.held_out) / 60
         assert risk == pytest.approx(expected)
 

@@ -613,7 +613,7 @@ def test_a_comparison_of_models_worse_than_the_constant_is_not_green(undrawn, fo
     """One is clearly better than the other, and neither is worth anything."""
     said = {"bad": 0.9, "worse": 0.99}
 
-    def guessing(self, codes):
+    def guessing(self, codes, offset=None):
         return np.full(len(codes), said[self.kind])
 
     for name in said:
