@@ -12,6 +12,7 @@ import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
 from bagwise.checks.estimators import Case
+from bagwise.data.rows import InMemory, fit_codes
 from tests import sklearn_checks
 
 SMALL = {
@@ -210,3 +211,14 @@ def test_the_sentences_of_our_errors(data, change, message):
         y_bag = np.zeros(1200)
     with pytest.raises(ValueError, match=message):
         bw.BagRidgeClassifier().fit(X, y_bag, bags=ids)
+
+
+def test_what_bags_differ_in_has_the_name_of_the_column_also_where_categories_become_several():
+    rng = np.random.default_rng(0)
+    x, bag = rng.normal(size=3000), np.arange(3000) // 30
+    codes = np.column_stack([rng.integers(0, 5, 3000), x + rng.normal(size=100)[bag]])
+    y = rng.random(3000) < 1 / (1 + np.exp(-codes[:, 1]))
+    data = InMemory(codes, bw.Bags.from_rows(bw.aggregate(y, bag), bag), categorical=[0], names=["country", "age"])
+    for model in (bw.BagLogisticClassifier(cv=2, random_state=0), bw.BagBoostingClassifier(n_estimators=5, cv=2)):
+        fit_codes(model, data)
+        assert "'age'" in model.formation_.reason

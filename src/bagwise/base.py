@@ -91,7 +91,7 @@ class BagEstimator(ABC, BaseEstimator):
         """
         X = self._check_features(X, fitting=True)
         names = getattr(self, "feature_names_in_", None)
-        self._fit_data(self._checked(InMemory(X, self._given_bags(y, bags, len(X)), names=names)))
+        self._fit_named(self._checked(InMemory(X, self._given_bags(y, bags, len(X)), names=names)))
         return self
 
     def fit_rows(self, data: BagRows) -> Self:
@@ -100,7 +100,7 @@ class BagEstimator(ABC, BaseEstimator):
         `data` are rows as the estimator reads them (see `reads`): `bagwise.data.rows.InMemory`, or
         `bagwise.data.shards.Shards`.
         """
-        self._fit_data(self._begin(data))
+        self._fit_named(self._begin(data))
         return self
 
     def _begin(self, data: BagRows) -> BagRows:
@@ -139,6 +139,14 @@ class BagEstimator(ABC, BaseEstimator):
         if bags.offset is not None and bags.proportion.ndim == 2:
             raise ParameterError("offset", "is for two classes: several have no log odds that one number is added to.")
 
+    def _fit_named(self, data: BagRows, *more: Any) -> None:
+        """Learn from data that are checked; the names of their columns are known meanwhile."""
+        self._names = data.names
+        try:
+            self._fit_data(data, *more)
+        finally:
+            del self._names
+
     def _fit_data(self, data: BagRows) -> None:
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
@@ -158,7 +166,8 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _tell_formation(self, X: Floats, bags: Bags) -> None:
         """Set `formation_`: as asked for, or as these bags tell."""
-        self.formation_ = formation_of(self.formation, X, bags, values=isinstance(self, BagRegressor))
+        names = getattr(self, "_names", None)
+        self.formation_ = formation_of(self.formation, X, bags, names, values=isinstance(self, BagRegressor))
 
     def _decision(self, X: Floats) -> Floats:
         """(n,) log odds that an offset is added to, of an estimator that reads one."""

@@ -95,7 +95,7 @@ class Updatable(BagEstimator):
         names = getattr(self, "feature_names_in_", None)
         if first:
             given = self._first_bags(y, bags, classes, len(X))
-            self._fit_data(self._checked(InMemory(X, given, names=names)))
+            self._fit_named(self._checked(InMemory(X, given, names=names)))
             return self
         return self.update_rows(InMemory(X, self._more_bags(y, bags, len(X)), names=names), forgetting=forgetting)
 

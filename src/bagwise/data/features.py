@@ -175,6 +175,15 @@ class Encoding:
         """
         return np.array([encoded[first:last].any() for first, last in pairwise(self._first)], dtype=bool)
 
+    def names(self, names: Sequence[str]) -> list[str]:
+        """Of what comes out, as many as there are columns: those of the columns of codes that they are made of.
+
+        >>> codes = np.array([[20.0, 0.0], [60.0, 1.0]])
+        >>> Encoding.of(codes, categorical=[1]).names(["age", "device"])
+        ['age', 'device', 'device']
+        """
+        return [name for name, width in zip(names, np.diff(self._first), strict=True) for _ in range(width)]
+
     def __call__(self, X: Floats) -> NDArray[np.float32]:
         """(n, columns) finite numbers."""
         first = self._first

@@ -211,7 +211,7 @@ class InMemory(BagRows):
         """The same bags: rows are encoded now, or, in several blocks, as they are read."""
         if len(self) > 1:
             return InMemory(self.X, self.bags, (), self.starts, encoding)
-        return InMemory(encoding(self.X), self.bags)
+        return InMemory(encoding(self.X), self.bags, names=None if self.names is None else encoding.names(self.names))
 
 
 def fit_codes(estimator: BagEstimator, codes: BagRows, numbers: BagRows | None = None) -> Encoding | None:

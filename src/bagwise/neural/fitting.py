@@ -139,7 +139,7 @@ class NetworkFit(Network):
         -------
         Self
         """
-        self._fit_data(self._begin(data), distributed)
+        self._fit_named(self._begin(data), distributed)
         return self
 
     def _fit_data(self, data: BagRows, distributed: Distributed | None = None) -> None:
