@@ -46,6 +46,11 @@ def tables(tmp_path_factory):
     labelled[["x"]].assign(bucket=bucket).to_parquet(folder / "visits.parquet")
     revenue = pd.DataFrame({"bucket": np.arange(500), "revenue": np.bincount(bucket, worth)})
     revenue.to_parquet(folder / "revenue.parquet")
+    half, of = slice(10_000), bucket[:10_000]
+    june = labelled[["x"]][half].assign(bucket=of, country=rng.choice(["DE", "FR"], 10_000))
+    june.to_parquet(folder / "june.parquet")
+    sums = np.bincount(of, worth[half], minlength=500)
+    pd.DataFrame({"bucket": np.arange(500), "revenue": sums}).to_parquet(folder / "june_revenue.parquet")
     job, city = rng.integers(4, size=20_000), rng.integers(6, size=20_000)
     rows = pd.DataFrame({"x": x, "job": job.astype(str), "city": [f"c{number}" for number in city]})
     rows[:16_000].assign(y=labelled["y"]).to_parquet(folder / "rows.parquet")
