@@ -18,10 +18,10 @@ from markupsafe import Markup
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise import evaluation, saving, tables
+from bagwise import saving, tables
 from bagwise.bag_fit import bag_fit
 from bagwise.cli import app
-from bagwise.evaluation import Evaluation
+from bagwise.evaluation import Evaluation, measures
 from bagwise.experiments import variance
 from bagwise.experiments.harness import provenance
 from bagwise.experiments.paper import PRESETS, plan
@@ -352,7 +352,7 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
         real = getattr(where, name)
         monkeypatch.setattr(where, name, lambda *given, **options: calls.append(name) or real(*given, **options))
 
-    count(evaluation, "measure")
+    count(measures, "measure")
     count(tables.Table, "batches")
     count(tables.TableModel, "predict_codes")
     model_page(ridge, joined)
