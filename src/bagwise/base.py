@@ -171,7 +171,8 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _decision(self, X: Floats) -> Floats:
         """(n,) log odds that an offset is added to, of an estimator that reads one."""
-        raise NotImplementedError
+        kind = type(self).__name__
+        raise ParameterError("offset", f"is not known to a {kind}: take logistic regression or boosting.")
 
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
         X = self._check_features(X, fitting=False)
