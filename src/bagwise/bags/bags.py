@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -13,20 +12,19 @@ from array_api_compat import is_torch_array
 
 from bagwise import segment
 from bagwise.bags import reading
+from bagwise.bags.grouped_rows import NO_TENSORS, GroupedRows
 from bagwise.bags.intervals import Intervals
+from bagwise.bags.labelled import without_labelled
 from bagwise.bags.overlap import Overlap, Shared
-from bagwise.bags.reading import Reports, as_labels, check_finite, encode_rows, name
+from bagwise.bags.reading import as_labels, check_finite, read_rows
+from bagwise.bags.reports import Reports, read_reports
 from bagwise.bags.weights import offsets_of_rows, weights_of_rows, whole_people
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
-_ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1] by this much
 
-_NO_TENSORS = "is not for tensors: weights of rows are known to losses of NumPy arrays alone."
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Bags:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Bags(GroupedRows):
     """Rows grouped in bags, with the mean label each bag reported. Immutable.
 
     Build one with `Bags.from_rows` (a proportion on every row), `Bags.from_reports` (a table of reports) or
@@ -66,17 +64,10 @@ class Bags:
     """
 
     keys: NDArray[Any]
-    order: Integers
-    offsets: NDArray[np.int64]
-    size: Array
     proportion: Array
-    n_rows: int
-    equal_size: int | None
     noise_variance: Array | None = None
     interval: Intervals | None = None
     overlap: Overlap | None = None
-    weight: Floats | None = None
-    offset: Floats | None = None
 
     # -- building ------------------------------------------------------------------------------------------------
 
@@ -98,19 +89,7 @@ class Bags:
         Bags
             In the order of their sorted ids.
         """
-        y = as_labels(y)
-        codes, keys = encode_rows(ids, len(y))
-        order, offsets = segment.group(codes, len(keys))
-        proportion = reading.constant_in_bag(y, "proportions", keys, order, offsets)
-        noise = None
-        if noise_variance is not None:
-            try:
-                noise_rows = np.broadcast_to(np.asarray(noise_variance, dtype=float), len(y))
-            except (TypeError, ValueError) as error:
-                wanted = f"must be one number or one per row ({len(y)} rows)."
-                raise ParameterError("noise_variance", wanted) from error
-            noise = reading.constant_in_bag(noise_rows, "noise variances", keys, order, offsets)
-        return cls.build(keys, order, offsets, proportion, noise, len(y), codes)
+        return cls.build(**read_rows(y, ids, noise_variance))
 
     @classmethod
     def from_reports(
@@ -165,32 +144,12 @@ class Bags:
         array([ True, False])
         """
         check_parameters({"on_mismatch": on_mismatch}, {"on_mismatch": one_of("error", "drop")})
-        table = Reports(reports, key)
-        codes, keys = encode_rows(ids)
-        line, kept = table.match(keys, drop=on_mismatch == "drop")
-        codes, keys = reading.keep(codes, keys, kept)
-        order, offsets = segment.group(codes, len(keys))
-        weight = None
-        if sample_weight is not None:
-            weight = weights_of_rows(sample_weight, len(codes), order, offsets, keys)
-        rows = np.diff(offsets) if weight is None else np.add.reduceat(weight, offsets[:-1])
-        if size is not None:
-            reading.check_sizes(table.column(size)[line], rows, keys)
-        noise = None if noise_variance is None else table.column(noise_variance)[line]
-        if low is not None or high is not None:
-            if low is None or high is None or isinstance(count, list):
-                raise ParameterError("low", "and high are columns of labels 0 and 1 and go together: give both.")
-            ends = [table.column(name)[line] for name in (low, high)]
-            if count is not None:
-                known = table.column(count)[line]
-                ends = [np.where(np.isfinite(known), known, end) for end in ends]
-            given = cls.build(keys, order, offsets, np.zeros(len(keys)), noise, len(codes), codes, weight=weight)
-            return given.with_intervals(*ends)
-        value = table.columns(proportion if count is None else count)[line]
-        if count is not None:
-            value = value / segment.per_bag(rows, value)
-        check_finite(value, keys, "proportion")
-        return cls.build(keys, order, offsets, value, noise, len(codes), codes, weight=weight)
+        columns: Any = {"proportion": proportion, "count": count, "size": size, "noise_variance": noise_variance}
+        given, ends = read_reports(
+            Reports(reports, key), ids, sample_weight, **columns, low=low, high=high, drop=on_mismatch == "drop"
+        )
+        bags = cls.build(**given)
+        return bags if ends is None else bags.with_intervals(*ends)
 
     def with_weights(self, weight: ArrayLike) -> Bags:
         """The same bags, of which a row stands for several people with the same features.
@@ -219,10 +178,7 @@ class Bags:
         if self.overlap is not None:
             raise ParameterError("sample_weight", "does not go with several groupings of the same rows: leave one out.")
         made = self._of_rows(weight=weights_of_rows(weight, self.n_rows, self.order, self.offsets, self.keys))
-        if self.interval is None:
-            return made
-        exact = replace(made, noise_variance=self.interval.noise, interval=None)
-        return exact.with_intervals(self.interval.low, self.interval.high)
+        return made if self.interval is None else made._within(self.interval)
 
     def with_offset(self, offset: ArrayLike) -> Bags:
         """The same bags, of which something is added to the log odds of each row, such as the log of its exposure.
@@ -269,12 +225,14 @@ class Bags:
         if self.proportion.ndim == 2:
             raise ParameterError("low", "and high are for labels 0 and 1: classes have no intervals.")
         ends = [np.broadcast_to(reading.as_numbers(end), len(self)).copy() for end in (low, high)]
-        interval = Intervals(ends[0], ends[1], np.array(self.declared_noise))
+        return self._within(Intervals(ends[0], ends[1], np.array(self.declared_noise)))
+
+    def _within(self, interval: Intervals) -> Bags:
+        """The same bags, of whose counts intervals and their noise alone are known."""
         interval.check(self.size, self.keys)
         count, noise = interval.as_counts(self.size)
-        codes = self.__dict__.get("code")
-        given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows)
-        made = Bags.build(*given, codes, interval if interval.open.any() else None, self.weight, self.offset)
+        given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows, self.__dict__.get("code"))
+        made = Bags.build(*given, interval if interval.open.any() else None, self.weight, self.offset)
         return replace(made, overlap=self.overlap)
 
     @classmethod
@@ -315,43 +273,9 @@ class Bags:
         >>> bags.size, (bags.size * bags.proportion).round(6)
         (array([3, 1]), array([1., 1.]))
         """
-        y = np.asarray(labels, dtype=float)
-        if y.shape != (self.n_rows,):
-            raise ParameterError(
-                "labels", f"must hold one label or NaN per row, shape ({self.n_rows},), got {y.shape}."
-            )
-        if self.weight is not None or self.offset is not None:
-            raise ParameterError("labels", "of rows do not go with weights or an offset: leave one of them out.")
-        known = ~np.isnan(y)
-        classes = max(self.outputs.shape[1], 2)
-        if not np.isin(y[known], np.arange(classes)).all():
-            raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
-        told: Floats = np.where(known, y, 0.0)[:, None]
-        if self.proportion.ndim == 2:
-            told = (y[:, None] == np.arange(classes)).astype(float)
-        inside = known & (self.code >= 0)
-        taken = np.bincount(self.code[inside], minlength=len(self))
-        left, kept = np.empty_like(self.outputs), self.size - taken
-        for c in range(left.shape[1]):
-            count = np.bincount(self.code[inside], told[inside, c], minlength=len(self))
-            left[:, c] = (self.size * self.outputs[:, c] - count) / np.maximum(kept, 1)
-        wrong = (kept > 0) & ((left < -_ROUNDING) | (left > 1 + _ROUNDING)).any(axis=1)
-        if self.noise_variance is None and wrong.any():
-            key = name(self.keys[int(np.argmax(wrong))])
-            raise ValueError(f"labels of rows of bag {key} do not fit its report: what is left would be no proportion.")
-        ids = np.where(known, len(self) + np.cumsum(known) - 1, self.code)
-        rows = np.where(known[:, None], told, left[np.maximum(self.code, 0)])
-        noise = None
-        if self.noise_variance is not None:
-            noise = np.where(known, 0.0, self.noise_variance[np.maximum(self.code, 0)])
-        made = Bags.from_rows(rows if self.proportion.ndim == 2 else rows[:, 0], ids, noise_variance=noise)
-        if self.interval is None:
-            return made
-        own = np.bincount(self.code[inside], told[inside, 0], minlength=len(self))  # known ones of each bag
-        own = np.concatenate([own, -told[known, 0]])  # labelled rows are their own interval
-        ends = [np.append(end, np.zeros(known.sum())) - own for end in (self.interval.low, self.interval.high)]
-        exact = replace(made, noise_variance=np.append(self.interval.noise, np.zeros(known.sum()))[made.keys])
-        return exact.with_intervals(*(end[made.keys] for end in ends))
+        given, interval = without_labelled(self, labels)
+        made = Bags.build(**given)
+        return made if interval is None else made._within(interval.take(made.keys))
 
     @classmethod
     def build(
@@ -381,11 +305,8 @@ class Bags:
         Bags
             These bags; the arrays given may no longer be written to.
         """
-        if noise_variance is not None and not (good := np.isfinite(noise_variance) & (noise_variance >= 0)).all():
-            j = int(np.argmin(good))
-            raise ValueError(
-                f"bag {name(keys[j])} has noise variance {noise_variance[j]}: it must be finite and not negative."
-            )
+        if noise_variance is not None:
+            reading.check_noise(noise_variance, keys)
         if codes is not None:
             codes = codes.astype(np.int32 if len(keys) < 2**31 else np.int64)  # half as much to read in `sum_table`
         if interval is not None and not np.all(whole_people(weight, offsets)):
@@ -399,17 +320,14 @@ class Bags:
         for array in frozen:  # the order of bags that were taken is theirs alone, and torch wants to index with it
             if array is not None:
                 array.flags.writeable = False
-        bags = cls(
-            keys, order, offsets, size, proportion, n_rows, equal, noise_variance, interval, None, weight, offset
-        )
+        reported: Any = {"proportion": proportion, "noise_variance": noise_variance, "interval": interval}
+        of_rows: Any = {"order": order, "offsets": offsets, "weight": weight, "offset": offset, "n_rows": n_rows}
+        bags = cls(keys=keys, size=size, equal_size=equal, **reported, **of_rows)
         if codes is not None:
             bags.__dict__["code"] = codes  # already known: fill the cache of `code`
         return bags
 
     # -- reading -------------------------------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
     def __repr__(self) -> str:
         kind = "" if self.proportion.ndim == 1 else f", {self.proportion.shape[1]} classes"
@@ -436,13 +354,6 @@ class Bags:
         """(m,) s_j²/k_j, what declared noise adds to the debiased square of each bag; 0 where none was declared."""
         return np.zeros(len(self)) if self.noise_variance is None else self.noise_variance / self.size
 
-    @cached_property
-    def code(self) -> Integers:
-        """(n_rows,) number of each table row's bag, −1 where it has none; an error if a bag was taken twice."""
-        codes = segment.codes_of(self.order, self.offsets, self.n_rows)
-        codes.flags.writeable = False
-        return codes
-
     @property
     def fingerprint(self) -> str:
         """A checksum of sizes and reports in the order of keys, by which bags are known again.
@@ -453,74 +364,6 @@ class Bags:
         """
         reports = np.column_stack([self.size, self.outputs]).astype(float)
         return hashlib.sha256(np.ascontiguousarray(reports).tobytes()).hexdigest()
-
-    @property
-    def n_bagged(self) -> int:
-        """Rows that are in a bag."""
-        return int(self.offsets[-1])
-
-    @property
-    def rows(self) -> Integers:
-        """(m,) rows of each bag, however many people each stands for."""
-        return np.asarray(self.size) if self.weight is None else np.diff(self.offsets)
-
-    @property
-    def n_people(self) -> float:
-        """People whom rows in bags stand for: as many as there are rows, without weights."""
-        return self.n_bagged if self.weight is None else float(self.weight.sum())
-
-    def average(self, values: Array) -> Any:
-        """The mean of `values` (n_bagged, …) over all rows in bags, each as often as it stands for someone."""
-        return values.mean(axis=0) if self.weight is None else self.weight @ values / self.n_people
-
-    def weighted(self, values: Array) -> Array:
-        """Each of `values` (n_bagged, …) times the weight of its row; as they are without weights."""
-        if self.weight is None:
-            return values
-        if is_torch_array(values):
-            raise ParameterError("sample_weight", _NO_TENSORS)
-        return segment.per_bag(self.weight, values) * values
-
-    def of_table(self, of_rows: Floats | None) -> Floats | None:
-        """(n_rows,) what `weight` or `offset` says, in the order of the table; 0 for rows in no bag."""
-        if of_rows is None:
-            return None
-        found = np.zeros(self.n_rows)
-        found[self.order] = of_rows
-        return found
-
-    def sum(self, values: Array) -> Array:
-        """Sum per bag (m, …) of `values` (n_bagged, …), one per row of the bags in bag order: an array or a tensor.
-
-        Rows count as often as their weights say.
-        """
-        values = self.weighted(values)
-        return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
-
-    def mean(self, values: Array) -> Array:
-        """Mean per bag (m, …) of `values` (n_bagged, …), as `sum` takes them."""
-        total = self.sum(values)
-        return total / segment.per_bag(self.like(values).size, total)
-
-    def sum_table(self, values: NDArray[Any]) -> Floats:
-        """Sum per bag (m, …) of `values` (n_rows, …) in table order, rows in no bag included, without sorting them."""
-        if len(values) != self.n_rows:
-            raise ValueError(f"the bags were built on {self.n_rows} rows but {len(values)} were given.")
-        if self.equal_size == 1 and self.n_bagged == self.n_rows:
-            values = np.asarray(values, dtype=float)
-            return np.asarray(self.weighted(values if self._in_order else values[self.order]))
-        if "code" in self.__dict__:  # the whole table: one pass from front to back
-            return segment.sum_table(values, self.code, len(self), weight=self.of_table(self.weight))
-        chosen = np.asarray(values)[self.order].astype(np.float64, copy=False)
-        return np.asarray(segment.sum_sorted(self.weighted(chosen), self.offsets))
-
-    @cached_property
-    def _in_order(self) -> bool:
-        return bool((self.order == np.arange(self.n_bagged)).all())
-
-    def repeat(self, values: Array) -> Array:
-        """Each row's copy (n_bagged, …) of its bag's value, in bag order; `values` (m, …): an array or a tensor."""
-        return segment.repeat(values, self.offsets, equal_size=self.equal_size)
 
     def take(self, index: ArrayLike | slice) -> Bags:
         """The chosen bags alone, in the order given, in O(rows chosen); their `order` still points into the table.
@@ -568,7 +411,7 @@ class Bags:
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
         if self.weight is not None:
-            raise ParameterError("sample_weight", _NO_TENSORS)
+            raise ParameterError("sample_weight", NO_TENSORS)
         given = (self.size, self.proportion, self.noise_variance)
         size, proportion, noise = (segment.as_like(array, values) for array in given)
         return replace(self, size=size, proportion=proportion, noise_variance=noise)
@@ -581,7 +424,7 @@ class Bags:
                 "pass one per row of the bags, in bag order (h[bags.order])."
             )
         if self.weight is not None and is_torch_array(h):
-            raise ParameterError("sample_weight", _NO_TENSORS)
+            raise ParameterError("sample_weight", NO_TENSORS)
         if tuple(h.shape[1:]) != tuple(self.proportion.shape[1:]):
             wanted = ", ".join(["n", *map(str, self.proportion.shape[1:])]) + "," * (self.proportion.ndim == 1)
             raise ValueError(
@@ -594,19 +437,5 @@ class Bags:
 
         Bags with declared noise may report anything finite.
         """
-        if self.noise_variance is not None:
-            return
-        proportion = segment.to_numpy(self.proportion)
-        outside = (proportion < -_ROUNDING) | (proportion > 1 + _ROUNDING)
-        if outside.any():
-            j = int(np.argwhere(outside)[0][0])
-            raise ValueError(
-                f"bag {name(self.keys[j])} reports proportion {proportion[j]}, outside [0, 1]: pass proportions, "
-                "not counts, or declare the noise on the counts with noise_variance."
-            )
-        total = proportion.sum(axis=1) if proportion.ndim == 2 else np.ones(1)
-        if (np.abs(total - 1) > 1e-6).any():
-            j = int(np.argmax(np.abs(total - 1) > 1e-6))
-            raise ValueError(
-                f"bag {name(self.keys[j])} reports class proportions that sum to {total[j]:.6g}: they must sum to 1."
-            )
+        if self.noise_variance is None:
+            reading.check_proportions(segment.to_numpy(self.proportion), self.keys)

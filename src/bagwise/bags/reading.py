@@ -8,6 +8,8 @@ from bagwise import segment
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, Integers, NDArray
 
+ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1], or their sum 1, by this much
+
 
 def as_numbers(values: Any) -> Floats:
     """A float array; a TypeError or ValueError where the values are no numbers."""
@@ -27,6 +29,24 @@ def as_labels(y: ArrayLike) -> Floats:
     if labels.ndim not in (1, 2):
         raise ParameterError("y", f"must have shape (n,) or (n, classes), got {labels.shape}.")
     return labels
+
+
+def read_rows(y: ArrayLike, ids: Any, noise_variance: ArrayLike | None) -> dict[str, Any]:
+    """What `Bags.build` takes, of row-aligned proportions (see `Bags.from_rows`)."""
+    y = as_labels(y)
+    codes, keys = encode_rows(ids, len(y))
+    order, offsets = segment.group(codes, len(keys))
+    given: dict[str, Any] = {"keys": keys, "order": order, "offsets": offsets, "n_rows": len(y), "codes": codes}
+    given["proportion"] = constant_in_bag(y, "proportions", keys, order, offsets)
+    given["noise_variance"] = None
+    if noise_variance is not None:
+        try:
+            noise = np.broadcast_to(np.asarray(noise_variance, dtype=float), len(y))
+        except (TypeError, ValueError) as error:
+            wanted = f"must be one number or one per row ({len(y)} rows)."
+            raise ParameterError("noise_variance", wanted) from error
+        given["noise_variance"] = constant_in_bag(noise, "noise variances", keys, order, offsets)
+    return given
 
 
 def encode_rows(ids: Any, n: int | None = None) -> tuple[Integers, NDArray[Any]]:
@@ -85,87 +105,29 @@ def check_finite(value: Floats, keys: NDArray[Any], what: str) -> None:
         raise ValueError(f"{owner} {name(keys[j])} has a NaN or infinite {what}: remove it or repair its report.")
 
 
-def check_sizes(reported: Floats, rows: Integers, keys: NDArray[Any]) -> None:
-    """Raise and name the bag whose reported size is not its number of rows."""
-    differs = reported != rows
-    if differs.any():
-        j = int(np.argmax(differs))
+def check_noise(variance: Floats, keys: NDArray[Any]) -> None:
+    """Raise and name the bag whose noise variance is none."""
+    good = np.isfinite(variance) & (variance >= 0)
+    if not good.all():
+        j = int(np.argmin(good))
+        raise ValueError(f"bag {name(keys[j])} has noise variance {variance[j]}: it must be finite and not negative.")
+
+
+def check_proportions(proportion: Floats, keys: NDArray[Any]) -> None:
+    """Raise and name the bag whose proportion is outside [0, 1], or whose classes' proportions do not sum to 1."""
+    outside = (proportion < -ROUNDING) | (proportion > 1 + ROUNDING)
+    if outside.any():
+        j = int(np.argwhere(outside)[0][0])
         raise ValueError(
-            f"bag {name(keys[j])} reports size {reported[j]:g} but has {rows[j]} rows: rows are missing or repeated; "
-            "complete them, or leave the column of sizes out."
+            f"bag {name(keys[j])} reports proportion {proportion[j]}, outside [0, 1]: pass proportions, "
+            "not counts, or declare the noise on the counts with noise_variance."
         )
-
-
-class Reports:
-    """The columns of a report table, one line per bag: a dict of columns or a pandas, polars or Arrow table."""
-
-    def __init__(self, table: Any, key: str):
-        if hasattr(table, "collect"):
-            raise ParameterError("reports", "are a lazy table: collect them first.")
-        names = getattr(table, "column_names", None)  # Arrow
-        names = names if names is not None else getattr(table, "columns", table)
-        if not hasattr(table, "__getitem__") or isinstance(table, (list, tuple, str, np.ndarray)):
-            raise ParameterError("reports", f"must be a dict of columns or a table, got {type(table).__name__}.")
-        self._table, self._names = table, list(names)
-        self._keys = as_column(self._get(key), f"column {key!r} of the report table")
-        if len(self) == 0:
-            raise ValueError("the report table is empty: there must be one report per bag.")
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def column(self, column: str) -> Floats:
-        """One column as numbers, missing values as NaN."""
-        what = f"column {column!r} of the report table"
-        values = as_column(self._get(column), what)
-        if len(values) != len(self):
-            raise ValueError(f"{what} has {len(values)} lines where the key column has {len(self)}.")
-        try:
-            return as_numbers(values)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{what} must be numeric.") from error
-
-    def columns(self, columns: str | list[str]) -> Floats:
-        """One column (m,), or several (m, classes)."""
-        if isinstance(columns, str):
-            return self.column(columns)
-        if len(columns) == 0:
-            raise ValueError("the list of report columns is empty: name one column per class.")
-        return np.stack([self.column(c) for c in columns], axis=1)
-
-    def match(self, keys: NDArray[Any], *, drop: bool) -> tuple[NDArray[np.intp], Booleans]:
-        """For each bag kept its line, and which bags are kept; without `drop`, all must be, and every line used."""
-        codes, reported = encode(self._keys)
-        twice = np.bincount(codes[codes >= 0], minlength=1) > 1
-        if twice.any():
-            raise ValueError(f"bag {name(reported[np.argmax(twice)])} has more than one report: keep one line per bag.")
-        line_of_report = np.empty(len(reported), dtype=np.intp)
-        line_of_report[codes[codes >= 0]] = np.flatnonzero(codes >= 0)
-        report_of_bag = match(reported, keys)
-        kept = report_of_bag >= 0
-        if not kept.any():
-            raise ValueError(
-                f"no report matches a bag (rows have ids like {name(keys[0])}, reports like {name(self._keys[0])}): "
-                "check that the two key columns hold the same kind of ids."
-            )
-        line = line_of_report[report_of_bag[kept]]
-        if drop:
-            return line, kept
-        otherwise = "or set on_mismatch='drop'."
-        unreported, unused = keys[~kept], reported[match(keys, reported) < 0]
-        for bags, has, add in ((unreported, "rows but no report", "reports"), (unused, "a report but no rows", "rows")):
-            if len(bags):
-                more = f"({len(bags)} such bags): add the {add}"
-                raise ValueError(f"bag {name(bags[0])} has {has} {more}, {otherwise}")
-        if (codes < 0).any():
-            missing = f"line {np.argmin(codes)} of the report table has no bag key (−1 or missing)"
-            raise ValueError(f"{missing}: remove it, {otherwise}")
-        return line, kept
-
-    def _get(self, column: str) -> Any:
-        if column not in self._names:
-            raise ValueError(f"the report table has no column {column!r}: it has {', '.join(map(str, self._names))}.")
-        return self._table[column]
+    total = proportion.sum(axis=1) if proportion.ndim == 2 else np.ones(1)
+    if (np.abs(total - 1) > ROUNDING).any():
+        j = int(np.argmax(np.abs(total - 1) > ROUNDING))
+        raise ValueError(
+            f"bag {name(keys[j])} reports class proportions that sum to {total[j]:.6g}: they must sum to 1."
+        )
 
 
 # -- ids of any kind turned into codes 0 … m−1, fast enough for tens of millions of rows -----------------------------
