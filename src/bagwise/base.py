@@ -26,6 +26,7 @@ from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
+_WITH_LOG_ODDS = "take logistic regression, boosting or a network of classes"
 _SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
 
 
@@ -115,8 +116,7 @@ class BagEstimator(ABC, BaseEstimator):
     def _checked(self, data: BagRows) -> BagRows:
         """The data, after a look at parameters and bags."""
         check_parameters(self, {"formation": FORMATION, **self._constraints})
-        if isinstance(data, InMemory):
-            self._check_reads(data.bags)
+        self._check_reads(data)
         if in_one_piece(data):
             overlap = data.bags.overlap
             if overlap is not None and not overlap.apart and not self.reads.shared:
@@ -124,19 +124,19 @@ class BagEstimator(ABC, BaseEstimator):
             self._check_bags(data.bags)
         self._bags_seen = data.bags.fingerprint
         self.__dict__.pop("has_offset_", None)
-        if isinstance(data, InMemory) and data.bags.offset is not None:
+        if data.offset is not None:
             self.has_offset_ = True
         return data
 
-    def _check_reads(self, bags: Bags) -> None:
+    def _check_reads(self, data: BagRows) -> None:
         """Raise where rows of bags carry what the estimator does not know what to do with."""
         kind = type(self).__name__
-        if bags.weight is not None and not self.reads.weights:
+        if data.weight is not None and not self.reads.weights:
             said = f"is not known to a {kind}: take ridge, logistic regression or boosting, or repeat rows."
             raise ParameterError("sample_weight", said)
-        if bags.offset is not None and not self.reads.offset:
-            raise ParameterError("offset", f"is not known to a {kind}: take logistic regression or boosting.")
-        if bags.offset is not None and bags.proportion.ndim == 2:
+        if data.offset is not None and not self.reads.offset:
+            raise ParameterError("offset", f"is not known to a {kind}: {_WITH_LOG_ODDS}.")
+        if data.offset is not None and data.proportion.ndim == 2:
             raise ParameterError("offset", "is for two classes: several have no log odds that one number is added to.")
 
     def _fit_named(self, data: BagRows, *more: Any) -> None:
@@ -172,7 +172,7 @@ class BagEstimator(ABC, BaseEstimator):
     def _decision(self, X: Floats) -> Floats:
         """(n,) log odds that an offset is added to, of an estimator that reads one."""
         kind = type(self).__name__
-        raise ParameterError("offset", f"is not known to a {kind}: take logistic regression or boosting.")
+        raise ParameterError("offset", f"is not known to a {kind}: {_WITH_LOG_ODDS}.")
 
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
         X = self._check_features(X, fitting=False)

@@ -47,8 +47,8 @@ class Mean(NamedTuple):
 
 _CONSTRAINTS = {"decay": number(least=0, most=1)}
 
-AddUp = Callable[[Array, int], tuple[Array, Array]]
-"""Adds a sum over rows, and their number, up over all processes that share a batch; gradients pass through."""
+AddUp = Callable[[Array, float], tuple[Array, Array]]
+"""Adds a sum over rows, and how many people they are, up over all processes of a batch; gradients pass through."""
 
 
 class Means(Protocol):
@@ -61,11 +61,12 @@ class Means(Protocol):
 class SumMeans(Means, Protocol):
     """A strategy that can also do with the sums of bags, so that derivatives may be written out."""
 
-    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+    def of_sums(self, sums: Array, size: Array, rows: float) -> tuple[Array, Array | None]:
         """Estimate E[h] from the `sums` of h over each bag of a batch, with their `size`, and the `rows` of the batch.
 
-        Sums and sizes are arrays (…, m), whose leading axes are batches of their own. What comes back is the estimate
-        for each bag, and the rows of the batch's other bags: by a sum of theirs the estimate changes with slope 1/rest.
+        Sums and sizes are arrays (…, m), whose leading axes are batches of their own; rows with weights are as many as
+        they stand for. What comes back is the estimate for each bag, and the rows of the batch's other bags: by a sum
+        of theirs the estimate changes with slope 1/rest.
         None where it does not depend on the batch.
         """
 
@@ -127,13 +128,15 @@ class Known:
         n = values.shape[0]
         if n < 2:
             raise ValueError(f"the held-out part has {n} rows: at least 2 are needed to estimate a mean on them.")
-        return cls((1.0 * values).mean(0), _row_variance(values) / n)
+        values = 1.0 * values
+        mean = values.mean(0)
+        return cls(mean, ((values - mean) ** 2).sum(0) / (n - 1) / n)
 
     def __call__(self, values: Array, bags: Bags) -> Mean:
         """The given mean, whatever the values."""
         return Mean(self.value, self.variance)
 
-    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+    def of_sums(self, sums: Array, size: Array, rows: float) -> tuple[Array, Array | None]:
         """The given mean, whatever the `sums` and the `size` of bags and the `rows` of the batch."""
         return self.value, None
 
@@ -161,7 +164,7 @@ class LeaveOneOut:
         others, rest, _ = _outside(values, bags, self.add_up)
         return Mean(others / rest)
 
-    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+    def of_sums(self, sums: Array, size: Array, rows: float) -> tuple[Array, Array | None]:
         """The same from the `sums` and the `size` of each bag and the `rows` of the batch; see `SumMeans`."""
         rest = rows - size
         return (sums.sum(-1)[..., None] - sums) / rest, rest
@@ -183,8 +186,9 @@ class Corrected:
         """The leave-one-out means and their variances."""
         others, rest, (total, rows) = _outside(values, bags, self.add_up)
         if self.add_up is None:
-            return Mean(others / rest, _row_variance(values) / rest)
-        squares, _ = self.add_up(((values - total / rows) ** 2).sum(0), values.shape[0])
+            squares = bags.weighted((1.0 * values - total / rows) ** 2).sum(0)
+            return Mean(others / rest, squares / (rows - 1) / rest)
+        squares, _ = self.add_up(bags.weighted((values - total / rows) ** 2).sum(0), bags.n_people)
         return Mean(others / rest, squares / (rows - 1) / rest)
 
 
@@ -232,7 +236,7 @@ class Running:
         self.weight = self.decay * (self.weight + float(rows))
         return Mean(value)
 
-    def of_sums(self, sums: Array, size: Array, rows: int) -> tuple[Array, Array | None]:
+    def of_sums(self, sums: Array, size: Array, rows: float) -> tuple[Array, Array | None]:
         """The same from the `sums` and the `size` of each bag and the `rows` of the batch; see `SumMeans`."""
         rest, total = rows - size, sums.sum(-1)[..., None]
         mean = (self.total + total - sums) / (self.weight + rest)
@@ -256,16 +260,11 @@ def _outside(values: Array, bags: Bags, add_up: AddUp | None) -> tuple[Array, Ar
             "the batch holds one bag only, so no other bag is left to estimate the mean prediction from: "
             "use larger batches, or means that are known or estimated on held-out rows."
         )
-    total, rows = values.sum(0), values.shape[0]
+    total, rows = bags.weighted(values).sum(0), bags.n_people
     if add_up is not None:
         total, rows = add_up(total, rows)
     sums = bags.sum(values)
     return total - sums, rows - per_bag(bags.like(values).size, sums), (total, rows)
-
-
-def _row_variance(values: Array) -> Array:
-    values = 1.0 * values  # hard 0/1 predictions come as whole numbers
-    return ((values - values.mean(0)) ** 2).sum(0) / (values.shape[0] - 1)
 
 
 def _constant(values: Array) -> Array:

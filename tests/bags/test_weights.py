@@ -72,7 +72,7 @@ def test_what_is_no_weight_is_refused(weight, said):
 
 def test_what_does_not_go_with_weights_is_refused():
     bags = Bags.from_rows([0.5] * 5, IDS)
-    weighted, torch = bags.with_weights(np.full(5, 2)), pytest.importorskip("torch")
+    weighted = bags.with_weights(np.full(5, 2))
     with pytest.raises(ParameterError, match="offset of row 4 is nan"):
         bags.with_offset([0, 0, 0, 0, np.nan])
     with pytest.raises(ParameterError, match="groupings of rows with weights"):
@@ -83,10 +83,6 @@ def test_what_does_not_go_with_weights_is_refused():
         weighted.with_labels([0, np.nan, np.nan, np.nan, np.nan])
     with pytest.raises(ParameterError, match="whole numbers where counts are hidden"):
         bags.with_intervals([0, 0], [1, 2]).with_weights(np.full(5, 1.5))
-    with pytest.raises(ParameterError, match="not for tensors"):
-        count_likelihood(torch.full((4,), 0.5), weighted)
-    with pytest.raises(ParameterError, match="not for tensors"):
-        weighted.like(torch.ones(4))
 
 
 # -- likelihoods ------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import bagwise as bw
 from bagwise import tables
 from bagwise.cli import app
+from bagwise.data.rows import fit_codes
 from bagwise.tables.gather import gather, write_shards
-from bagwise.tables.model import features_of
+from bagwise.tables.model import Recipe, features_of
 from bagwise.tables.row_columns import RowColumns
 from bagwise.utils.parameters import ParameterError
 
@@ -154,17 +155,50 @@ def test_rows_that_stand_for_nobody_leave_a_bag_without_rows(made):
         tables.join(empty, reports, weight="people")
 
 
-def test_what_does_not_know_them_says_so(made, tmp_path):
+@pytest.mark.parametrize("weight", ["people", None])
+def test_shards_keep_what_is_of_rows(made, tmp_path, weight):
+    """On disk, in blocks: the same rows, weights and offsets as in memory, and what is learned from them."""
+    events, reports, _ = made
+    ignore = [] if weight else ["people"]
+    sizes = (
+        reports
+        if weight
+        else reports.drop(columns="size").assign(count=np.minimum(reports["count"], np.bincount(events.bag)))
+    )
+    data = tables.join(events, sizes, weight=weight, offset="log_exposure", ignore=ignore)
+    features = features_of(data)
+    memory, disk = gather(data, features), write_shards(data, features, tmp_path / "shards", group_rows=300)
+    assert len(disk) > 4
+    np.testing.assert_array_equal(np.concatenate([disk.block(i) for i in range(len(disk))]), memory.X)
+    for name in ("weight", "offset", "size", "proportion", "order"):
+        np.testing.assert_array_equal(getattr(disk.bags, name), getattr(memory.bags, name))
+    np.testing.assert_array_equal(disk.rows, memory.rows)
+    some = disk.sample(600)
+    np.testing.assert_array_equal(some.bags.offset, memory.offset[: some.bags.n_bagged])
+    assert disk.fingerprint != memory.fingerprint
+    for model in (
+        bw.BagBoostingClassifier(n_estimators=5, cv=2, random_state=0, n_jobs=1),
+        bw.BagNeuralClassifier(learning_rate=0.01, max_epochs=2, cv=2, random_state=0),
+    ):
+        fitted = [type(model)(**model.get_params(deep=False)) for _ in range(2)]
+        encodings = [fit_codes(one, rows) for one, rows in zip(fitted, (disk, memory), strict=True)]
+        codes = [memory.X[:500] if one is None else one(memory.X[:500]) for one in encodings]
+        said = [one.predict_proba(X, offset=memory.offset[:500]) for one, X in zip(fitted, codes, strict=True)]
+        np.testing.assert_allclose(*said, rtol=1e-5)
+    model = Recipe.of(features, data).model(fitted[0], encodings[0], "network")
+    there, here = (tables.evaluate(model, one) for one in (disk, data))
+    assert there.bags.gain.value == pytest.approx(here.bags.gain.value, rel=1e-6)
+
+
+def test_what_does_not_know_them_says_so(made):
     events, reports, _ = made
     data = tables.join(events, reports, weight="people")
-    for model in ("sgd", "mean-map", "network"):
-        with pytest.raises(ParameterError, match=f"weight is not known to {model}: take auto, ridge"):
+    for model in ("sgd", "mean-map"):
+        with pytest.raises(ParameterError, match=f"weight is not known to {model}: take ridge"):
             tables.fit(data, model)
     moved = tables.join(events, reports, weight="people", offset="log_exposure")
     with pytest.raises(ParameterError, match="offset is added to log odds, which ridge does not have"):
         tables.fit(moved, "ridge")
-    with pytest.raises(ParameterError, match="weight is for rows in memory"):
-        write_shards(data, features_of(data), tmp_path / "shards")
     with pytest.raises(ParameterError, match="weight does not go with several tables of reports"):
         tables.join(events, [reports, reports], weight="people")
     fitted = tables.fit(data, bw.BagRidgeClassifier(cv=2))

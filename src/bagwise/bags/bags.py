@@ -12,7 +12,7 @@ from array_api_compat import is_torch_array
 
 from bagwise import segment
 from bagwise.bags import reading
-from bagwise.bags.grouped_rows import NO_TENSORS, GroupedRows
+from bagwise.bags.grouped_rows import GroupedRows
 from bagwise.bags.intervals import Intervals
 from bagwise.bags.labelled import without_labelled
 from bagwise.bags.overlap import Overlap, Shared
@@ -384,7 +384,8 @@ class Bags(GroupedRows):
         noise = None if self.noise_variance is None else segment.to_numpy(self.noise_variance)[chosen]
         interval = None if self.interval is None else self.interval.take(chosen)
         weight, offset = (
-            None if one is None else segment.take(one, self.offsets, chosen)[0] for one in (self.weight, self.offset)
+            None if one is None else segment.take(segment.to_numpy(one), self.offsets, chosen)[0]
+            for one in (self.weight, self.offset)
         )
         given = (self.keys[chosen], order, offsets, proportion, noise, self.n_rows, None, interval)
         some = Bags.build(*given, weight, offset)
@@ -407,14 +408,12 @@ class Bags(GroupedRows):
         return replace(Bags.build(*given, self.interval), overlap=overlap)
 
     def like(self, values: Array) -> Bags:
-        """The same bags with sizes and proportions in the library, type and device of `values`, an array or tensor."""
+        """The same bags with what they report in the library, type and device of `values`, an array or tensor."""
         if not is_torch_array(values) and not is_torch_array(self.proportion):
             return self
-        if self.weight is not None:
-            raise ParameterError("sample_weight", NO_TENSORS)
-        given = (self.size, self.proportion, self.noise_variance)
-        size, proportion, noise = (segment.as_like(array, values) for array in given)
-        return replace(self, size=size, proportion=proportion, noise_variance=noise)
+        names = ("size", "proportion", "noise_variance", "weight", "offset")
+        told: dict[str, Any] = {name: segment.as_like(getattr(self, name), values) for name in names}
+        return replace(self, **told)
 
     def check_predictions(self, h: Array) -> None:
         """Raise unless `h`, in bag order, has one prediction per row of the bags, and the classes of proportions."""
@@ -423,8 +422,6 @@ class Bags(GroupedRows):
                 f"the bags hold {self.n_bagged} rows but {h.shape[0]} predictions were given: "
                 "pass one per row of the bags, in bag order (h[bags.order])."
             )
-        if self.weight is not None and is_torch_array(h):
-            raise ParameterError("sample_weight", NO_TENSORS)
         if tuple(h.shape[1:]) != tuple(self.proportion.shape[1:]):
             wanted = ", ".join(["n", *map(str, self.proportion.shape[1:])]) + "," * (self.proportion.ndim == 1)
             raise ValueError(

@@ -7,13 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_torch_array
 
 from bagwise import segment
-from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Array, Floats, Integers, NDArray
-
-NO_TENSORS = "is not for tensors: weights of rows are known to losses of NumPy arrays alone."
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -25,8 +21,8 @@ class GroupedRows:
     size: Array
     n_rows: int
     equal_size: int | None
-    weight: Floats | None = None
-    offset: Floats | None = None
+    weight: Array | None = None
+    offset: Array | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -55,15 +51,15 @@ class GroupedRows:
 
     def average(self, values: Array) -> Any:
         """The mean of `values` (n_bagged, …) over all rows in bags, each as often as it stands for someone."""
-        return values.mean(axis=0) if self.weight is None else self.weight @ values / self.n_people
+        if self.weight is None:
+            return values.mean(axis=0)
+        return segment.as_like(self.weight, values) @ values / self.n_people
 
     def weighted(self, values: Array) -> Array:
         """Each of `values` (n_bagged, …) times the weight of its row; as they are without weights."""
         if self.weight is None:
             return values
-        if is_torch_array(values):
-            raise ParameterError("sample_weight", NO_TENSORS)
-        return segment.per_bag(self.weight, values) * values
+        return segment.per_bag(segment.as_like(self.weight, values), values) * values
 
     def of_table(self, of_rows: Floats | None) -> Floats | None:
         """(n_rows,) what `weight` or `offset` says, in the order of the table; 0 for rows in no bag."""

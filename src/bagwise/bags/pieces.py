@@ -30,6 +30,8 @@ def stretch(bags: Bags, start: int, stop: int) -> Bags:
         noise_variance=None if bags.noise_variance is None else bags.noise_variance[some],
         interval=None if bags.interval is None else bags.interval.take(some),
         overlap=None if bags.overlap is None else bags.overlap.take(some),
+        weight=None if bags.weight is None else bags.weight[first:last],
+        offset=None if bags.offset is None else bags.offset[first:last],
     )
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bagwise import segment
 from bagwise.bags.reading import name
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
+from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
 
 def weights_of_rows(
@@ -49,8 +50,9 @@ def _of_rows(parameter: str, values: ArrayLike, n_rows: int) -> Floats:
     return rows
 
 
-def whole_people(weight: Floats | None, offsets: NDArray[np.int64]) -> Any:
+def whole_people(weight: Array | None, offsets: NDArray[np.int64]) -> Any:
     """Whether each bag's rows stand for whole numbers of people; True for all without weights."""
     if weight is None:
         return True
+    weight = segment.to_numpy(weight)
     return ~np.logical_or.reduceat(weight != np.rint(weight), offsets[:-1])

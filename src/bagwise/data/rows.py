@@ -10,6 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.bags.intervals import Intervals
 from bagwise.data.features import Encoding
+from bagwise.segment import take
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class BagRows(ABC):
 
     Attributes
     ----------
-    size, proportion, noise_variance : array, the last or None
+    size, rows, proportion, noise_variance : array, the last or None
         Of the bags, as in `Bags`.
     starts : array of int, shape (blocks + 1,)
         The bag that each block begins with, and the number of bags.
@@ -73,9 +75,12 @@ class BagRows(ABC):
         Names of the columns as they are stored, to speak of them.
     interval : Intervals or None
         Of the bags, as in `Bags`.
+    weight, offset : array or None
+        Of the rows in bags, as in `Bags`: all of them in memory, however many blocks there are.
     """
 
     size: Integers
+    rows: Integers
     proportion: Floats
     noise_variance: Floats | None
     starts: Integers
@@ -85,6 +90,13 @@ class BagRows(ABC):
     codes_to_numbers: Encoding | None
     names: Sequence[str] | None = None
     interval: Intervals | None = None
+    weight: Floats | None = None
+    offset: Floats | None = None
+
+    @cached_property
+    def row_offsets(self) -> NDArray[np.int64]:
+        """(m + 1,) the row of the bags that each bag begins with, bag after bag, and their number."""
+        return np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
 
     @property
     @abstractmethod
@@ -126,8 +138,7 @@ class BagRows(ABC):
         rows: about how many, but four bags or more; None for as many as settings are chosen on.
         """
         rows = min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(self.shape[1], 1)) if rows is None else rows
-        size = self.bags.rows if isinstance(self, InMemory) else self.size
-        n_bags = min(max(int(np.searchsorted(np.cumsum(size), rows, side="right")), 4), len(size))
+        n_bags = min(max(int(np.searchsorted(self.row_offsets[1:], rows, side="right")), 4), len(self.rows))
         X, bags = self._first(n_bags)
         return InMemory(X, bags, self.categorical, names=self.names if self.codes_to_numbers is None else None)
 
@@ -173,6 +184,7 @@ class InMemory(BagRows):
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(X)}.")
         self.X, self._bags, self.categorical, self.codes_to_numbers = X, bags, categorical, codes_to_numbers
         self.size, self.proportion, self.noise_variance = bags.size, bags.proportion, bags.noise_variance
+        self.rows, self.weight, self.offset = bags.rows, bags.weight, bags.offset
         self.names, self.interval = names, bags.interval
         self.starts = np.array([0, len(bags)]) if starts is None else starts
         self.n_rows, self.n_columns = len(X), int(np.prod(X.shape[1:]))
@@ -241,8 +253,7 @@ def in_one_piece(data: BagRows) -> TypeGuard[InMemory]:
 
 def row_starts(data: BagRows) -> NDArray[np.int64]:
     """(blocks + 1,) the row that each block begins with, and the number of rows in bags."""
-    rows = data.bags.rows if isinstance(data, InMemory) else data.size
-    return np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)[data.starts]
+    return data.row_offsets[data.starts]
 
 
 def prior(data: BagRows) -> float | Floats:
@@ -253,39 +264,42 @@ def prior(data: BagRows) -> float | Floats:
 
 def subset(data: BagRows, numbers: Integers, *, coded: bool = False) -> Bags:
     """Some bags alone, as those of a table of their rows, bag after bag.  coded: with the number of each row's bag."""
-    noise = None if data.noise_variance is None else data.noise_variance[numbers]
-    if isinstance(data, InMemory) and (data.bags.weight is not None or data.bags.offset is not None):
-        some = data.bags.take(numbers)
-        rows, codes = np.arange(some.n_bagged), some.repeat(np.arange(len(some)))
-        given = (numbers, rows, some.offsets, some.proportion, some.noise_variance, some.n_bagged)
-        return Bags.build(*given, codes if coded else None, some.interval, some.weight, some.offset)
-    interval = None if data.interval is None else data.interval.take(numbers)
-    return bags_in_order(numbers, data.size[numbers], data.proportion[numbers], noise, coded=coded, interval=interval)
+    noise, interval, weight, offset = (
+        None if data.noise_variance is None else data.noise_variance[numbers],
+        None if data.interval is None else data.interval.take(numbers),
+        *(None if one is None else take(one, data.row_offsets, numbers)[0] for one in (data.weight, data.offset)),
+    )
+    told: dict[str, Any] = {"coded": coded, "interval": interval, "weight": weight, "offset": offset}
+    return bags_in_order(numbers, data.rows[numbers], data.proportion[numbers], noise, **told)
 
 
 def bags_in_order(
     keys: Integers,
-    size: Integers,
+    rows: Integers,
     proportion: Floats,
     noise_variance: Floats | None,
     *,
     coded: bool = True,
     interval: Intervals | None = None,
     weight: Floats | None = None,
+    offset: Floats | None = None,
 ) -> Bags:
-    """Bags of a table whose rows stand bag after bag.  size: rows.  coded: see `subset`.  The others: as in `Bags`."""
-    offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    """Bags of a table whose rows stand bag after bag.
+
+    rows: of each bag.  coded: see `subset`.  The others: as in `Bags`.
+    """
+    offsets = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
     n_rows = int(offsets[-1])
     small: Any = np.int32 if n_rows < 2**31 else np.int64
-    codes = np.repeat(np.arange(len(size), dtype=small), size) if coded else None
+    codes = np.repeat(np.arange(len(rows), dtype=small), rows) if coded else None
     order = np.arange(n_rows, dtype=small)
-    return Bags.build(keys, order, offsets, proportion, noise_variance, n_rows, codes, interval, weight)
+    return Bags.build(keys, order, offsets, proportion, noise_variance, n_rows, codes, interval, weight, offset)
 
 
 def checksum(data: BagRows, *rows: bytes | NDArray[Any]) -> str:
     """A checksum of what bags reported, and of `rows`, which tell of theirs."""
     found = hashlib.sha256()
     ends = () if data.interval is None else (data.interval.low, data.interval.high, data.interval.noise)
-    for part in (*rows, data.size, data.proportion, data.noise_variance, *ends):
+    for part in (*rows, data.size, data.proportion, data.noise_variance, *ends, data.weight, data.offset):
         found.update(part if isinstance(part, bytes) else b"" if part is None else np.ascontiguousarray(part).tobytes())
     return found.hexdigest()

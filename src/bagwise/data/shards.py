@@ -35,6 +35,12 @@ INDEX, REPORTS = "shards.json", "bags.parquet"
 SIZE, PROPORTION, NOISE = "bag_size", "bag_proportion", "bag_noise_variance"
 """Columns of bags; with classes, the proportions are `bag_proportion_0`, …"""
 
+ROWS = "bag_rows"
+"""Of bags whose rows have weights: how many there are; the size is then that of people."""
+
+WEIGHT, OFFSET = "bagwise_weight", "bagwise_offset"
+"""Columns of rows beside the made ones, where rows have weights or an offset."""
+
 LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"
 """Where some counts are not known: between which numbers they lie, null where they are; and the noise added to them."""
 
@@ -79,7 +85,7 @@ class Shards(BagRows):
         What is stored, and in which files.
     size, proportion, noise_variance, codes_to_numbers : array, array, array or None, Encoding or None
         As in `BagRows`.
-    interval : Intervals or None
+    interval, weight, offset : Intervals, array and array, or None
         As in `BagRows`.
 
     Examples
@@ -103,14 +109,17 @@ class Shards(BagRows):
     columns: tuple[Stored, ...]
     files: tuple[File, ...]
     size: Integers
+    rows: Integers
     proportion: Floats
     noise_variance: Floats | None
     codes_to_numbers: Encoding | None = None
     interval: Intervals | None = None
+    weight: Floats | None = None
+    offset: Floats | None = None
 
     def __post_init__(self) -> None:
         self.starts = np.concatenate([[0], np.cumsum([n for file in self.files for n in file.bags])]).astype(np.int64)
-        self.n_rows, self.n_columns = int(self.size.sum()), len(self.columns)
+        self.n_rows, self.n_columns = int(self.rows.sum()), len(self.columns)
         codes = [number for number, column in enumerate(self.columns) if column.levels is not None]
         self.categorical = codes if self.codes_to_numbers is None else []
         self._places = [(file.name, group) for file in self.files for group in range(len(file.bags))]
@@ -132,10 +141,12 @@ class Shards(BagRows):
             reports = pq.read_table(place / REPORTS, page_checksum_verification=True)
         interval = interval_of(reports)
         noised = index["noised"] or interval is not None
-        size, proportion, noise = read_reports(reports, classes=index["classes"], noised=noised)
-        if not len(size) == index["bags"] == sum(sum(file.bags) for file in files) or size.sum() != index["rows"]:
+        size, rows, proportion, noise = read_reports(reports, classes=index["classes"], noised=noised)
+        if not len(rows) == index["bags"] == sum(sum(file.bags) for file in files) or rows.sum() != index["rows"]:
             raise ValueError(f"{place / REPORTS} does not fit the shards: gather the bags again.")
-        return cls(place, columns, files, size, proportion, noise, interval=interval)
+        weight, offset = (_of_rows(place, files, one) if one in index["of_rows"] else None for one in (WEIGHT, OFFSET))
+        told: dict[str, Any] = {"interval": interval, "weight": weight, "offset": offset}
+        return cls(place, columns, files, size, rows, proportion, noise, **told)
 
     @property
     def fingerprint(self) -> str:
@@ -147,7 +158,8 @@ class Shards(BagRows):
         file, group = self._places[number]
         path = self.folder / file
         with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as opened:
-            table = opened.read_row_group(group, use_threads=False)
+            names = [name for name in opened.schema_arrow.names if name not in (WEIGHT, OFFSET)]
+            table = opened.read_row_group(group, columns=names, use_threads=False)
         if table.num_rows != self._rows[number] or table.num_columns != len(self.columns):
             raise ValueError(f"{path} does not fit the other shards: gather the bags again.")
         return matrix_of([column.to_numpy() for column in table.columns])
@@ -186,12 +198,31 @@ def precision_of(types: Iterable[np.dtype[Any] | str]) -> np.dtype[Any]:
     return np.dtype(np.float64 if any(np.dtype(type_) == np.float64 for type_ in types) else np.float32)
 
 
-def read_reports(table: pa.Table, *, classes: int | None, noised: bool) -> tuple[Integers, Floats, Floats | None]:
-    """Sizes (m,), proportions (m,) or (m, classes) and noise variances (m,) of a table of bags."""
+def read_reports(
+    table: pa.Table, *, classes: int | None, noised: bool
+) -> tuple[Integers, Integers, Floats, Floats | None]:
+    """Sizes and rows (m,), proportions (m,) or (m, classes) and noise variances (m,) of a table of bags."""
     names = proportion_columns(None if classes is None else [""] * classes)
     proportion = np.stack([table.column(name).to_numpy() for name in names], axis=1)
     noise = table.column(NOISE).to_numpy() if noised else None
-    return table.column(SIZE).to_numpy().astype(np.int64), proportion[:, 0] if classes is None else proportion, noise
+    size, rows = table.column(SIZE).to_numpy(), table.column(rows_column(table)).to_numpy().astype(np.int64)
+    size = size if ROWS in table.column_names else rows
+    return size, rows, proportion[:, 0] if classes is None else proportion, noise
+
+
+def rows_column(table: pa.Table) -> str:
+    """The column of a table of bags that says how many rows each has."""
+    return ROWS if ROWS in table.column_names else SIZE
+
+
+def _of_rows(folder: Path, files: Sequence[File], name: str) -> Floats:
+    """A column of weights or offsets, of all rows, in the order of blocks."""
+    parts = []
+    for file in files:
+        with _reading(folder / file.name):
+            table = pq.read_table(folder / file.name, columns=[name], page_checksum_verification=True)
+        parts.append(table.column(name).to_numpy())
+    return np.concatenate(parts)
 
 
 def interval_of(reports: pa.Table) -> Intervals | None:
@@ -221,7 +252,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is of format {version!r}, this version reads {FORMAT}: gather the bags again.")
     if index.pop("sha256", None) != digest(index):
         raise ValueError(f"{path} was changed or damaged after it was written: gather the bags again.")
-    return index
+    return {"of_rows": []} | index
 
 
 def digest(index: dict[str, Any]) -> str:
@@ -270,14 +301,15 @@ class Kept:
         return cls(name, "float32" if single and largest <= float(np.finfo(np.float32).max) else "float64", None)
 
 
-def as_kept(matrix: Floats, bag: Integers, kept: Sequence[Kept]) -> list[NDArray[Any]]:
+def as_kept(matrix: Floats, bag: Integers, kept: Sequence[Kept], of_rows: Sequence[Floats] = ()) -> list[NDArray[Any]]:
     """The columns of numbers, codes and NaN as they are kept, in the order of bags and inside a bag of their numbers.
 
-    bag: (n,) of each row.
+    bag: (n,) of each row.  of_rows: weights and offsets of rows, which come last.
     """
     columns = []
     for values, how in zip(matrix.T, kept, strict=True):  # missing codes are −1; there is one kind of NaN and of 0
         columns.append(np.where(np.isnan(values), np.nan if how.levels is None else -1, values + 0.0).astype(how.type))
+    columns += [values + 0.0 for values in of_rows]
     order = np.lexsort((_fingerprint(columns), bag))
     return [column[order] for column in columns]
 
@@ -306,32 +338,35 @@ def write_blocks(
     shard_rows: int,
     classes: int | None,
     noised: bool,
+    of_rows: Sequence[str] = (),
 ) -> None:
     """Write shards into an empty folder.
 
     blocks: their columns, as `as_kept` makes them.  starts: the bag that each begins with, and the number of bags.
     kept: by the names of columns in files.  reports: what each bag reported, by columns (see `data.shards`).
-    shard_rows: about how many a file holds.
+    shard_rows: about how many a file holds.  of_rows: `WEIGHT` and `OFFSET`, as far as blocks end with these.
     """
-    size = reports.column(SIZE).to_numpy()
-    schema = pa.schema([(name, pa.type_for_alias(how.type)) for name, how in kept.items()])
+    rows = reports.column(rows_column(reports)).to_numpy()
+    types = {**{name: how.type for name, how in kept.items()}, **dict.fromkeys(of_rows, "float64")}
+    schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in types.items()])
     codes = [name for name, how in kept.items() if how.levels is not None]
     options = {"use_dictionary": codes, "compression": "lz4", "write_statistics": False, "write_page_checksum": True}
     statistics = [_Statistics(how) for how in kept.values()]
     files: list[File] = []
     pq.write_table(reports, folder / REPORTS, write_page_checksum=True)
-    for first, last in pairwise(cuts(np.add.reduceat(size, starts[:-1]), shard_rows).tolist()):
+    for first, last in pairwise(cuts(np.add.reduceat(rows, starts[:-1]), shard_rows).tolist()):
         path = folder / f"shard-{len(files):05d}.parquet"
         with pq.ParquetWriter(path, schema, **options) as writer:
             for columns in islice(blocks, last - first):
-                for one, column in zip(statistics, columns, strict=True):
+                for one, column in zip(statistics, columns, strict=False):
                     one.add(column)
                 writer.write_table(pa.table(list(columns), schema=schema), row_group_size=len(columns[0]))
         files.append(File(path.name, path.stat().st_size, tuple(np.diff(starts[first : last + 1]).tolist())))
     index: dict[str, Any] = {
         "format": FORMAT,
-        "rows": int(size.sum()),
-        "bags": len(size),
+        "rows": int(rows.sum()),
+        "bags": len(rows),
+        "of_rows": list(of_rows),
         "classes": classes,
         "noised": noised,
         "columns": [asdict(one.stored()) for one in statistics],

@@ -166,10 +166,11 @@ def _hard(logit: Array, bags: Bags, count: Array) -> Array:
     bag = bags.repeat(xp.arange(len(bags), device=where))
     falling = xp.argsort(logit, descending=True, stable=True)
     place = falling[xp.argsort(bag[falling], stable=True)]
-    first = xp.asarray(np.array(bags.offsets[:-1]), device=where)
-    rank = xp.arange(len(bag), device=where) - bags.repeat(first)
+    people = bags.weighted(xp.ones_like(logit))[place]
+    before = xp.cumsum(people, 0) - people
+    before = before - bags.repeat(before[xp.asarray(np.array(bags.offsets[:-1]), device=where)])
     labels = xp.empty_like(logit)
-    labels[place] = xp.clip(bags.repeat(count) - rank, 0, 1)
+    labels[place] = xp.clip((bags.repeat(count) - before) / xp.clip(people, xp.finfo(logit.dtype).eps, None), 0, 1)
     return labels
 
 

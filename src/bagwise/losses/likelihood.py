@@ -84,7 +84,8 @@ def count_likelihood(
     if is_torch_array(scores) and scores.requires_grad:
         # The value and the slope are known: a line through the point hands them on to autograd.
         step = slope * (scores - scores.detach())
-        value = value + bags.sum(step if step.ndim == 1 else step.sum(-1))
+        step = step if step.ndim == 1 else step.sum(-1)
+        value = value + segment.sum_sorted(step, bags.offsets, equal_size=bags.equal_size)  # slopes are of whole rows
     if mean is not None and prior is not None:
         value = value + _mean_part(bags.like(h), mean, prior)
     return value
@@ -111,7 +112,7 @@ def count_likelihood_gradient(
 
         kept = s.detach().clamp(-_SUREST, _SUREST)
         value, slope = tilted_tensors(kept, bags, effect_variance=effect_variance, exact_up_to=exact_up_to)
-        return -value, -slope
+        return -value, -bags.weighted(slope)
     scores = segment.to_numpy(s).astype(float)
     found = _derivatives(scores, _in_bag_order(bags), effect_variance, exact_up_to)
     return segment.as_like(-found[0], s), segment.as_like(-found[1], s)
@@ -244,10 +245,10 @@ def are_counts(bags: Bags) -> bool:
 
 def _reported(bags: Bags) -> tuple[Integers, Floats, Booleans]:
     """Sizes, counts, and where a count without noise is no whole number."""
-    size = np.diff(bags.offsets) if bags.weight is None else np.asarray(bags.size)
+    size = np.diff(bags.offsets) if bags.weight is None else segment.to_numpy(bags.size)
     reported = segment.per_bag(size, bags.proportion) * segment.to_numpy(bags.proportion)
     off = np.abs(reported - np.rint(reported)) > 1e-3
-    off &= segment.per_bag(np.broadcast_to(whole_people(bags.weight, bags.offsets), len(size)), reported)
+    off &= segment.per_bag(np.broadcast_to(whole_people(bags.weight, bags.offsets), size.shape), reported)
     if bags.noise_variance is not None:
         off &= segment.per_bag(segment.to_numpy(bags.noise_variance) == 0, reported)
     return size, reported, off
@@ -316,4 +317,5 @@ def _in_bag_order(bags: Bags) -> Bags:
     noise = None if bags.noise_variance is None else segment.to_numpy(bags.noise_variance).astype(float)
     rows, proportion = np.arange(bags.n_bagged), segment.to_numpy(bags.proportion).astype(float)
     given = (np.arange(len(bags)), rows, bags.offsets, proportion, noise, len(rows))
-    return Bags.build(*given, interval=bags.interval, weight=bags.weight)
+    weight = None if bags.weight is None else segment.to_numpy(bags.weight).astype(float)
+    return Bags.build(*given, interval=bags.interval, weight=weight)

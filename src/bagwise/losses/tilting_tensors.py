@@ -21,23 +21,34 @@ class _Places:
     """Sums over the rows of bags, and values of bags for their rows.
 
     Rows of bags of one size are a matrix (m, k), of others a vector (n,); leading axes are kept.
+    sizes: (m,) people whom the rows of bags stand for.  whole: (m,) whether each row stands for a whole number of them.
     """
 
-    def __init__(self, bags: Bags, device: torch.device) -> None:
-        self.m, self.equal = len(bags), bags.equal_size
-        self.sizes = torch.from_numpy(bags.offsets[1:] - bags.offsets[:-1]).to(device)
+    def __init__(self, bags: Bags, like: Tensor) -> None:
+        self.m, self.equal, device = len(bags), bags.equal_size, like.device
+        rows = torch.from_numpy(bags.offsets[1:] - bags.offsets[:-1]).to(device)
         if self.equal is None:
-            self.owner = torch.arange(self.m, device=device).repeat_interleave(self.sizes)
+            self.owner = torch.arange(self.m, device=device).repeat_interleave(rows)
+        self.weight, self.whole = None, torch.ones(self.m, dtype=torch.bool, device=device)
+        self.sizes = rows.double()
+        if bags.weight is not None:
+            weight = _as_tensor(bags.weight, like)
+            weight = weight if self.equal is None else weight.view(-1, self.equal)
+            self.sizes, self.whole = self.sum(weight), self.sum((weight != weight.round()).double()) == 0
+            self.weight = weight
 
     def sum(self, values: Tensor) -> Tensor:
-        """(…, m) of values of rows."""
+        """(…, m) of values of rows, as often as their weights say."""
+        values = values if self.weight is None else self.weight * values
         if self.equal is not None:
             return values.sum(-1)
         return values.new_zeros(*values.shape[:-1], self.m).index_add_(-1, self.owner, values)
 
     def product(self, values: Tensor) -> Tensor:
         """(…, m) of values of rows."""
-        return values.prod(-1) if self.equal is not None else torch.exp(self.sum(torch.log(values)))
+        if self.equal is not None and self.weight is None:
+            return values.prod(-1)
+        return torch.exp(self.sum(torch.log(values)))
 
     def rows(self, values: Tensor) -> Tensor:
         """Values (…, m) that go with those of rows."""
@@ -80,12 +91,13 @@ def tilted_tensors(
         return s.new_zeros(0), s.new_zeros(0)
     like, device = s, "cpu" if s.device.type == "mps" else s.device  # which knows no double precision
     s = s.to(device, torch.float64)
-    places = _Places(bags, s.device)
+    places = _Places(bags, s)
     s = s if places.equal is None else s.view(-1, places.equal)
-    size, h = places.sizes.double(), torch.sigmoid(s)
+    size, h = places.sizes, torch.sigmoid(s)
     noise = None if bags.noise_variance is None else _as_tensor(bags.noise_variance, s)
-    count = size * _as_tensor(bags.proportion, s)
-    count = count.round() if noise is None else torch.where(noise == 0, count.round(), count)
+    count, whole = size * _as_tensor(bags.proportion, s), places.whole
+    whole = whole if noise is None else whole & (noise == 0)
+    count = torch.where(whole, count.round(), count)
     extra = torch.zeros_like(size) if noise is None else noise
     if effect_variance:
         effects = effect_variance * places.sum(h * (1 - h)) ** 2
@@ -100,14 +112,13 @@ def tilted_tensors(
         v = q * torch.sigmoid(-moved)
         variance = (places.sum(v) + extra).clamp(min=TINY)
         base = places.sum(_softplus(moved) - _softplus(s)) + t * (extra * t / 2 - count)
-        exact = ~known & ((size <= exact_up_to) | (variance < LEAST_VARIANCE))
-        exact = exact if noise is None else exact & (noise == 0)
+        exact = ~known & whole & ((size <= exact_up_to) | (variance < LEAST_VARIANCE))
         alone = bool(exact.any())
         if not (alone and bool((exact | known).all())):
             value, slope = _series(q, v, variance, places)
             value, slope = base + value, q - h + slope
         if alone:
-            n = min(int(places.sizes[exact].max()) + 1, max(exact_up_to + 1, FREQUENCIES)) | 1  # odd: none is π
+            n = min(int(size[exact].max()) + 1, max(exact_up_to + 1, FREQUENCIES)) | 1  # odd: none is π
             log_p, given = _exact(q, places, count - extra * t, extra, n)
             value, slope = torch.where(exact, base + log_p, value), torch.where(places.rows(exact), given - h, slope)
     if some_known:
@@ -123,7 +134,7 @@ def _as_tensor(values: Array, like: Tensor) -> Tensor:
 
 def _solve(s: Tensor, h: Tensor, places: _Places, count: Tensor, extra: Tensor, known: Tensor) -> Tensor:
     """(m,) the tilts, by Newton's method kept between bounds; 0 where all labels are known."""
-    size = places.sizes.double()
+    size = places.sizes
     least, largest = places.ends(s)
     odds = torch.logit((count / size).clamp(0, 1))
     # Without extra variance the tilt moves some row's odds to those of the count; with it, it stays closer to 0.

@@ -78,7 +78,7 @@ class BagBatchSampler:
 
     def __len__(self) -> int:
         """Batches in one pass."""
-        return len(cut(self.bags.size, self.rows)) - 1
+        return len(cut(self.bags.rows, self.rows)) - 1
 
     def __iter__(self) -> Iterator[list[int]]:
         """Row numbers of each batch, bag after bag."""
@@ -94,7 +94,7 @@ class BagBatchSampler:
             Those of a batch; `order` points into the whole table.
         """
         index = self._rng.permutation(len(self.bags))
-        for start, stop in pairwise(cut(self.bags.size[index], self.rows)):
+        for start, stop in pairwise(cut(self.bags.rows[index], self.rows)):
             yield self.bags.take(index[start:stop])
 
     def bags_of(self, rows: ArrayLike) -> Bags:

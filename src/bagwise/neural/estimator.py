@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
-from bagwise.data.rows import InMemory
+from bagwise.data.rows import InMemory, Reads
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import FORMATIONS
 from bagwise.gains import best_stretch, effects_beside_model, tell_gain
@@ -120,6 +121,8 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     True
     """
 
+    reads: ClassVar[Reads] = replace(NetworkFit.reads, offset=True)
+
     def _tell_loss(self, X: Floats, bags: Bags) -> None:
         """The formation and the loss that suits it; raises where the loss makes no sense for these bags."""
         self._tell_formation(X, bags)
@@ -159,6 +162,9 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
 
     def _given(self, y: Any, bags: Any, n_rows: int, classes: Any, *, first: bool) -> Bags:
         return self._read_bags(y, bags, n_rows, classes, first=first)
+
+    def _decision(self, X: Floats) -> Floats:
+        return self._finite_scores(X)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = self._finite_scores(X)
@@ -234,7 +240,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         found = preferred(*parts, effect_variance=self.effect_variance_)
         if found.which == 0:
             return Step("kept as it was, which held-out new bags like as well as what was learned from them", False)
-        self.prior_, self._rows_seen = prior(bags), self._rows_seen + bags.n_bagged
+        self.prior_, self._rows_seen = prior(bags), self._rows_seen + bags.n_people
         self.gain_, self.gain_error_ = tell_gain(found.gains, stacklevel=5)
         if found.which == 1:
             self.stretch_, how = found.stretch * self.stretch_, "log odds stretched and moved to the new bags"

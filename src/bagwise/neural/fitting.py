@@ -71,7 +71,7 @@ class NetworkFit(Network):
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         rng = generator(self.random_state)
         body, data = self._choose(X, bags, rng)
-        self.prior_, self._rows_seen = expected_prior(bags, self._beyond), bags.n_bagged
+        self.prior_, self._rows_seen = expected_prior(bags, self._beyond), bags.n_people
         self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         for epoch in range(1, self.n_epochs_ + 1):
             self._trained(epoch, self._training.epoch(data, self.batch_rows), stage="final")
@@ -161,7 +161,7 @@ class NetworkFit(Network):
             setattr(self, attribute, settings[attribute])
         self.formation_ = Told(**settings["formation"])
         p = settings["prior"]
-        self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, int(data.size.sum())
+        self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, data.size.sum().item()
         self._scale = None
         if settings["scale"] is not None:
             scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
@@ -184,7 +184,7 @@ class NetworkFit(Network):
         rng, some = generator(self.random_state), data.sample()
         self._choose(some.X, some.bags, rng)
         p = prior_of_rows(data) if data.interval is None else expected_prior(data.bags, self._beyond)
-        chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.size.sum()), self._scale
+        chosen, share, scale = not np.isnan(self.risk_), some.bags.n_bagged / int(data.rows.sum()), self._scale
         self.n_epochs_ = math.ceil(self.n_epochs_ * share) if chosen else self.n_epochs_
         return {
             **{name: getattr(self, name) for name in _SETTLED},
@@ -211,11 +211,11 @@ class NetworkFit(Network):
             self._tell_loss(X, given)
             self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
             self.learning_rate_ = _PLAIN_RATE if self.learning_rate == "auto" else rates[0]
-            self.prior_, self._rows_seen = prior(given), given.n_bagged
+            self.prior_, self._rows_seen = prior(given), given.n_people
             self._training = self._run(body, self.learning_rate_, self.prior_, rng)
         else:
-            seen = self._rows_seen + given.n_bagged
-            self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_bagged / seen)
+            seen = self._rows_seen + given.n_people
+            self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_people / seen)
             self._training.objective.prior, self._rows_seen = self.prior_, seen
         self.n_epochs_ += 1
         loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)

@@ -57,7 +57,7 @@ class Learned:
     history_: list[dict[str, Any]]
     _scale: Standardise | None
     _shape: tuple[int, ...]
-    _rows_seen: int
+    _rows_seen: float
     _seed: int
     _training: Training
 
@@ -69,7 +69,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
     `_scale` standardises the features, None for a module of the user's; `_training` goes on from what was learned.
     """
 
-    reads: ClassVar[Reads] = Reads(blocks=True)
+    reads: ClassVar[Reads] = Reads(blocks=True, weights=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "module": instance(nn.Module, "a torch.nn.Module") | NONE,
         "hidden": Constraint("whole numbers of at least 1", _are_widths),
@@ -110,12 +110,14 @@ class Network(Learned, NumericFeatures, BagEstimator):
         self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
         self._scale, dtype, outputs = None, getattr(torch, self.dtype), bags.outputs.shape[1]
         body = self._body(X.shape[1], outputs, self._seed)
-        rows = X[bags.order] if bags.n_bagged < len(X) else X
+        rows, weight = X[bags.order] if bags.n_bagged < len(X) else X, bags.weight
+        if weight is not None and rows is X:  # in the order of the table
+            weight = bags.of_table(weight)
         flat, names = rows.reshape(len(rows), -1), getattr(self, "feature_names_in_", None)
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
             check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
             if self.module is None:
-                self._scale = Standardise.of(flat, dtype).to(self._device)
+                self._scale = Standardise.of(flat, dtype, weight).to(self._device)
                 check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
         if self.module is not None:
             check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)

@@ -148,10 +148,16 @@ class Standardise(nn.Module):
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
 
     @classmethod
-    def of(cls, X: Floats, dtype: torch.dtype) -> Standardise:
-        """The statistics of the rows of X."""
-        mean = X.mean(axis=0, dtype=float)
-        scale = np.sqrt(((X - mean) ** 2).mean(axis=0, dtype=float))
+    def of(cls, X: Floats, dtype: torch.dtype, weight: Floats | None = None) -> Standardise:
+        """The statistics of the rows of X, each as often as its weight says."""
+
+        def average(values: Floats) -> Floats:
+            if weight is None:
+                return np.asarray(values.mean(axis=0, dtype=float))
+            return np.asarray(weight @ values / weight.sum())
+
+        mean = average(X)
+        scale = np.sqrt(average((X - mean) ** 2))
         constant = scale <= 16 * np.finfo(float).eps * np.abs(mean)
         return cls(mean, np.where(constant, np.inf, scale), dtype)
 

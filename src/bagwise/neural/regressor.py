@@ -136,7 +136,7 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         parts = []
         for said, fold in zip(scores, folds, strict=True):
             sums, train = bags.sum(said.astype(float)), bags.take(fold.train)
-            mean = float(sums[fold.train].sum() / train.n_bagged)
+            mean = float(sums[fold.train].sum() / train.n_people)
             held = bags.take(fold.held_out)
             parts.append(HeldOutValues(float(prior(train)), mean, sums[fold.held_out], held, 1.0))
         weights = [float(part.worth @ part.deviations**2) for part in parts]
@@ -145,11 +145,12 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         return np.concatenate([part.gains(np.array([self.stretch_]))[0] for part in parts])
 
     def _mean_of(self, data: BagTensors) -> tuple[float, float]:
-        few = data.X[:: -(-len(data.X) // _OFFSET_ROWS)]
+        step = -(-len(data.X) // _OFFSET_ROWS)
+        few, weight = data.X[::step], None if data.bags.weight is None else data.bags.weight[::step]
         s = self.stretch_ * score(self._training.reading, few, self.batch_rows).astype(float)
-        offset = float(self.prior_ - s.mean())
+        offset = float(self.prior_ - np.average(s, weights=weight))
         h = self.centre_ + self.scale_ * (s + offset)
-        return offset, factor_of(h) if self.nonnegative_ else 1.0
+        return offset, factor_of(h, weight) if self.nonnegative_ else 1.0
 
     def _move(self, found: Any) -> None:
         self.offset_, self.factor_ = (float(one) for one in found)

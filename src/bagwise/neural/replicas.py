@@ -254,6 +254,8 @@ def _train_alone(
 
 def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Plan) -> Training:
     """The replica's training before its first step."""
+    if plan.X_test is not None and replica.bags.offset is not None:
+        raise ParameterError("X_test", "holds rows of unknown offset, which bags of a replica have: leave it out.")
     rng = np.random.default_rng(replica.seed)
     seed, order = int(rng.integers(2**32)), int(rng.integers(2**32))
     bags = replica.bags if replica.fold is None else replica.bags.take(replica.fold.train)
@@ -273,6 +275,8 @@ def _start(replica: Replica, make_module: Callable[[int], nn.Module], plan: _Pla
 
 
 def _of_values(replica: Replica) -> bool:
+    if replica.values and replica.bags.offset is not None:
+        raise ParameterError("values", "are real labels, which have no log odds that an offset is added to.")
     if replica.values and not LOSSES[replica.loss].values:
         listed = ", ".join(name for name, loss in LOSSES.items() if loss.values)
         raise ParameterError("loss", f"{replica.loss!r} is for labels 0 and 1, not for values: choose one of {listed}.")
@@ -304,7 +308,8 @@ def _measure(
     if any(replica.fold is not None for replica in replicas):
         for replica, line, scores in zip(replicas, lines, networks.score_bags(), strict=True):
             if replica.fold is not None:
-                h = scores if replica.values else expit(scores)
+                moved = scores if replica.bags.offset is None else scores + replica.bags.offset
+                h = scores if replica.values else expit(moved)
                 line["risk"].append(held_out_risk(h, replica.bags, replica.fold))
     if plan.X_test is None:
         return

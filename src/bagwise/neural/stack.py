@@ -53,7 +53,7 @@ def stacks_of(X: Tensor, members: Sequence[Member], rows: int) -> list[tuple[Sta
     parts: dict[Any, list[int]] = {}
     for key, places in by_batches.items():
         first = members[places[0]]
-        together = key if len(places) >= _FEW else ("few", len(cut(first.bags.size[first.chosen], rows)))
+        together = key if len(places) >= _FEW else ("few", len(cut(first.bags.rows[first.chosen], rows)))
         parts.setdefault(together, []).extend(places)
     cuts = [part[start : start + _AT_ONCE] for part in parts.values() for start in range(0, len(part), _AT_ONCE)]
     return [(Stack(X, [members[place] for place in part], rows), part) for part in cuts]
@@ -111,10 +111,11 @@ class Stack:
         groups: dict[Any, list[int]] = {}
         for place, member in enumerate(self.members):
             objective, equal = member.training.objective, member.bags.equal_size
-            sizes = (equal, len(member.chosen)) if equal is not None else member.batches
+            alike = equal is not None and member.bags.weight is None
+            sizes = (equal, len(member.chosen)) if alike else member.batches
             # A strategy given as an object may hold anything: its network gets a call of its own.
             means = objective.means_name if objective.means_name is not None else place
-            told = (member.bags.noise_variance is None, member.bags.interval is None)
+            told = tuple(getattr(member.bags, name) is None for name in ("noise_variance", "interval", "offset"))
             what = (objective.loss, objective.effect_variance, objective.values, means, sizes, told)
             groups.setdefault(what, []).append(place)
         objectives = [member.training.objective for member in self.members]
@@ -146,7 +147,7 @@ class _LossGroup:
         mine = [batches[place] for place in self.places]
         one = mine[0]
         values = (logits if self.whole else logits.index_select(0, self.index))[:, : one.n_bagged]
-        if self.objective.reads_sums and one.equal_size is not None:
+        if self.objective.reads_sums and one.equal_size is not None and one.weight is None and one.offset is None:
             proportion = torch.from_numpy(np.stack([bags.proportion for bags in mine])).to(values)
             return torch.as_tensor(self.objective.backward(values, replace(one, proportion=proportion)))
         return torch.as_tensor(self.objective.backward(values, _one_list(mine).like(values)))
@@ -154,15 +155,17 @@ class _LossGroup:
 
 def _one_list(batches: Sequence[Bags]) -> Bags:
     """The bags of several batches of the same sizes, one batch after the other, without the checks of `Bags`."""
-    first, size = batches[0], np.concatenate([bags.size for bags in batches])
+    first, told = batches[0], ("keys", "size", "proportion", "noise_variance", "weight", "offset")
     intervals = [bags.interval for bags in batches if bags.interval is not None]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(bags, name) for bags in batches])
+        for name in told
+        if getattr(first, name) is not None
+    }
     return replace(
         first,
-        keys=np.concatenate([bags.keys for bags in batches]),
-        offsets=np.concatenate([[0], np.cumsum(size)]),
-        size=size,
-        proportion=np.concatenate([bags.proportion for bags in batches]),
-        noise_variance=None if first.noise_variance is None else np.concatenate([b.noise_variance for b in batches]),
+        **joined,
+        offsets=np.concatenate([[0], np.cumsum(np.concatenate([np.diff(bags.offsets) for bags in batches]))]),
         interval=None if first.interval is None else Intervals.joined(intervals),
     )
 

@@ -83,6 +83,9 @@ class Objective:
 
     def losses(self, logits: Tensor, bags: Bags) -> Tensor:
         """(m,) the loss of each bag, from logits in bag order; (networks, m) of several, whose bags are one list."""
+        return self._losses(_with_offset(logits, bags), bags)
+
+    def _losses(self, logits: Tensor, bags: Bags) -> Tensor:
         prior, means = self.prior, self.means
         if self.networks is not None:
             prior = prior.repeat_interleave(len(bags) // self.networks)
@@ -103,6 +106,7 @@ class Objective:
         split: where other processes hold a part of the batch; the means over processes are then the derivatives and the
             loss of the whole batch.
         """
+        logits = _with_offset(logits, bags)
         by_sums = self.reads_sums and bags.proportion.ndim == (1 if self.networks is None else 2)
         by_rows = self.written_out and not self.reads_sums
         if (by_sums or by_rows) and (split is None or logits.device.type == "cpu"):
@@ -110,7 +114,7 @@ class Objective:
             loss, slope = through(logits.detach(), bags, split)
             logits.backward(slope)
             return loss
-        losses = self.losses(logits, bags)
+        losses = self._losses(logits, bags)
         if split is None:
             value = losses.mean(-1)
             value.sum().backward()
@@ -124,20 +128,22 @@ class Objective:
         assert self.function.gradient is not None and reads_sums(self.means)  # noqa: PT018
         prior = self.prior if self.networks is None else self.prior[:, None]
         h: Array = (logits if self.values else torch.sigmoid(logits)).reshape(*bags.proportion.shape[:-1], -1)
-        size, proportion, rows, equal = bags.size, bags.proportion, h.shape[-1], bags.equal_size
+        size, proportion, rows, equal = bags.size, bags.proportion, bags.n_people, bags.equal_size
         if h.ndim == 1 and h.device.type == "cpu":  # the same lines on NumPy's arrays, which take less to get going
             h, size, proportion = h.numpy(), size.numpy(), proportion.numpy()
+        if bags.weight is not None:  # whoever shares this batch has the same
+            equal = None
         if equal is not None:
             h, size = h.reshape(*proportion.shape, equal), float(equal)
         sums = bags.sum(h) if equal is None else h.sum(-1)
         if split is not None:
-            sums, rows = split.gather(sums), split.whole.n_rows
+            sums, rows = split.gather(sums), split.whole.n_people
             size, proportion = (part.astype(sums.dtype) for part in (split.whole.size, split.whole.proportion))
         mean, rest = self.means.of_sums(sums, size, rows)
         loss, slope = self.function.gradient(sums, size, proportion, prior=prior, mean=mean, rest=rest)
         if split is not None:
             slope = slope[split.mine] * split.processes.world  # since the mean over processes is taken
-        by_row = bags.repeat(slope) if equal is None else slope[..., None]
+        by_row = bags.weighted(bags.repeat(slope)) if equal is None else slope[..., None]
         by_logit = 0 * h + 1 if self.values else h * (1 - h)
         by_logit *= by_row
         return loss, torch.as_tensor(by_logit).view(logits.shape)
@@ -149,19 +155,26 @@ class Objective:
         losses, slope = self.function.row_gradient(s, bags, effect_variance=self.effect_variance)
         h = torch.sigmoid(s)
         sums, prior = bags.sum(h).view(shape), self.prior if self.networks is None else self.prior[:, None]
-        m, rows, world = sums.shape[-1], len(s) // (self.networks or 1), 1
+        m, rows, world = sums.shape[-1], bags.n_people / (self.networks or 1), 1
         size: Array = bags.size[:m]
         if self.networks is None and s.device.type == "cpu":  # NumPy takes less to get going, and sends messages
             sums, size = sums.numpy(), size.numpy()
         if split is not None:
-            sums, rows, world = split.gather(sums), split.whole.n_rows, split.processes.world
+            sums, rows, world = split.gather(sums), split.whole.n_people, split.processes.world
             size, m = split.whole.size.astype(sums.dtype), len(split.whole)
         mean, rest = self.means.of_sums(sums, size, rows)
         held, by_sums = mean_part_gradient(size, prior=prior, mean=mean, rest=rest)
         loss = losses.view(shape).sum(-1) * (world / m) + held.sum(-1) / m
         by_bag = torch.as_tensor(by_sums if split is None else by_sums[split.mine]).reshape(-1)
-        slope = (slope + h * (1 - h) * bags.repeat(by_bag)) * (world / m)
+        slope = (slope + bags.weighted(h * (1 - h) * bags.repeat(by_bag))) * (world / m)
         return float(loss) if self.networks is None else loss, slope.view(logits.shape)
+
+
+def _with_offset(logits: Tensor, bags: Bags) -> Tensor:
+    """Log odds with the offset of rows, where they have one."""
+    if bags.offset is None:
+        return logits
+    return logits + torch.as_tensor(bags.offset).to(logits).view(logits.shape)
 
 
 def _of_each(strategy: Means, networks: int, values: Tensor, bags: Bags) -> Mean:

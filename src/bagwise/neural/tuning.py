@@ -6,7 +6,7 @@ stacked, and one after the other where not.
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -130,8 +130,10 @@ def held_out(scores: Floats, bags: Bags, fold: Fold, beyond: float = 0.0) -> Hel
     p = prior_of(train) if two else prior_of_classes(train)
     if train.interval is not None:
         p = expected_prior(train, beyond)
-    few = train.order[:: -(-len(train.order) // _ROWS)]
-    return HeldOut(p, scores[few].astype(float), scores[held.order].astype(float), held)
+    step = -(-len(train.order) // _ROWS)
+    weight, offset = (None if one is None else one[::step] for one in (train.weight, train.offset))
+    trained = scores[train.order[::step]].astype(float)
+    return HeldOut(p, trained, scores[held.order].astype(float), held, weight, offset)
 
 
 def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float, beyond: float = 0.0) -> float:
@@ -148,9 +150,13 @@ def offset(module: nn.Module, data: BagTensors, *, stretch: float, effect_varian
     if data.bags.interval is not None:
         some = data.bags.take(np.arange(0, len(data.bags), step))
         s = stretch * score(module, data.X[some.order], rows).astype(float)
+        s = s if some.offset is None else s + some.offset
         return shift_to_reports(prior_of(some), s, some, effect_variance=effect_variance)
+    weight, moved = (None if one is None else one[::step] for one in (data.bags.weight, data.bags.offset))
     s = stretch * score(module, data.X[::step], rows).astype(float)
-    return shift_to(prior_of(data.bags), s) if s.ndim == 1 else shift_to_classes(prior_of_classes(data.bags), s)
+    if s.ndim == 2:
+        return shift_to_classes(prior_of_classes(data.bags), s, weight=weight)
+    return shift_to(prior_of(data.bags), s if moved is None else s + moved, weight=weight)
 
 
 def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
@@ -171,8 +177,8 @@ def hidden_beyond(X: Floats, bags: Bags, formation: str) -> float:
     if bags.interval is None or not bags.interval.open.any():
         return 0.0
     model, rows, some = _linear_model(X, bags, formation)
-    s = rows @ model.coef_
-    return float(expit(s + shift_to_reports(prior_of(some), s, some)).mean()) - prior_of(some)
+    s = rows @ model.coef_ + (0.0 if some.offset is None else some.offset)
+    return float(some.average(expit(s + shift_to_reports(prior_of(some), s, some)))) - prior_of(some)
 
 
 def _linear_model(X: Floats, bags: Bags, formation: str) -> tuple[BagLogisticClassifier, Floats, Bags]:
@@ -181,8 +187,7 @@ def _linear_model(X: Floats, bags: Bags, formation: str) -> tuple[BagLogisticCla
     some = bags.take(np.arange(0, len(bags), step))
     flat = X.reshape(len(X), -1)
     rows = flat[some.order][:, :: -(-flat.shape[1] // _LINEAR_COLUMNS)].astype(float)
-    given = (some.proportion, some.noise_variance, len(rows))
-    data = Bags.build(some.keys, np.arange(len(rows)), some.offsets, *given, interval=some.interval)
+    data = replace(some, order=np.arange(len(rows)), n_rows=len(rows))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoBetterThanConstantWarning)  # the network may find more
         model = BagLogisticClassifier(formation=formation, cv=3, random_state=0).fit(rows, bags=data)
@@ -217,8 +222,10 @@ def candidates_of(
     def risk(scores: Floats, fold: Fold) -> float:
         if effect_variance is not None:
             return held_out_loss(scores, data.bags, fold, effect_variance=effect_variance, beyond=beyond)
-        h = scores if values else expit(scores) if scores.ndim == 1 else softmax(scores, axis=1)
-        return held_out_risk(h, data.bags, fold)
+        if values:
+            return held_out_risk(scores, data.bags, fold)
+        moved = scores if data.bags.offset is None else scores + data.bags.offset
+        return held_out_risk(expit(moved) if scores.ndim == 1 else softmax(scores, axis=1), data.bags, fold)
 
     def epochs(*rates: float) -> Iterator[list[Figures]]:
         """Networks are trained when they are asked for."""

@@ -20,6 +20,7 @@ from bagwise.data.shards import (
     LOW,
     NOISE,
     PROPORTION,
+    ROWS,
     SIZE,
     interval_of,
     proportion_columns,
@@ -27,7 +28,7 @@ from bagwise.data.shards import (
 )
 from bagwise.tables.engines import Connection
 from bagwise.tables.reports import REST, ReportColumns
-from bagwise.tables.row_columns import ROWS, RowColumns
+from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.table import (
     Expression,
     Table,
@@ -302,10 +303,7 @@ class BagTable:
         reports = self.reports()
         interval = interval_of(reports)
         noised = self.summary.noised or interval is not None
-        size, proportion, noise = read_reports(reports, classes=classes, noised=noised)
-        rows = size
-        if self.of_rows.weight is not None:
-            size, rows = reports.column(SIZE).to_numpy(), reports.column(ROWS).to_numpy()
+        size, rows, proportion, noise = read_reports(reports, classes=classes, noised=noised)
         return Reported(size, proportion, noise, interval, rows)
 
 

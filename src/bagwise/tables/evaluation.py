@@ -4,13 +4,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from bagwise import diagnostics, dispersion, metrics
 from bagwise.bags import Bags
-from bagwise.data.shards import Shards
+from bagwise.data.rows import row_starts
+from bagwise.data.shards import OFFSET, WEIGHT, Shards
 from bagwise.disclosure import leaks
 from bagwise.evaluation import Evaluation, ValueEvaluation, differences, measures
 from bagwise.evaluation.measures import check_no_labels
@@ -25,7 +27,6 @@ from bagwise.tables.bag_table import NUMBER, BagTable, Reported
 from bagwise.tables.columns import Features
 from bagwise.tables.labels import score_labels
 from bagwise.tables.model import TableModel, features_of
-from bagwise.tables.row_columns import OFFSET, WEIGHT
 from bagwise.tables.sources import Source
 from bagwise.tables.table import col
 from bagwise.utils.parameters import ParameterError
@@ -79,9 +80,13 @@ def _bags(reports: Reported, number: Integers, keys: Integers | None = None, *, 
 def predict(model: TableModel, data: BagTable | Shards, columns: Sequence[str] = ()) -> Predictions:
     """Predictions of all rows in bags, in one pass over them; with these `columns` of the events, as text."""
     if isinstance(data, Shards):
-        h = np.concatenate([model.predict_codes(data.block(number)) for number in range(len(data))])
+        starts = row_starts(data)
+        blocks = [None if data.offset is None else data.offset[slice(*rows)] for rows in pairwise(starts)]
+        h = np.concatenate([model.predict_codes(data.block(number), one) for number, one in enumerate(blocks)])
         sample = data.sample(_SAMPLE)
-        return Predictions(h, data.bags, sample.X, model.predict_codes(sample.X), sample.bags)
+        own = model.predict_codes(sample.X, sample.offset)
+        bags, some = (replace(one, offset=None) for one in (data.bags, sample.bags))  # predictions have it in them
+        return Predictions(h, bags, sample.X, own, some)
     model.check_target(data.target)
     model.check_classes(data.classes)
     reports, most = data.reported, data.bags_with(_SAMPLE)

@@ -25,15 +25,27 @@ from bagwise import segment
 from bagwise.bags import Bags, several
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
-from bagwise.data.shards import NOISE, SIZE, Kept, Shards, as_kept, cuts, matrix_of, precision_of, write_blocks
+from bagwise.data.shards import (
+    NOISE,
+    OFFSET,
+    SIZE,
+    WEIGHT,
+    Kept,
+    Shards,
+    as_kept,
+    cuts,
+    matrix_of,
+    precision_of,
+    rows_column,
+    write_blocks,
+)
 from bagwise.linear.moments import Moments, label_variance, told_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, ROW, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.row_columns import OFFSET, WEIGHT
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
 from bagwise.updates import Forgetting
 from bagwise.utils.files import new_folder
-from bagwise.utils.parameters import NONE, ParameterError, check_parameters, whole
+from bagwise.utils.parameters import NONE, check_parameters, whole
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 _NUMBERS = 2**21  # of a block, unless told otherwise: 8 megabytes in single precision
@@ -50,33 +62,20 @@ def gather(data: BagTable, features: Features) -> InMemory:
     """The events of usable bags in memory: what `write_shards` would write, in the same blocks."""
     if data.others:
         return _gather_several(data, features)
-    kept, rows = _kept(data, features), _block_rows(data, features)
-    if data.of_rows.names:
-        return _gather_whole(data, features, kept)
-    size, proportion, noise, interval, _ = data.reported
-    starts, place = cuts(size, rows), 0
-    X = np.empty((int(size.sum()), len(kept)), dtype=precision_of(how.type for how in kept))
-    for columns in _blocks(data, features, kept, size, starts, rows):
-        matrix_of(columns, into=X[place : place + len(columns[0])])
-        place += len(columns[0])
-    bags = bags_in_order(np.arange(len(size)), size, proportion, noise, interval=interval)
+    kept, (_, proportion, noise, interval, rows) = _kept(data, features), data.reported
+    about, place, n = _block_rows(data, features), 0, int(rows.sum())
+    starts = cuts(rows, about)
+    X = np.empty((n, len(kept)), dtype=precision_of(how.type for how in kept))
+    of_rows = {our: np.empty(n) for our in data.of_rows.ours}
+    for columns in _blocks(data, features, kept, rows, starts, about):
+        block = slice(place, place + len(columns[0]))
+        matrix_of(columns[: len(kept)], into=X[block])
+        for filled, values in zip(of_rows.values(), columns[len(kept) :], strict=True):
+            filled[block] = values
+        place = block.stop
+    told: dict[str, Any] = {"interval": interval, "weight": of_rows.get(WEIGHT), "offset": of_rows.get(OFFSET)}
+    bags = bags_in_order(np.arange(len(rows)), rows, proportion, noise, **told)
     return InMemory(X, bags, features.categorical, starts, names=[made.name for made in features.made])
-
-
-def _gather_whole(data: BagTable, features: Features, kept: Sequence[Kept]) -> InMemory:
-    """Events in one piece, with their weights and offsets."""
-    _, proportion, noise, interval, rows = data.reported
-    table = features.select(data.rows(), NUMBER, *data.of_rows.ours).fetch().combine_chunks()
-    number, of_rows = table.column(NUMBER).to_numpy(), data.of_rows.read(table)
-    X = np.asarray(features.matrix(table), dtype=precision_of(how.type for how in kept))
-    order = np.lexsort((*of_rows.values(), *X.T[::-1], number))  # as numbers alone determine it
-    if not np.array_equal(np.bincount(number, minlength=len(rows)), rows):
-        raise ValueError(CHANGED)
-    weight, offset = (None if (one := of_rows.get(our)) is None else one[order] for our in (WEIGHT, OFFSET))
-    offsets = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
-    given = (np.arange(len(rows)), np.arange(len(number)), offsets, proportion, noise, len(number), number[order])
-    bags = Bags.build(*given, interval, weight, offset)
-    return InMemory(X[order], bags, features.categorical, names=[made.name for made in features.made])
 
 
 def _gather_several(data: BagTable, features: Features) -> InMemory:
@@ -153,18 +152,17 @@ def write_shards(
     if data.others:
         why = "bags of several tables of reports share rows, and bags that share rows cannot be read block by block"
         raise ValueError(f"{why}: fit them in memory, by one process, or pass the one table that has the most bags.")
-    for parameter, column in vars(data.of_rows).items():
-        if column is not None:
-            raise ParameterError(parameter, "is for rows in memory: shards on disk, which these would need, have none.")
     if Path(folder).exists():
         raise FileExistsError(f"{folder} exists already: name a new folder, or remove it first.")
     with new_folder(Path(folder)) as new:
         kept, reports = _kept(data, features), data.reports()
-        size, rows = reports.column(SIZE).to_numpy(), group_rows or _block_rows(data, features, least_blocks)
-        starts, named = cuts(size, rows), dict(zip(features.names, kept, strict=True))
+        rows = reports.column(rows_column(reports)).to_numpy()
+        about = group_rows or _block_rows(data, features, least_blocks)
+        starts, named = cuts(rows, about), dict(zip(features.names, kept, strict=True))
         classes = None if data.classes is None else len(data.classes)
         told: dict[str, Any] = {"classes": classes, "noised": data.summary.noised, "shard_rows": shard_rows}
-        with closing(_blocks(data, features, kept, size, starts, rows)) as blocks:
+        told["of_rows"] = data.of_rows.ours
+        with closing(_blocks(data, features, kept, rows, starts, about)) as blocks:
             write_blocks(new, blocks, starts, kept=named, reports=reports, **told)
             next(blocks, None)  # raises if the engine has more rows
     return Shards.open(folder)
@@ -176,17 +174,21 @@ def _block_rows(data: BagTable, features: Features, least_blocks: int = 1) -> in
 
 
 def _blocks(
-    data: BagTable, features: Features, kept: Sequence[Kept], size: Integers, starts: Integers, rows: int
+    data: BagTable, features: Features, kept: Sequence[Kept], rows: Integers, starts: Integers, about: int
 ) -> Generator[list[NDArray[Any]], None, None]:
-    """The columns of each block as kept.  starts: the first bags of blocks, and the end.  rows: of a block, about."""
-    made = features.select(data.rows(), NUMBER)  # narrow rows, since an engine sorts them by many thousands at once
+    """The columns of each block as kept, and weights and offsets.
+
+    rows: of bags.  starts: the first bags of blocks, and the end.  about: how many rows a block has.
+    """
+    # Narrow rows, since an engine sorts them by many thousands at once.
+    made = features.select(data.rows(), NUMBER, *data.of_rows.ours)
     single = [name for name, how in zip(features.names, kept, strict=True) if how.type == "float32"]
     query = made.with_columns(**{name: col(name).cast(nw.Float32) for name in single}).sort(NUMBER)
-    stream: Any = query.batches(min(max(rows, 1024), 65_536))
+    stream: Any = query.batches(min(max(about, 1024), 65_536))
     with closing(stream):
         waiting: list[pa.RecordBatch] = []
         for first, last in pairwise(starts):
-            bag = np.repeat(np.arange(first, last), size[first:last])
+            bag = np.repeat(np.arange(first, last), rows[first:last])
             while sum(batch.num_rows for batch in waiting) < len(bag):
                 if (batch := next(stream, None)) is None:
                     raise ValueError(CHANGED)
@@ -195,7 +197,7 @@ def _blocks(
             block, waiting = table.slice(0, len(bag)).combine_chunks(), table.slice(len(bag)).to_batches()
             if not np.array_equal(block.column(NUMBER).to_numpy(), bag):
                 raise ValueError(CHANGED)
-            yield as_kept(features.matrix(block), bag, kept)
+            yield as_kept(features.matrix(block), bag, kept, list(data.of_rows.read(block).values()))
         if waiting or any(batch.num_rows for batch in stream):
             raise ValueError(CHANGED)
 

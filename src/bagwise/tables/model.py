@@ -17,6 +17,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, fit_codes
+from bagwise.data.shards import OFFSET
 from bagwise.estimators import make
 from bagwise.formation import FORMATION
 from bagwise.linear.aggregated import AggregatedClassifier
@@ -25,7 +26,7 @@ from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import MAX_LEVELS, Features
 from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
 from bagwise.tables.reports import ReportColumns
-from bagwise.tables.row_columns import OFFSET, RowColumns
+from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.schema import Reading
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
@@ -283,10 +284,11 @@ def fit(
 def _check_of_rows(data: BagTable, estimator: BagEstimator, kind: str) -> None:
     """Raise where rows have weights or an offset that the estimator does not know what to do with."""
     if data.of_rows.weight is not None and not estimator.reads.weights:
-        raise ParameterError("weight", f"is not known to {kind}: take auto, ridge, logistic or boosting.")
+        raise ParameterError("weight", f"is not known to {kind}: take ridge, logistic or boosting, or repeat rows.")
     if data.of_rows.offset is not None and not (estimator.reads.offset and data.classes is None):
         what = kind if data.classes is None else "models of several classes"
-        raise ParameterError("offset", f"is added to log odds, which {what} does not have: take logistic or boosting.")
+        way = "take logistic, boosting or network"
+        raise ParameterError("offset", f"is added to log odds, which {what} does not have: {way}.")
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from bagwise import segment
 from bagwise.bags import Bags, several
+from bagwise.data.shards import OFFSET
 from bagwise.disaggregation.rates import joint
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.engines import Connection
 from bagwise.tables.join import match, numbered
 from bagwise.tables.model import TableModel
 from bagwise.tables.reports import ReportColumns, choose_keys
-from bagwise.tables.row_columns import OFFSET
 from bagwise.tables.schema import Reading
 from bagwise.tables.sources import Source, read
 from bagwise.tables.table import Table, col

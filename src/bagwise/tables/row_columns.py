@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bagwise.data.shards import SIZE
+from bagwise.data.shards import OFFSET, ROWS, SIZE, WEIGHT
 from bagwise.tables.table import Expression, Table, as_number, col, is_finite, length, total, where
 from bagwise.utils.parameters import NONE, ParameterError, check_parameters, instance
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats
 
-WEIGHT, OFFSET = "bagwise_weight", "bagwise_offset"  # of rows
-ROWS = "bag_rows"  # of bags whose rows have weights
 _NAME = instance(str, "the name of a column of the events") | NONE
 _MUST = {"weight": "a number of people, finite and not negative", "offset": "a finite number, added to log odds"}
 

@@ -21,13 +21,13 @@ import pyarrow.parquet
 from bagwise.bags import Bags
 from bagwise.bags.reading import name as name_of_bag
 from bagwise.data.rows import bags_in_order
+from bagwise.data.shards import WEIGHT
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.model import TableModel, Tell
 from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
-from bagwise.tables.row_columns import WEIGHT
 from bagwise.tables.schema import ColumnsMet, Reading
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import col

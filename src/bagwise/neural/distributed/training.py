@@ -94,7 +94,7 @@ class BlockLoader:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Batch]:
         """Pass `number` over all bags, from batch `start` on."""
-        order, size = self._pass(number), self.data.size
+        order, size = self._pass(number), self.data.rows
         before = slice(order.cuts[start])
         skipped = np.bincount(order.stream[before], weights=size[order.bags[before]], minlength=len(self._streams))
         with ThreadPoolExecutor(1) as thread:
@@ -111,7 +111,7 @@ class BlockLoader:
 
     def _pass(self, number: int) -> _Pass:
         """Streams in step: a bag's turn comes when its stream has come as far as the others have."""
-        size, starts = self.data.size, self.data.starts
+        size, starts = self.data.rows, self.data.starts
         blocks, bags, turns = [], [], []
         for place, own in enumerate(self._streams):
             rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number, place)))
@@ -127,7 +127,7 @@ class BlockLoader:
 
     def _pieces(self, order: _Pass, stream: int, skip: int, thread: Executor) -> Iterator[Tensor]:
         """The rows of a stream but the first `skip`, in pieces; the next block is read while one is used."""
-        size, starts = self.data.size, self.data.starts
+        size, starts = self.data.rows, self.data.starts
         mine = order.bags[order.stream == stream]
         blocks = order.blocks[stream]
         counts = np.array([size[starts[block] : starts[block + 1]].sum() for block in blocks])
@@ -268,7 +268,7 @@ def train(
     for epoch, loss in enumerate(place.losses, start=1):
         record(epoch, loss)
     copies = processes.copies(training.module.train())
-    steps = epochs * (len(cut(loader.data.size, loader.rows)) - 1)
+    steps = epochs * (len(cut(loader.data.rows, loader.rows)) - 1)
     with torch.random.fork_rng(devices=[]):  # dropout and its like draw from torch's global generator
         while place.epoch < epochs:
             if place.batch == 0 and training.average is not None:
