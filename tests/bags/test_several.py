@@ -18,6 +18,9 @@ from bagwise.gains import HeldOut
 from bagwise.linear.likelihood import Design
 from bagwise.linear.penalties import _more_and_held_out
 from bagwise.log_odds import prior_of
+from bagwise.losses.adding_up import adding_up
+from bagwise.losses.likelihood import count_likelihood_gradient
+from bagwise.utils.parameters import ParameterError
 
 
 def grouped(y, ids, **options):
@@ -185,3 +188,72 @@ def test_what_many_rows_are_measured_on_shares_no_row_with_what_is_fitted():
         assert not {*more.order.tolist()} & {*held_out.order.tolist()}
         assert more.n_bagged > 500
         assert held_out.n_bagged > 500
+
+
+# -- rows of weights, and offsets ------------------------------------------------------------------------------------
+
+
+def weighted_groupings(seed=0, n=400):
+    """Nested and crossed groupings of rows with weights, the same of rows repeated, and which row each repeat is of."""
+    rng = np.random.default_rng(seed)
+    X, weight = rng.normal(size=(n, 2)), rng.integers(1, 4, n)
+    ones = rng.binomial(weight, expit(X[:, 0] - 0.5))
+    fine, crossed = rng.integers(0, 40, n), rng.integers(0, 12, n)
+    rows = np.repeat(np.arange(n), weight)
+    pairs = []
+    for ids in (np.where(fine < 36, fine, -1), fine // 4, crossed):
+        inside = ids >= 0
+        size, count = (np.bincount(ids[inside], one[inside]) for one in (weight, ones))
+        share = (count / size)[np.maximum(ids, 0)]
+        one = Bags.from_rows(share, ids).with_weights(weight)
+        pairs.append((one, Bags.from_rows(share[rows], ids[rows])))
+    return X, rows, *zip(*pairs, strict=True)
+
+
+def test_whole_weights_are_rows_repeated():
+    """What is taken out of coarse bags, the likelihood, a fit, and predictions that add up to all."""
+    X, rows, one, many = weighted_groupings()
+    bags, repeated = several(one), several(many)
+    np.testing.assert_array_equal(bags.keys, repeated.keys)
+    np.testing.assert_allclose(bags.size, repeated.size)
+    np.testing.assert_allclose(bags.proportion, repeated.proportion)
+    assert len(bags) < sum(map(len, one))
+    s = np.random.default_rng(1).normal(size=len(X))
+    found, known = (
+        count_likelihood_gradient(s[bags.order], bags),
+        count_likelihood_gradient(s[rows][repeated.order], repeated),
+    )
+    np.testing.assert_allclose(found[0], known[0], rtol=1e-8)
+    q = [adding_up(s, bags), adding_up(s[rows], repeated)]
+    np.testing.assert_allclose(q[0][rows], q[1], atol=1e-5)
+    np.testing.assert_allclose(bags.sum(q[0][bags.order]), bags.size * bags.proportion, atol=1e-3)
+    models = [BagLogisticClassifier(cv=2, random_state=0) for _ in range(2)]
+    models[0].fit(X, bags=bags)
+    models[1].fit(X[rows], bags=repeated)
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-5)
+    apart, apart_repeated = bags.apart(), repeated.apart()
+    np.testing.assert_allclose(apart.sum(X[bags.order]), apart_repeated.sum(X[rows][repeated.order]))
+    ridge = [BagRidgeClassifier(alphas=0.1, random_state=0) for _ in range(2)]
+    ridge[0].fit(X, bags=bags)
+    ridge[1].fit(X[rows], bags=repeated)
+    np.testing.assert_allclose(ridge[0].coef_, ridge[1].coef_, rtol=1e-6)
+
+
+def test_offsets_go_with_rows_of_all_groupings():
+    X, _, one, _ = weighted_groupings()
+    offset = np.random.default_rng(2).normal(size=len(X))
+    bags = several([bags.with_offset(offset) for bags in one])
+    np.testing.assert_array_equal(bags.offset, offset[bags.order])
+    np.testing.assert_array_equal(bags.apart().offset, offset[bags.order])
+    model = BagLogisticClassifier(cv=2, random_state=0).fit(X, bags=bags)
+    h = model.predict_proba(X, offset=offset, bags=bags)[:, 1]
+    np.testing.assert_allclose(bags.sum(h[bags.order]), bags.size * bags.proportion, atol=1e-3)
+    with pytest.raises(ParameterError, match="same of a row, but give row"):
+        several([one[0].with_offset(offset), one[1].with_offset(offset + 1)])
+
+
+def test_people_of_tables_that_contradict_each_other_are_counted():
+    fine = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1]).with_weights([3, 1, 4])
+    coarse = Bags.from_rows([0.25] * 3, ["all"] * 3).with_weights([3, 1, 4])
+    with pytest.raises(ValueError, match=r"a count of 2, but bags inside of it, .* 6 of 8 people"):
+        several([fine, coarse])

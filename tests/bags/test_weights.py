@@ -75,9 +75,9 @@ def test_what_does_not_go_with_weights_is_refused():
     weighted = bags.with_weights(np.full(5, 2))
     with pytest.raises(ParameterError, match="offset of row 4 is nan"):
         bags.with_offset([0, 0, 0, 0, np.nan])
-    with pytest.raises(ParameterError, match="groupings of rows with weights"):
+    with pytest.raises(ParameterError, match="same of a row, but give row 1 the weights 2 and 1"):
         several([weighted, bags])
-    with pytest.raises(ParameterError, match="sample_weight does not go with several groupings"):
+    with pytest.raises(ParameterError, match="sample_weight is given to each of several groupings"):
         several([bags, Bags.from_rows([0.2] * 5, [0, 1, 2, 2, 2])]).with_weights(np.ones(5))
     with pytest.raises(ParameterError, match="labels of rows do not go with weights"):
         weighted.with_labels([0, np.nan, np.nan, np.nan, np.nan])

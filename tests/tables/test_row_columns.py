@@ -190,6 +190,41 @@ def test_shards_keep_what_is_of_rows(made, tmp_path, weight):
     assert there.bags.gain.value == pytest.approx(here.bags.gain.value, rel=1e-6)
 
 
+def test_several_tables_of_reports(made, tmp_path):
+    """Reports by bag and by site of people with an offset: sizes are compared, and scores add up to both."""
+    events, _, _ = made
+    rng = np.random.default_rng(0)
+    truth = expit(-2.0 + events.x + 0.8 * (events.kind == "a") + events.log_exposure)
+    ones, events = rng.binomial(events.people, truth), events.assign(site=rng.integers(0, 20, len(events)))
+    both = [
+        pd.DataFrame({key: np.arange(m), "count": np.bincount(ids, ones), "size": np.bincount(ids, events.people)})
+        for key, ids, m in (("bag", events.bag, 50), ("site", events.site, 20))
+    ]
+    told = {"weight": "people", "offset": "log_exposure"}
+    data = tables.join(events, both, **told)
+    rows = gather(data, features_of(data))
+    assert rows.bags.n_people == 2 * events.people.sum()
+    order = np.argsort(rows.X[:, 0], kind="stable")
+    expected = events.assign(x=events.x.astype("f4")).sort_values("x")
+    for of_rows, column in ((rows.bags.weight, "people"), (rows.bags.offset, "log_exposure")):
+        np.testing.assert_allclose(rows.bags.of_table(of_rows)[order], expected[column])
+    paths = [str(tmp_path / name) for name in ("events.parquet", "bags.parquet", "sites.parquet")]
+    for frame, path in zip((events, *both), paths, strict=True):
+        frame.to_parquet(path, index=False)
+    run, out, folder = CliRunner().invoke, str(tmp_path / "scored.parquet"), str(tmp_path / "model")
+    options = ["--weight", "people", "--offset", "log_exposure", "--model", "logistic", "--hold-out", "0"]
+    fitted = run(app, ["fit", *paths, *options, "--out", folder])
+    assert fitted.exit_code == 0, fitted.output
+    scored = run(app, ["predict", folder, paths[0], "--reports", paths[1], "--reports", paths[2], "--out", out])
+    assert scored.exit_code == 0, scored.output
+    found = pd.read_parquet(out)
+    for key, one in zip(("bag", "site"), both, strict=True):
+        sums = (found.prediction * found.people).groupby(found[key]).sum()
+        np.testing.assert_allclose(sums, one["count"], atol=2e-3)
+    with pytest.raises(ValueError, match=r"report table 2: .*another size reported than there are rows"):
+        tables.join(events, [both[0], both[1].assign(size=both[1]["size"] + 1)], **told)
+
+
 def test_what_does_not_know_them_says_so(made):
     events, reports, _ = made
     data = tables.join(events, reports, weight="people")
@@ -199,8 +234,6 @@ def test_what_does_not_know_them_says_so(made):
     moved = tables.join(events, reports, weight="people", offset="log_exposure")
     with pytest.raises(ParameterError, match="offset is added to log odds, which ridge does not have"):
         tables.fit(moved, "ridge")
-    with pytest.raises(ParameterError, match="weight does not go with several tables of reports"):
-        tables.join(events, [reports, reports], weight="people")
     fitted = tables.fit(data, bw.BagRidgeClassifier(cv=2))
     with pytest.raises(ParameterError, match="weight does not go with updates"):
         tables.update(fitted, data)

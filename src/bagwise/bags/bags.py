@@ -22,6 +22,8 @@ from bagwise.bags.weights import offsets_of_rows, weights_of_rows, whole_people
 from bagwise.utils.parameters import ParameterError, check_parameters, one_of
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
 
+_BEFORE_SEVERAL = "is given to each of several groupings, before bagwise.bags.several puts them together."
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Bags(GroupedRows):
@@ -176,7 +178,7 @@ class Bags(GroupedRows):
         (array([4., 2.]), array([3., 2.]))
         """
         if self.overlap is not None:
-            raise ParameterError("sample_weight", "does not go with several groupings of the same rows: leave one out.")
+            raise ParameterError("sample_weight", _BEFORE_SEVERAL)
         made = self._of_rows(weight=weights_of_rows(weight, self.n_rows, self.order, self.offsets, self.keys))
         return made if self.interval is None else made._within(self.interval)
 
@@ -193,7 +195,7 @@ class Bags(GroupedRows):
         Bags
         """
         if self.overlap is not None:
-            raise ParameterError("offset", "does not go with several groupings of the same rows: leave one out.")
+            raise ParameterError("offset", _BEFORE_SEVERAL)
         return self._of_rows(offset=offsets_of_rows(offset, self.n_rows, self.order))
 
     def _of_rows(self, **of_rows: Floats) -> Bags:
@@ -402,10 +404,10 @@ class Bags(GroupedRows):
         """The same bags of a table in which a row stands once for each of its bags, bag after bag."""
         if self.overlap is None:
             raise ValueError("no row is in two bags: there is nothing to take apart.")
-        rows, codes = np.arange(self.n_bagged), np.repeat(np.arange(len(self)), self.size)
+        rows, codes = np.arange(self.n_bagged), self.repeat(np.arange(len(self)))
         given = (self.keys, rows, self.offsets, self.proportion, self.noise_variance, self.n_bagged, codes)
         overlap = Overlap(self.overlap.table, self.overlap.row[self.order], apart=True)
-        return replace(Bags.build(*given, self.interval), overlap=overlap)
+        return replace(Bags.build(*given, self.interval, self.weight, self.offset), overlap=overlap)
 
     def like(self, values: Array) -> Bags:
         """The same bags with what they report in the library, type and device of `values`, an array or tensor."""

@@ -52,50 +52,81 @@ def several(groupings: Sequence[Bags]) -> Bags:
             raise ValueError(f"groupings must be of the same rows: one has {first.n_rows}, another {other.n_rows}.")
         if other.proportion.shape[1:] != first.proportion.shape[1:]:
             raise ValueError("groupings must report the same labels: one has other classes than another.")
-    for parameter in ("weight", "offset") if len(groupings) > 1 else ():
-        if any(getattr(one, parameter) is not None for one in groupings):
-            raise ParameterError("groupings", f"of rows with {parameter}s cannot overlap: pass one of them.")
     if len(groupings) == 1:
         return first
-    tables = [_Table.of(bags, number) for number, bags in enumerate(groupings)]
+    weight, offset = _of_rows(groupings, "weight", 1.0), _of_rows(groupings, "offset", 0.0)
+    tables = [_Table.of(bags, number, weight) for number, bags in enumerate(groupings)]
     order = sorted(range(len(tables)), key=lambda number: -len(groupings[number]))  # the finest first
     for place, fine in enumerate(order):
         for coarse in order[place + 1 :]:
             _take_out(tables[fine], tables[coarse])
-    return _stacked([table for table in tables if len(table.keys)])
+    return _stacked([table for table in tables if len(table.keys)], weight, offset)
+
+
+def _of_rows(groupings: Sequence[Bags], parameter: str, usual: float) -> Floats | None:
+    """(n_rows,) weights or offsets of rows, which all groupings that hold a row must tell alike; None without any."""
+    told = [getattr(bags, parameter) for bags in groupings]
+    if all(one is None for one in told):
+        return None
+    found = np.full(groupings[0].n_rows, np.nan)
+    for bags, one in zip(groupings, told, strict=True):
+        own, before = np.full(bags.n_bagged, usual) if one is None else one, found[bags.order]
+        differs = (before != own) & ~np.isnan(before)
+        if differs.any():
+            place = int(np.argmax(differs))
+            row = f"row {int(bags.order[place])} the {parameter}s {before[place]:g} and {own[place]:g}"
+            raise ParameterError("groupings", f"must tell the same of a row, but give {row}.")
+        found[bags.order] = own
+    return np.where(np.isnan(found), usual, found)
 
 
 @dataclass
 class _Table:
-    """A grouping as it is taken apart.  count: (m, outputs).  exact: (m,) neither noised nor hidden."""
+    """A grouping as it is taken apart.
+
+    size: (m,) of people.  count: (m, outputs).  exact: (m,) neither noised nor hidden.  weight: (n_rows,) or None.
+    """
 
     number: int
     keys: Any
     code: Integers
+    rows: Integers
     size: Integers
     count: Floats
     noise: Floats
     low: Floats
     high: Floats
     one: bool
+    weight: Floats | None
 
     @classmethod
-    def of(cls, bags: Bags, number: int) -> _Table:
+    def of(cls, bags: Bags, number: int, weight: Floats | None) -> _Table:
         count, noise = bags.size[:, None] * bags.outputs, bags.declared_noise
         low = high = np.full(len(bags), np.nan)
         if bags.interval is not None:
             low, high = (np.where(bags.interval.open, end, np.nan) for end in (bags.interval.low, bags.interval.high))
         one = bags.proportion.ndim == 1
-        return cls(number, bags.keys, np.array(bags.code), np.array(bags.size), count, np.array(noise), low, high, one)
+        made = cls(
+            number, bags.keys, np.array(bags.code), bags.rows, bags.size, count, np.array(noise), low, high, one, weight
+        )
+        made.add_up()
+        return made
 
     @property
     def exact(self) -> Booleans:
         return np.asarray((self.noise == 0) & np.isnan(self.low))
 
+    def add_up(self) -> None:
+        """Set how many rows bags have, and how many people these stand for."""
+        inside, m = self.code >= 0, len(self.keys)
+        self.rows = self.size = np.bincount(self.code[inside], minlength=m)
+        if self.weight is not None:
+            self.size = np.bincount(self.code[inside], self.weight[inside], minlength=m)
+
     def keep(self, kept: Booleans) -> None:
         new = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         self.code = new[self.code]
-        for name_ in ("keys", "size", "count", "noise", "low", "high"):
+        for name_ in ("keys", "rows", "size", "count", "noise", "low", "high"):
             setattr(self, name_, getattr(self, name_)[kept])
 
     def called(self, j: int) -> str:
@@ -109,28 +140,31 @@ def _take_out(fine: _Table, coarse: _Table) -> None:
     owner = np.full(m, -1)
     owner[fine.code[inside]] = coarse.code[inside]
     same = inside & (owner[np.maximum(fine.code, 0)] == coarse.code)
-    part = np.bincount(fine.code[same], minlength=m) == fine.size  # all rows of it are rows of that one
-    whole = part & (fine.size == coarse.size[np.maximum(owner, 0)])
+    part = np.bincount(fine.code[same], minlength=m) == fine.rows  # all rows of it are rows of that one
+    whole = part & (fine.rows == coarse.rows[np.maximum(owner, 0)])
     known = part & fine.exact & (coarse.exact[np.maximum(owner, 0)] | whole)
     twice = whole & ~known & np.isnan(fine.low) & np.isnan(coarse.low[np.maximum(owner, 0)])
     for place in np.flatnonzero(twice).tolist():  # noised, or exact in the coarse table alone
         _weigh(fine, place, coarse, int(owner[place]))
     gone = np.zeros(len(coarse.keys), dtype=bool)
     gone[owner[twice]] = True
-    rest = coarse.size - np.bincount(owner[known], fine.size[known], minlength=len(coarse.keys)).astype(int)
+    people = coarse.size
+    coarse.code = np.where(known[np.maximum(fine.code, 0)] & (fine.code >= 0), -1, coarse.code)
+    coarse.add_up()
+    rest = coarse.size
     told = np.zeros_like(coarse.count)
     np.add.at(told, owner[known], fine.count[known])
-    touched = (rest < coarse.size) & coarse.exact
+    touched = (np.bincount(owner[known], minlength=len(coarse.keys)) > 0) & coarse.exact
     left = np.where(touched[:, None], coarse.count - told, coarse.count)
     wrong = touched & ((left < -1e-6) | (left > rest[:, None] + 1e-6)).any(axis=1)
     if wrong.any():
         j = int(np.argmax(wrong))
         one = int(np.flatnonzero(known & (owner == j))[0])
         said = f"{coarse.called(j)} reports a count of {coarse.count[j].sum():g}"
-        those = f"bags inside of it, such as {fine.called(one)}, {told[j].sum():g} of {coarse.size[j] - rest[j]} rows"
+        all_ = f"{people[j] - rest[j]:g} {'rows' if coarse.weight is None else 'people'}"
+        those = f"bags inside of it, such as {fine.called(one)}, {told[j].sum():g} of {all_}"
         raise ValueError(f"{said}, but {those}: the tables contradict each other; repair one, or declare its noise.")
-    coarse.code = np.where(known[np.maximum(fine.code, 0)] & (fine.code >= 0), -1, coarse.code)
-    coarse.size, coarse.count = rest, left
+    coarse.count = left
     coarse.keep((rest > 0) & ~gone)
 
 
@@ -142,7 +176,7 @@ def _weigh(fine: _Table, j: int, coarse: _Table, i: int) -> None:
     fine.noise[j] = share**2 * one + (1 - share) ** 2 * other
 
 
-def _stacked(tables: list[_Table]) -> Bags:
+def _stacked(tables: list[_Table], weight: Floats | None, offset: Floats | None) -> Bags:
     """One after the other."""
     groups = [segment.group(table.code, len(table.keys)) for table in tables]
     order = np.concatenate([order for order, _ in groups])
@@ -154,10 +188,13 @@ def _stacked(tables: list[_Table]) -> Bags:
     )
     proportion = count / size[:, None]
     number = np.repeat(np.arange(len(tables)), [len(table.keys) for table in tables])
-    offsets, n_rows = np.concatenate([[0], np.cumsum(size)]).astype(np.int64), len(tables[0].code)
+    rows, n_rows = np.concatenate([table.rows for table in tables]), len(tables[0].code)
+    offsets, of_rows = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64), (weight, offset)
     outputs = proportion[:, 0] if tables[0].one else proportion
     overlap = None if len(tables) == 1 else Overlap(number, np.arange(n_rows))
-    made = Bags.build(keys, order, offsets, outputs, noise if noise.any() else None, n_rows)
+    weight, offset = (None if one is None else one[order] for one in of_rows)
+    given = (keys, order, offsets, outputs, noise if noise.any() else None, n_rows)
+    made = Bags.build(*given, weight=weight, offset=offset)
     made = replace(made, overlap=overlap)
     if np.isnan(low).all():
         return made

@@ -98,7 +98,8 @@ def _check_possible(bags: Bags, low: Floats, high: Floats) -> None:
     member = sparse.csr_array((np.ones(bags.n_bagged), bags.order, bags.offsets), shape=(m, bags.n_rows)).T.tocsr()
     # Rows in the same bags are one cell: their bags, as a number in base m + 1, in a fixed random direction.
     mark = member @ np.random.default_rng(0).random(m)
-    _, first, size = np.unique(mark, return_index=True, return_counts=True)
+    _, first, cell = np.unique(mark, return_index=True, return_inverse=True)
+    size = np.bincount(cell, bags.of_table(bags.weight))
     cells = member[first].T
     identity, sure = sparse.eye_array(m), np.isfinite(low)
     lines = sparse.hstack([cells, identity, -identity], format="csr")[sure]

@@ -84,20 +84,25 @@ def _gather_several(data: BagTable, features: Features) -> InMemory:
     codes = [events.filled(part.rows(), NUMBER) for part in parts]
     used = np.logical_or.reduce([code >= 0 for code in codes])
     n, place, bags = int(used.sum()), np.cumsum(used) - 1, []
-    for part in parts:
-        code, (size, proportion, noise, interval, _) = codes.pop(0)[used], part.reported
-        order, offsets = segment.group(code, len(size))
-        if not np.array_equal(np.diff(offsets), size):
-            raise ValueError(CHANGED)
-        bags.append(Bags.build(np.arange(len(size)), order, offsets, proportion, noise, n, code, interval))
     X, there = np.empty((n, len(kept)), dtype=precision_of(how.type for how in kept)), 0
-    for batch in features.select(data.events, ROW).batches():  # in any order: each row has its place
+    of_rows = {our: np.empty(n) for our in data.of_rows.ours}
+    for batch in features.select(data.events, ROW, *of_rows).batches():  # in any order: each row has its place
         row = events.numbers(batch)
         inside = used[row]
         X[place[row[inside]]] = features.matrix(batch)[inside]
+        for our, values in data.of_rows.read(batch).items():
+            of_rows[our][place[row[inside]]] = values[inside]
         there += int(np.count_nonzero(inside))
     if there != n:
         raise ValueError(CHANGED)
+    for part in parts:
+        code, (_, proportion, noise, interval, rows) = codes.pop(0)[used], part.reported
+        order, offsets = segment.group(code, len(rows))
+        if not np.array_equal(np.diff(offsets), rows):
+            raise ValueError(CHANGED)
+        weight, offset = (of_rows[our][order] if our in of_rows else None for our in (WEIGHT, OFFSET))
+        given = (np.arange(len(rows)), order, offsets, proportion, noise, n, code, interval)
+        bags.append(Bags.build(*given, weight, offset))
     return InMemory(X, several(bags), features.categorical, names=[made.name for made in features.made])
 
 

@@ -152,10 +152,7 @@ def join(
     of_rows = RowColumns(weight, offset)
     of_rows = of_rows if like is None else of_rows.otherwise(like.of_rows)
     if isinstance(reports, (list, tuple)):
-        if of_rows.names:
-            parameter = "offset" if of_rows.weight is None else "weight"
-            raise ParameterError(parameter, "does not go with several tables of reports: pass one of them.")
-        return _join_several(events, reports, given, keys=keys, connection=connection, **told)
+        return _join_several(events, reports, given, keys=keys, connection=connection, of_rows=of_rows, **told)
     return _join_one(events, reports, given, keys=keys, connection=connection, of_rows=of_rows, **told)
 
 

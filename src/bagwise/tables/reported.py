@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bagwise import segment
 from bagwise.bags import Bags, several
-from bagwise.data.shards import OFFSET
+from bagwise.data.shards import OFFSET, WEIGHT
 from bagwise.disaggregation.rates import joint
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.engines import Connection
@@ -83,8 +83,6 @@ def reported_by_each(
         raise ParameterError("keys", "are those that rows and each of several tables have: rename columns instead.")
     if len(reports) > 1 and model.target == "value":
         raise ParameterError("reports", "of several tables make labels add up, not values: name one table.")
-    if len(reports) > 1 and model.of_rows.weight is not None:
-        raise ParameterError("reports", "of rows that stand for several people add up to one table only: name one.")
     if len(reports) > 1 and model.classes is not None:
         raise ParameterError("reports", "of classes add up to one table only, not to several: name one.")
     found: list[BagTable] = []
@@ -139,6 +137,7 @@ def hold(
         rows = rows.join(one.bags.select(*one.keys, **{name: col(NUMBER)}), one.keys, "left")
     query = rows.select(*dict.fromkeys([*kept, *by]), *ours, ROW, *numbers, *model.features.names).sort(ROW)
     said: list[Floats] = []
+    weights: list[Floats] = []
     matrices: list[Floats] = []
     texts: list[NDArray[Any]] = []
     codes: list[list[Integers]] = [[] for _ in data]
@@ -147,6 +146,8 @@ def hold(
         for batch in stream:
             matrix = reading.matrix(batch)
             said.append(model.predict_codes(matrix, offset_of(model, batch)))
+            if WEIGHT in ours:
+                weights.append(batch.column(WEIGHT).to_numpy(zero_copy_only=False))
             if coded:
                 matrices.append(matrix)
             if by:
@@ -155,7 +156,8 @@ def hold(
                 code.append(batch.column(name).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64))
             if keep is not None:
                 keep(batch.select(kept))
-    each = [_bags_of(one, np.concatenate(code)) for one, code in zip(data, codes, strict=True)]
+    weight = np.concatenate(weights) if WEIGHT in ours else None
+    each = [_bags_of(one, np.concatenate(code), weight) for one, code in zip(data, codes, strict=True)]
     every = np.concatenate(matrices) if coded else None
     return Held(np.concatenate(said), several(each), every, np.concatenate(texts) if by else None)
 
@@ -172,13 +174,14 @@ def _as_text(column: pa.Array) -> NDArray[Any]:
     return np.asarray(texts[encoded.indices.to_numpy(zero_copy_only=False)])
 
 
-def _bags_of(data: BagTable, code: Integers) -> Bags:
-    """The bags of one table of reports, of rows whose bags have these numbers; −1 is none."""
-    size, proportion, noise, interval, _ = data.reported
-    order, offsets = segment.group(code, len(size))
-    if not np.array_equal(np.diff(offsets), size):
+def _bags_of(data: BagTable, code: Integers, weight: Floats | None) -> Bags:
+    """The bags of one table of reports, of rows whose bags have these numbers; −1 is none.  weight: of rows."""
+    _, proportion, noise, interval, rows = data.reported
+    order, offsets = segment.group(code, len(rows))
+    if not np.array_equal(np.diff(offsets), rows):
         raise ValueError(CHANGED)
-    return Bags.build(key_text(data), order, offsets, proportion, noise, len(code), code, interval)
+    weight = None if weight is None else weight[order]
+    return Bags.build(key_text(data), order, offsets, proportion, noise, len(code), code, interval, weight)
 
 
 def key_text(data: BagTable) -> NDArray[Any]:
