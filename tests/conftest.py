@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis.strategies import none
 
 settings.register_profile("bagwise", deadline=None, max_examples=50, database=None)
 settings.load_profile("bagwise")
@@ -24,6 +25,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays: to look through it again at each collection of garbage takes a tenth of the time."""
+    given(none())(lambda _: None)()  # Hypothesis looks for what holds its random numbers, in vain once frozen
     gc.collect()
     gc.freeze()
 
