@@ -93,6 +93,36 @@ def fitted_without(model):
     return replace(model, of_rows=RowColumns())
 
 
+@pytest.mark.parametrize("offset", ["log_exposure", None])
+def test_rates_of_groups_are_of_people(made, tmp_path, offset):
+    """In tables and commands: those of the same rows repeated, by a model that was fitted to some of the bags."""
+    events, reports, truth = made
+    repeated = events.loc[events.index.repeat(events.people)].reset_index(drop=True)
+    ignore = ["log_exposure"] if offset is None else []
+    data = tables.join(events[events.bag < 45], reports[:45], weight="people", offset=offset, ignore=ignore)
+    fitted = tables.fit(data, bw.BagLogisticClassifier(cv=3, random_state=0, formation="features"))
+    told = {"by": "kind", "formation": "features"}
+    found = tables.group_rates(fitted, events, reports=reports, **told)
+    alone = replace(fitted, of_rows=RowColumns(offset=offset))
+    known = tables.group_rates(alone, repeated, reports=reports, **told)
+    assert {one.value: one.n_people for one in found.rates} == events.groupby("kind").people.sum().to_dict()
+    for one in found.rates:
+        (other,) = (other for other in known.rates if other.value == one.value)
+        for name in ("prediction", "rate", "low", "high", "least", "most"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-6)
+        inside = events.kind == one.value
+        assert abs(one.rate - np.average(truth[inside], weights=events.people[inside])) < one.high - one.low
+    bw.save(fitted, tmp_path / "model")
+    paths = [str(tmp_path / name) for name in ("events.parquet", "reports.parquet")]
+    for frame, path in zip((events, reports), paths, strict=True):
+        frame.to_parquet(path, index=False)
+    asked = ["predict", str(tmp_path / "model"), paths[0], "--reports", paths[1], "--by", "kind", "--json"]
+    said = CliRunner().invoke(app, [*asked, "--formation", "features"])
+    assert said.exit_code == 0, said.output
+    written = {one["value"]: one["rate"] for one in json.loads(said.stdout)["rates"]}
+    assert written == pytest.approx({one.value: one.rate for one in found.rates})
+
+
 @pytest.mark.filterwarnings("ignore:these look like the tables")
 def test_commands_from_fit_to_scores(made, tmp_path):
     events, reports, truth = made

@@ -17,7 +17,7 @@ from bagwise.bags import Bags
 from bagwise.bags.grouping import as_bags
 from bagwise.base import BagClassifier
 from bagwise.data.rows import InMemory
-from bagwise.disaggregation.bounds import group_bounds, members, one_by_one
+from bagwise.disaggregation.bounds import bounds_in_bags, members, one_by_one, people_in, people_of
 from bagwise.disaggregation.result import GroupRate, GroupRates
 from bagwise.disaggregation.shifts import contradiction, fit_shifts, positives
 from bagwise.evaluation.measures import column
@@ -77,7 +77,8 @@ def group_rates(
     X : array or table of shape (n, features), or None
         The rows; None where predictions are given.
     y, bags
-        What bags reported, as for `fit`.
+        What bags reported, as for `fit`. Where rows have weights, rates are those of the people for whom rows stand;
+        predictions that are given have the offset of rows in them.
     by : array of shape (n,), or names of columns of X
         What tells the group of a row; several columns together.
     formation : {"auto", "random", "rates", "features", "effects"}
@@ -108,11 +109,10 @@ def group_rates(
     """
     settings = {"formation": formation, "level": level, "related": related}
     check_parameters(settings, {"formation": FORMATION, "level": LEVEL, "related": number(least=0, most=1)})
-    h = predicted(model, X)
-    given = fitting_bags(h, as_bags(y, bags, len(h), whole_labels=True))
+    h = predicted(model, X, bags)
+    every = as_bags(y, bags, len(h), whole_labels=True)
+    given = fitting_bags(h, every)
     given.check_proportions()
-    if given.weight is not None or given.offset is not None:
-        raise ParameterError("bags", "have weights or offsets of rows, which rates of groups do not know: repeat rows.")
     names: list[Any] = [by] if isinstance(by, str) else list(np.asarray(by, dtype=object))
     named = len(names) != len(h) and all(isinstance(one, str) for one in names)
     columns = [column("by", one, X, len(h)) for one in names] if named else [np.asarray(by)]
@@ -124,8 +124,8 @@ def group_rates(
         told = formation_of(formation, X, given, h=h)
     refit = None
     if own and isinstance(model, BagClassifier):
-        refit = refit_of(model, model._check_features(X, fitting=False))
-    groups = joint(columns)
+        refit = refit_of(model, model._check_features(X, fitting=False), every)
+    groups, given = joint(columns), replace(given, offset=every.offset)
     rng = generator(random_state)
     return rates_of(h, given, groups, told=told, refit=refit, related=related, level=level, rng=rng)
 
@@ -142,8 +142,8 @@ def joint(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return found.astype(str)
 
 
-def refit_of(model: BagClassifier, X: Floats) -> Refit:
-    """A `Refit` of a fitted classifier to rows as it reads them, X (n_rows, …)."""
+def refit_of(model: BagClassifier, X: Floats, every: Bags) -> Refit:
+    """A `Refit` of a fitted classifier to rows as it reads them, X (n_rows, …), whose bags are these."""
 
     def refit(bags: Bags) -> Floats:
         fresh: Any = clone(model)
@@ -157,7 +157,7 @@ def refit_of(model: BagClassifier, X: Floats) -> Refit:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBetterThanConstantWarning)
             fresh.fit_rows(InMemory(X, bags))
-        return predicted(fresh, X)
+        return predicted(fresh, X, every)
 
     return refit
 
@@ -176,18 +176,19 @@ def rates_of(
 ) -> GroupRates:
     """As `group_rates`, of predictions, checked bags and the text of groups (n_rows,).
 
-    refit: of a model that has learned from these bags.  labels: names of classes.
+    bags: with the offset that predictions have in them.  refit: of a model that has learned from these bags.  labels:
+    names of classes.
     """
     values, code = np.unique(groups, return_inverse=True)
-    inside = np.zeros(len(h), dtype=bool)
-    inside[bags.order] = True
-    size = np.bincount(code[inside], minlength=len(values))
+    people = people_of(bags)
+    size, rows = (people_in(code, len(values), of) for of in (people, np.sign(people)))
     if len(values) * len(h) > _MOST_NUMBERS:
         most = _MOST_NUMBERS // len(values)
         raise ParameterError(
             "by", f"tells {len(values):,} groups of {len(h):,} rows: at most {most:,} can be worked on."
         )
-    if refit is not None and told.name != "rates" and not _told_by_groups(h, code, inside):
+    alone = h if bags.offset is None else _scores(h, bags)
+    if refit is not None and told.name != "rates" and not _told_by_groups(alone, code, people):
         h_apart = _cross_fitted(h, bags, refit, rng)
     else:
         h_apart = h
@@ -201,27 +202,39 @@ def rates_of(
         for g in np.argsort(-size, kind="stable"):
             if size[g]:
                 numbers = dict(zip(_NUMBERS, table[g].tolist(), strict=True))
-                found.append(GroupRate(str(values[g]), int(size[g]), label=label, **numbers))
+                of_group = (str(values[g]), int(rows[g]), float(size[g]))
+                found.append(GroupRate(*of_group, label=label, **numbers))
         doubts.append(doubt)
         effects, least_p = max(effects, tau), min(least_p, p_value)
     noised = bool(bags.declared_noise.any())
     said = next((one for one in doubts if one is not None), None)
     against = least_p if least_p < _CONTRADICTED else None
     related = related if against is None else 1.0
-    rows = int(inside.sum())
-    return GroupRates(tuple(found), told, len(bags), rows, level, effects, related, against, noised, said)
+    of_people = bags.weight is not None
+    about = (told, len(bags), int(rows.sum()), level, effects, related, against, noised, said, of_people)
+    return GroupRates(tuple(found), *about)
 
 
-def _told_by_groups(h: Floats, code: Integers, inside: Booleans) -> bool:
+def _scores(h: Floats, bags: Bags) -> Floats:
+    """(n_rows,) log odds of predictions, without the offset of rows."""
+    s, offset = logit(np.clip(h, _SUREST, 1 - _SUREST)), bags.of_table(bags.offset)
+    return np.asarray(s if offset is None else s - offset)
+
+
+def _told_by_groups(h: Floats, code: Integers, people: Floats) -> bool:
     """Whether predictions are the same in each group: then they say no more than groups do."""
-    h = h.reshape(len(h), -1)[inside]
-    code = code[inside]
-    size = np.maximum(np.bincount(code), 1)
-    for one in h.T:
-        mean = np.bincount(code, one) / size
-        if ((one - mean[code]) ** 2).mean() > _ALONE * max(float(one.var()), 1e-18):
+    size, n = _some(people_in(code, 0, people)), people.sum()
+    for one in h.reshape(len(h), -1).T:
+        mean = np.bincount(code, people * one) / size
+        about = one - people @ one / n
+        if people @ (one - mean[code]) ** 2 > _ALONE * max(float(people @ about**2), n * 1e-18):
             return False
     return True
+
+
+def _some(people: Floats) -> Floats:
+    """Numbers of people to divide by, 1 where there are none."""
+    return np.where(people > 0, people, 1.0)
 
 
 def _cross_fitted(h: Floats, bags: Bags, refit: Refit, rng: np.random.Generator) -> Floats:
@@ -238,20 +251,16 @@ def _of_label(
     apart: Floats,
     bags: Bags,
     code: Integers,
-    size: Integers,
+    size: Floats,
     formation: str,
     related: float,
     level: float,
     labels: int,
 ) -> tuple[Floats, float, float, str | None]:
     """(groups, 6) prediction, rate, interval and bounds; τ²; p of the assumption; why bounds alone are known."""
-    groups, n = len(size), np.maximum(size, 1)
-    inside = np.zeros(len(h), dtype=bool)
-    inside[bags.order] = True
-    least, most = group_bounds(code, groups, bags, level=level)
-    rest = np.bincount(code[~inside], minlength=groups)  # rows in no bag, of which nothing is asked
-    least, most = least / n, (most - rest) / n
-    prediction = np.bincount(code[inside], h[inside], minlength=groups) / n
+    groups, n = len(size), _some(size)
+    least, most = (end / n for end in bounds_in_bags(code, groups, bags, size, level))
+    prediction = np.bincount(code, people_of(bags) * h, minlength=groups) / n
     known = (most - least) * n <= _TIGHT
     open_ = ~known & (size > 0)
     table = np.column_stack([prediction, np.clip(prediction, least, most), least, most, least, most])
@@ -273,7 +282,7 @@ def _of_label(
 
 
 def _by_identity(
-    h: Floats, bags: Bags, code: Integers, n: Integers, formation: str, level: float
+    h: Floats, bags: Bags, code: Integers, n: Floats, formation: str, level: float
 ) -> tuple[Floats, Floats, Floats] | str:
     """(groups,) rates and the ends of their intervals where bags are random or differ in rates, as `evaluate` has them.
 
@@ -300,22 +309,20 @@ def _by_shifts(
     h: Floats,
     bags: Bags,
     code: Integers,
-    size: Integers,
+    size: Floats,
     bounds: tuple[Floats, Floats],
     related: float,
     level: float,
     labels: int,
 ) -> tuple[tuple[Floats, Floats, Floats] | str, float, float]:
     """(groups,) the same where bags are formed by features, and may have effects; τ², and p of the assumption."""
-    groups, n, (least, most) = len(size), np.maximum(size, 1), bounds
+    groups, n, (least, most) = len(size), _some(size), bounds
     known = (most - least) * n <= _TIGHT
     some = bags.take(np.flatnonzero(~_of_one_known(bags, code, known)))
-    inside = np.zeros(len(h), dtype=bool)
-    inside[some.order] = True
     open_ = np.flatnonzero(~known & (size > 0))
     columns = [code == g for g in _but_largest(open_, size, known)]
-    score = logit(np.clip(h, _SUREST, 1 - _SUREST))
-    if not _told_by_groups(score, code, inside):
+    score = _scores(h, some)
+    if not _told_by_groups(score, code, people_of(some)):
         columns.append(score)
     if not columns or len(some) - len(columns) - 1 < 1:
         return f"{number_of(len(some), 'bag')} are too few for {number_of(len(open_), 'group')}", 0.0, 1.0
@@ -327,7 +334,8 @@ def _by_shifts(
         if not tau:
             said = f"bags contradict that shares of groups have nothing to do with their rates (p {p_value:.1g})"
             return said, tau, p_value
-    rate = np.clip(found.count / n, 0.5 / n, 1 - 0.5 / n)
+    edge = 0.5 / np.maximum(n, 1)
+    rate = np.clip(found.count / n, edge, 1 - edge)
     far = float(stats.t.ppf((1 + level) / 2, fitted.freedom))
     wide = (far * np.sqrt(found.variance) + related * found.drift) / n / (rate * (1 - rate))
     low, high = (expit(logit(rate) + side * wide) for side in (-1, 1))
@@ -341,7 +349,7 @@ def _by_shifts(
     return (value, low, high), tau, p_value
 
 
-def _but_largest(open_: Integers, size: Integers, known: Booleans) -> Integers:
+def _but_largest(open_: Integers, size: Floats, known: Booleans) -> Integers:
     """Groups that get a shift: all but one, which the intercept has; known ones have it together."""
     return open_ if known.any() else np.delete(open_, np.argmax(size[open_]))
 

@@ -17,6 +17,8 @@ class GroupRate:
         What rows of the group have in common.
     n_rows : int
         Rows of the group in bags that report something.
+    n_people : float
+        For how many people they stand: as many as there are rows, where these have no weights.
     prediction : float
         The model's mean prediction for them.
     rate : float
@@ -31,6 +33,7 @@ class GroupRate:
 
     value: str
     n_rows: int
+    n_people: float
     prediction: float
     rate: float
     low: float
@@ -65,6 +68,8 @@ class GroupRates:
         Whether counts have noise, so that bounds hold at the level only.
     doubt : str or None
         Why nothing but the bounds is known, where that is so.
+    of_people : bool
+        Whether rows have weights, so that rates are of the people for whom they stand.
     """
 
     rates: tuple[GroupRate, ...]
@@ -77,6 +82,7 @@ class GroupRates:
     contradiction: float | None
     noised: bool
     doubt: str | None
+    of_people: bool = False
 
     @property
     def assumption(self) -> str:
@@ -98,12 +104,13 @@ class GroupRates:
         return f"{told} There are {effects}, which have {most} with the shares of groups: totals cannot tell."
 
     def __str__(self) -> str:
-        head = ("", "rows", "model", "given reports", f"{self.level:.0%} interval", "bounds")
+        who = "people" if self.of_people else "rows"
+        head = ("", who, "model", "given reports", f"{self.level:.0%} interval", "bounds")
         lines: list[tuple[str, ...]] = [head]
         for one in self.rates:
             name = f"{one.value}, {one.label}" if one.label else one.value
             ends = (f"[{low:.3f}, {high:.3f}]" for low, high in ((one.low, one.high), (one.least, one.most)))
-            lines.append((name, f"{one.n_rows:,}", f"{one.prediction:.4f}", f"{one.rate:.4f}", *ends))
+            lines.append((name, f"{one.n_people:,.10g}", f"{one.prediction:.4f}", f"{one.rate:.4f}", *ends))
         width = [max(len(line[place]) for line in lines) for place in range(len(head))]
         rows = []
         for first, *others in lines:

@@ -1,11 +1,12 @@
 r"""Groups whose log odds have a shift each, as likely as the reports of bags make them, and how sure that is.
 
-A model's scores may be shrunken, or know nothing of a group. With :math:`s_i = a f_i + \delta_{g(i)} + b`, f the
-model's score, the count likelihood without a penalty says what reports tell of the groups. The number of positives in
-a group given all reports, :math:`T_g = \sum_{i \in g} q_i`, then varies
+A model's scores may be shrunken, or know nothing of a group. With :math:`s_i = a f_i + \delta_{g(i)} + b + o_i`, f the
+model's score and o the offset of rows, where they have one, the count likelihood without a penalty says what reports
+tell of the groups. The number of positives in a group given all reports, :math:`T_g = \sum_{i \in g} w_i q_i`, w the
+people whom a row stands for, then varies
 
 - as labels do inside of bags whose counts are known: :math:`G^\top v G - G^\top v B (B^\top v B + e)^{-1} B^\top v G`,
-  v = q(1 − q), B and G the bags and groups of rows, e the variance of noise on counts;
+  v = wq(1 − q), B and G the bags and groups of rows, e the variance of noise on counts;
 - as a, δ and b do, by the sandwich over bags;
 - where bags have unseen effects, as those of a group differ from those of the rest of its bag.
 
@@ -24,7 +25,7 @@ from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.base import given_reports
-from bagwise.disaggregation.bounds import members, one_by_one
+from bagwise.disaggregation.bounds import members, one_by_one, people_of
 from bagwise.gains import log_likelihoods, most_likely
 from bagwise.linear.likelihood import Design, Point, System, maximise, system
 from bagwise.log_odds import prior_of
@@ -61,8 +62,9 @@ class Shifts:
 
     def given_reports(self) -> tuple[Floats, Floats]:
         """(n_rows,) probabilities with these shifts alone, and given the reports, too."""
-        h = expit(self.standardised @ self.at.w + self.at.intercept)
-        h = np.clip(h, _SUREST, 1 - _SUREST)
+        s = self.standardised @ self.at.w + self.at.intercept
+        offset = self.bags.of_table(self.bags.offset)
+        h = np.clip(expit(s if offset is None else s + offset), _SUREST, 1 - _SUREST)
         return h, given_reports(h, self.bags, self.effect_variance)
 
 
@@ -107,9 +109,8 @@ def positives(fitted: Shifts, code: Integers, groups: int) -> Positives:
     """What a fit says of the groups of rows in bags.  code: (n_rows,)."""
     bags, m, n = fitted.bags, len(fitted.bags), len(code)
     h, q = fitted.given_reports()
-    inside = np.zeros(n, dtype=bool)
-    inside[bags.order] = True
-    v = np.where(inside, q * (1 - q), 0.0)
+    people, spread = people_of(bags), q * (1 - q)
+    v = people * spread
     z = np.column_stack([fitted.standardised - fitted.sums.centre, np.ones(n)])
     group = sparse.csr_array((np.ones(n), (code, np.arange(n))), shape=(groups, n))
     bag = sparse.csr_array((np.ones(bags.n_bagged), bags.order, bags.offsets), shape=(m, n))
@@ -121,17 +122,17 @@ def positives(fitted: Shifts, code: Integers, groups: int) -> Positives:
     solve = splu(curvature).solve
     shared = (weighted @ group.T).toarray()  # (bags, groups)
     held = solve(shared)
-    count = np.bincount(code, np.where(inside, q, 0.0), minlength=groups)
-    spread = np.bincount(code, v, minlength=groups) - (shared * held).sum(axis=0)
+    count = np.bincount(code, people * q, minlength=groups)
+    left = np.bincount(code, v, minlength=groups) - (shared * held).sum(axis=0)
     change = group @ (v[:, None] * z) - held.T @ (weighted @ z)  # (groups, d + 1)
     inverse, covariance = fitted.sums.sandwich(_LIGHT)
     tables = 1 if bags.overlap is None else len(np.unique(bags.overlap.table))  # sums vary at most so much
-    variance = np.maximum(spread, 0.0) + tables * np.einsum("gi,ij,gj->g", change, covariance, change)
+    variance = np.maximum(left, 0.0) + tables * np.einsum("gi,ij,gj->g", change, covariance, change)
     together = change @ covariance @ change.T
     follows = np.clip(together / np.maximum(np.diag(together), 1e-300), -1.0, 1.0)
     drift, tau = np.zeros(groups), np.sqrt(fitted.effect_variance)
     if tau > 0:
-        variance += fitted.effect_variance * _own_effects(v, code, groups, bags)
+        variance += fitted.effect_variance * _own_effects(spread, code, groups, bags)
         drift = tau * np.sqrt(m) * np.sqrt(((change @ inverse @ _pulls(fitted).T) ** 2).sum(axis=1))
     return Positives(np.asarray(count, dtype=float), variance, drift, follows)
 
@@ -146,9 +147,12 @@ def contradiction(fitted: Shifts, code: Integers, groups: int) -> float:
     count = bags.size * bags.proportion if bags.interval is None else bags.sum(at.found.posterior)
     residual, v = (count - bags.sum(at.h)) / root, at.h * (1 - at.h)
     cell = bags.repeat(np.arange(len(bags))) * groups + code[fitted.bags.order]
-    own, rows = (np.bincount(cell, of, minlength=len(bags) * groups).reshape(len(bags), -1) for of in (v, None))
+    own, people = (
+        np.bincount(cell, of, minlength=len(bags) * groups).reshape(len(bags), -1)
+        for of in (bags.weighted(v), bags.weight)
+    )
     linear = np.column_stack([bags.sum(v[:, None] * fitted.standardised[fitted.bags.order]), bags.sum(v)])
-    bent = np.column_stack([linear, own * rows / bags.size[:, None]])
+    bent = np.column_stack([linear, own * people / bags.size[:, None]])
 
     def left(features: Floats) -> tuple[float, int]:
         beta, _, rank, _ = np.linalg.lstsq(features / root[:, None], residual, rcond=1e-9)
@@ -178,7 +182,7 @@ def _extra(h: Floats, q: Floats, bags: Bags, effect_variance: float) -> Floats:
     return np.where(between, np.inf, noise)
 
 
-def _own_effects(v: Floats, code: Integers, groups: int, bags: Bags) -> Floats:
+def _own_effects(spread: Floats, code: Integers, groups: int, bags: Bags) -> Floats:
     r"""(groups,) :math:`\sum_j A^2 R^2 / (A^2 + R^2)`, A and R the spread of a group's rows in a bag and of the rest.
 
     An effect of the group alone and one of the rest, alike in size, whose sum the count tells. Groupings add up, which
@@ -186,7 +190,7 @@ def _own_effects(v: Floats, code: Integers, groups: int, bags: Bags) -> Floats:
     """
     found = []
     for part in one_by_one(bags):
-        own = members(code, groups, part, v)
+        own = members(code, groups, part, spread)
         rest, total = own.sum(axis=1, keepdims=True) - own, own**2
         total = total + rest**2
         found.append((own**2 * rest**2 / np.maximum(total, _LEAST)).sum(axis=0))

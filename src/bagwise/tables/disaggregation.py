@@ -63,8 +63,6 @@ def group_rates(
     check_parameters(settings, {"formation": FORMATION, "level": LEVEL, "related": number(least=0, most=1)})
     if model.target == "value":
         raise ParameterError("by", "asks for rates of labels, not for means of values: leave it out.")
-    if model.of_rows.names:
-        raise ParameterError("by", "knows no weights or offsets of rows, as the model was fitted with: leave it out.")
     every: list[Any] = list(reports) if isinstance(reports, (list, tuple)) else [reports]
     own = home(source, *every, connection=connection, ordered=True)
     table = read(source, own, what="the table")
@@ -110,4 +108,4 @@ def _told(model: TableModel, held: Held, formation: str, *, seen: bool) -> Told:
 def _refit(model: TableModel, held: Held) -> Refit:
     assert held.codes is not None
     rows = held.codes if model.encoding is None else model.encoding(held.codes)
-    return refit_of(model.estimator, InMemory(rows, held.bags).X)
+    return refit_of(model.estimator, InMemory(rows, held.bags).X, held.bags)

@@ -6,7 +6,7 @@ their scores, and the numbers of their bags, are held in memory, the rows themse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -137,7 +137,7 @@ def hold(
         rows = rows.join(one.bags.select(*one.keys, **{name: col(NUMBER)}), one.keys, "left")
     query = rows.select(*dict.fromkeys([*kept, *by]), *ours, ROW, *numbers, *model.features.names).sort(ROW)
     said: list[Floats] = []
-    weights: list[Floats] = []
+    of_rows: dict[str, list[Floats]] = {our: [] for our in ours}
     matrices: list[Floats] = []
     texts: list[NDArray[Any]] = []
     codes: list[list[Integers]] = [[] for _ in data]
@@ -146,8 +146,8 @@ def hold(
         for batch in stream:
             matrix = reading.matrix(batch)
             said.append(model.predict_codes(matrix, offset_of(model, batch)))
-            if WEIGHT in ours:
-                weights.append(batch.column(WEIGHT).to_numpy(zero_copy_only=False))
+            for our, values in of_rows.items():
+                values.append(batch.column(our).to_numpy(zero_copy_only=False))
             if coded:
                 matrices.append(matrix)
             if by:
@@ -156,8 +156,8 @@ def hold(
                 code.append(batch.column(name).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64))
             if keep is not None:
                 keep(batch.select(kept))
-    weight = np.concatenate(weights) if WEIGHT in ours else None
-    each = [_bags_of(one, np.concatenate(code), weight) for one, code in zip(data, codes, strict=True)]
+    told = {our: np.concatenate(values) for our, values in of_rows.items()}
+    each = [_bags_of(one, np.concatenate(code), told) for one, code in zip(data, codes, strict=True)]
     every = np.concatenate(matrices) if coded else None
     return Held(np.concatenate(said), several(each), every, np.concatenate(texts) if by else None)
 
@@ -174,14 +174,17 @@ def _as_text(column: pa.Array) -> NDArray[Any]:
     return np.asarray(texts[encoded.indices.to_numpy(zero_copy_only=False)])
 
 
-def _bags_of(data: BagTable, code: Integers, weight: Floats | None) -> Bags:
-    """The bags of one table of reports, of rows whose bags have these numbers; −1 is none.  weight: of rows."""
+def _bags_of(data: BagTable, code: Integers, of_rows: Mapping[str, Floats]) -> Bags:
+    """The bags of one table of reports, of rows whose bags have these numbers, −1 for none.
+
+    of_rows: weights and offsets of all rows, by our names.
+    """
     _, proportion, noise, interval, rows = data.reported
     order, offsets = segment.group(code, len(rows))
     if not np.array_equal(np.diff(offsets), rows):
         raise ValueError(CHANGED)
-    weight = None if weight is None else weight[order]
-    return Bags.build(key_text(data), order, offsets, proportion, noise, len(code), code, interval, weight)
+    inside = [of_rows[our][order] if our in of_rows else None for our in (WEIGHT, OFFSET)]
+    return Bags.build(key_text(data), order, offsets, proportion, noise, len(code), code, interval, *inside)
 
 
 def key_text(data: BagTable) -> NDArray[Any]:
