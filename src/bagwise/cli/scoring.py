@@ -30,7 +30,7 @@ def predict(
     ] = MissingColumns.error,
     by: Annotated[
         str | None,
-        Option(help="With --reports: rates for each value of these columns, as a,b, intervals, bounds."),
+        Option(help="With --reports: rates, or mean values, by these columns, as a,b, with intervals and bounds."),
     ] = None,
     related: Annotated[
         float | None,
@@ -48,7 +48,7 @@ def predict(
 
     The summary tells of columns that are missing, of another type, or have values that training did not have.
     With --reports, rows of bags that report something get the probability given that, too; values add up to sums. With
-    --by, rates of groups are printed, and scores written only where --out is given.
+    --by, rates or mean values of groups are printed, and scores written only where --out is given.
     """
     from bagwise.utils.records import as_data
 

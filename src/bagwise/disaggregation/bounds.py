@@ -1,14 +1,20 @@
-r"""Between which numbers the positives of a group lie whatever is true of the rows (Duncan and Davis, 1953).
+r"""Between which numbers the labels of a group add up, whatever is true of the rows (Duncan and Davis, 1953).
 
 Of a bag with count c and k rows, a of which are of the group, at least :math:`\max(0, c - (k - a))` of these are
-positive and at most :math:`\min(a, c)`. Bags add up; of several groupings the narrower ends count.
+positive and at most :math:`\min(a, c)`. Values that are never negative add up to at least 0 and at most the sum of the
+bag, to the sum where all rows are of the group; others may be anything. Bags add up; of several groupings the narrower
+ends count.
 """
 
 import numpy as np
+from scipy import stats
 
 from bagwise.bag_fit import count_ends
 from bagwise.bags import Bags
+from bagwise.disaggregation.members import members, one_by_one, people_in, people_of
 from bagwise.utils.typing import Floats, Integers
+
+_ROUNDING = 1e-9
 
 
 def group_bounds(code: Integers, groups: int, bags: Bags, *, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -56,27 +62,16 @@ def bounds_in_bags(code: Integers, groups: int, bags: Bags, total: Floats, level
     return np.minimum(least, most), most
 
 
-def people_of(bags: Bags) -> Floats:
-    """(n_rows,) for how many people each row stands; nobody where it is in no bag."""
-    people: Floats | None = bags.of_table(np.ones(bags.n_bagged) if bags.weight is None else bags.weight)
-    assert people is not None
-    return people
-
-
-def one_by_one(bags: Bags) -> list[Bags]:
-    """The groupings that bags are of."""
-    if bags.overlap is None:
-        return [bags]
-    return [bags.take(bags.overlap.table == number) for number in np.unique(bags.overlap.table)]
-
-
-def people_in(code: Integers, groups: int, people: Floats) -> Floats:
-    """(groups,) how many people each group has.  code, people: (n_rows,)."""
-    return np.bincount(code, people, minlength=groups).astype(float)
-
-
-def members(code: Integers, groups: int, bags: Bags, values: Floats | None = None) -> Floats:
-    """(m, groups) people of each group in each bag, or what they have added up.  code, values: (n_rows,)."""
-    cell = bags.repeat(np.arange(len(bags))) * groups + code[bags.order]
-    own = bags.weight if values is None else bags.weighted(values[bags.order])
-    return np.bincount(cell, own, minlength=len(bags) * groups).reshape(len(bags), groups).astype(float)
+def sums_in_bags(code: Integers, groups: int, bags: Bags, level: float, *, nonnegative: bool) -> tuple[Floats, Floats]:
+    """Least and greatest sum of the values of each group, infinite where nothing bounds it; as `bounds_in_bags`."""
+    inside = members(code, groups, bags)
+    whole, part = inside >= bags.size[:, None] * (1 - _ROUNDING), inside > 0
+    off = stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.declared_noise)
+    total = bags.size * bags.proportion
+    low, high = total - off, total + off
+    if nonnegative:
+        low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
+    apart = 0.0 if nonnegative else np.inf
+    least = np.where(whole, low[:, None], -apart)
+    most = np.where(whole, high[:, None], high[:, None] if nonnegative else apart)
+    return np.where(part, least, 0.0).sum(axis=0), np.where(part, most, 0.0).sum(axis=0)

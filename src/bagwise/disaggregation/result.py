@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 from bagwise.formation import FORMATIONS, Told
+from bagwise.utils.text import decimals_of
+
+_OF_VALUES = {
+    "features": "rows with the same features are worth the same on average in all bags",
+    "effects": "bags differ in their features and in something unseen, which moves the values of all their rows",
+}
 
 
 @dataclass(frozen=True)
 class GroupRate:
-    """The share of positive labels, or of a class, in a group of rows.
+    """The share of positive labels, or of a class, in a group of rows; or the mean of their values.
 
     Attributes
     ----------
@@ -22,11 +29,11 @@ class GroupRate:
     prediction : float
         The model's mean prediction for them.
     rate : float
-        The share given the reports.
+        The share, or the mean value, given the reports.
     low, high : float
         Ends of its interval, inside of the bounds.
     least, most : float
-        Between which the share lies whatever is true of the rows.
+        Between which it lies whatever is true of the rows; infinite where nothing bounds values.
     label : str
         The class, where there are several.
     """
@@ -58,7 +65,8 @@ class GroupRates:
     level : float
         Of the intervals.
     effect_variance : float
-        τ² of unseen effects of bags; the largest where there are several classes.
+        τ² of unseen effects of bags on log odds; the largest where there are several classes. Of values: that of
+        effects on the means of bags.
     related : float
         The correlation of these with the shares of groups that intervals allow for.
     contradiction : float or None
@@ -70,6 +78,8 @@ class GroupRates:
         Why nothing but the bounds is known, where that is so.
     of_people : bool
         Whether rows have weights, so that rates are of the people for whom they stand.
+    target : {"label", "value"}
+        What rates are of: shares of labels, or means of values.
     """
 
     rates: tuple[GroupRate, ...]
@@ -83,18 +93,27 @@ class GroupRates:
     noised: bool
     doubt: str | None
     of_people: bool = False
+    target: str = "label"
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there are bounds of all rates, as of values there are where none is negative."""
+        return all(isfinite(end) for one in self.rates for end in (one.least, one.most))
 
     @property
     def assumption(self) -> str:
         """What the intervals assume, in words."""
+        of_values, name = self.target == "value", self.formation.name
         if self.doubt is not None:
-            return f"Nothing but the bounds is known: {self.doubt}."
-        told = f"Intervals assume that {FORMATIONS[self.formation.name].assumption} ({self.formation.name})."
-        if self.formation.name not in ("features", "effects"):
+            return f"{'Nothing but the bounds is' if self.bounded else 'No mean value is'} known: {self.doubt}."
+        assumed = _OF_VALUES.get(name) if of_values else None
+        told = f"Intervals assume that {assumed or FORMATIONS[name].assumption} ({name})."
+        if name not in ("features", "effects"):
             return told
         if not self.effect_variance:
-            return f"{told} No unseen effects of bags were found."
-        effects = f"effects of variance {self.effect_variance:.2g} on log odds"
+            chance = "Unseen effects of bags are taken for chance, unless the formation is said to be effects."
+            return f"{told} {chance if of_values else 'No unseen effects of bags were found.'}"
+        effects = f"effects of variance {self.effect_variance:.2g} on {'means' if of_values else 'log odds'}"
         if self.contradiction is not None:
             why = (
                 f"Bags contradict that these have nothing to do with the shares of groups (p {self.contradiction:.1g})"
@@ -103,18 +122,32 @@ class GroupRates:
         most = f"a correlation of at most {self.related:g}" if self.related else "no correlation"
         return f"{told} There are {effects}, which have {most} with the shares of groups: totals cannot tell."
 
+    @property
+    def bounds(self) -> str:
+        """What the bounds rest on, in words; empty where they hold whatever is true."""
+        if not self.bounded:
+            return "There are no bounds: where values may be negative, those of a group may be anything."
+        of_values = self.target == "value"
+        told = ["Bounds hold where no value is negative" if of_values else "Bounds hold"]
+        if self.noised:
+            told.append(f"as far as the noise on {'sums' if of_values else 'counts'} lets them, at this level")
+        return (", " if of_values else " ").join(told) + "." if of_values or self.noised else ""
+
     def __str__(self) -> str:
-        who = "people" if self.of_people else "rows"
-        head = ("", who, "model", "given reports", f"{self.level:.0%} interval", "bounds")
+        who, of_values = "people" if self.of_people else "rows", self.target == "value"
+        head = ("", who, "model", "given reports", f"{self.level:.0%} interval", *(["bounds"] * self.bounded))
         lines: list[tuple[str, ...]] = [head]
+        every = [number for one in self.rates for number in (one.prediction, one.rate, one.low, one.high)]
+        places, few = (decimals_of(*every),) * 2 if of_values else (4, 3)
         for one in self.rates:
             name = f"{one.value}, {one.label}" if one.label else one.value
-            ends = (f"[{low:.3f}, {high:.3f}]" for low, high in ((one.low, one.high), (one.least, one.most)))
-            lines.append((name, f"{one.n_people:,.10g}", f"{one.prediction:.4f}", f"{one.rate:.4f}", *ends))
+            pairs = [(one.low, one.high), (one.least, one.most)][: len(head) - 4]
+            ends = (f"[{low:,.{few}f}, {high:,.{few}f}]" for low, high in pairs)
+            numbers = (f"{number:,.{places}f}" for number in (one.prediction, one.rate))
+            lines.append((name, f"{one.n_people:,.10g}", *numbers, *ends))
         width = [max(len(line[place]) for line in lines) for place in range(len(head))]
         rows = []
         for first, *others in lines:
             texts = (text.rjust(w) for text, w in zip(others, width[1:], strict=True))
             rows.append("  ".join([first.ljust(width[0]), *texts]))
-        last = " Bounds hold as far as the noise on counts lets them, at this level." if self.noised else ""
-        return "\n".join([*rows, self.assumption + last])
+        return "\n".join([*rows, f"{self.assumption} {self.bounds}".rstrip()])

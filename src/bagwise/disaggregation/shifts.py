@@ -25,7 +25,7 @@ from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.base import given_reports
-from bagwise.disaggregation.bounds import members, one_by_one, people_of
+from bagwise.disaggregation.members import members, one_by_one, people_of
 from bagwise.gains import log_likelihoods, most_likely
 from bagwise.linear.likelihood import Design, Point, System, maximise, system
 from bagwise.log_odds import prior_of
@@ -153,18 +153,22 @@ def contradiction(fitted: Shifts, code: Integers, groups: int) -> float:
     )
     linear = np.column_stack([bags.sum(v[:, None] * fitted.standardised[fitted.bags.order]), bags.sum(v)])
     bent = np.column_stack([linear, own * people / bags.size[:, None]])
+    return bending(residual, linear / root[:, None], bent / root[:, None])
+
+
+def bending(residual: Floats, linear: Floats, bent: Floats) -> float:
+    """The p-value of residuals (m,) not following what `bent` (m, d) has beyond `linear`; NaN for too few bags."""
+    m = len(residual)
 
     def left(features: Floats) -> tuple[float, int]:
-        beta, _, rank, _ = np.linalg.lstsq(features / root[:, None], residual, rcond=1e-9)
-        rest = residual - features @ beta / root
+        beta, _, rank, _ = np.linalg.lstsq(features, residual, rcond=1e-9)
+        rest = residual - features @ beta
         return float(rest @ rest), int(rank)
 
     (before, some), (after, more) = left(linear), left(bent)
-    if more == some or len(bags) <= more or after <= 0:
+    if more == some or m <= more or after <= 0:
         return float("nan")
-    return float(
-        stats.f.sf((before - after) / (more - some) / (after / (len(bags) - more)), more - some, len(bags) - more)
-    )
+    return float(stats.f.sf((before - after) / (more - some) / (after / (m - more)), more - some, m - more))
 
 
 def _extra(h: Floats, q: Floats, bags: Bags, effect_variance: float) -> Floats:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from bagwise.data.rows import InMemory
 from bagwise.disaggregation import GroupRates
-from bagwise.disaggregation.rates import RELATED, Refit, rates_of, refit_of
-from bagwise.formation import FORMATION, Told, formation_of
+from bagwise.disaggregation.groups import CONSTRAINTS, RELATED, formation_beside, sign_of
+from bagwise.disaggregation.members import Groups
+from bagwise.disaggregation.rates import rates_of
+from bagwise.disaggregation.refitting import Refit, refit_of
+from bagwise.disaggregation.values import means_of
+from bagwise.formation import Told
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.engines import Connection
 from bagwise.tables.evaluation import frame_of
@@ -16,7 +21,7 @@ from bagwise.tables.model import TableModel
 from bagwise.tables.reported import Held, hold, reported_by_each
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.sources import Source, home, read
-from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number
+from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import RandomState, generator
 
 _LOOKED_AT = 500_000  # rows whose features tell how bags came about
@@ -38,12 +43,12 @@ def group_rates(
     random_state: RandomState = 0,
     **columns: Any,
 ) -> GroupRates:
-    """Share of positive labels, or of each class, in groups of rows: estimates, intervals and bounds.
+    """Share of positive labels, or of each class, or mean value, of groups of rows: estimates, intervals and bounds.
 
     Parameters
     ----------
     model : TableModel
-        As `fit` returns it, of labels or classes.
+        As `fit` returns it, of labels, classes or values.
     source : path, table or dict
         Rows, as for `write_scores`.
     reports : path, table or dict, or a list of them
@@ -59,10 +64,7 @@ def group_rates(
     -------
     bagwise.disaggregation.GroupRates
     """
-    settings = {"formation": formation, "level": level, "related": related}
-    check_parameters(settings, {"formation": FORMATION, "level": LEVEL, "related": number(least=0, most=1)})
-    if model.target == "value":
-        raise ParameterError("by", "asks for rates of labels, not for means of values: leave it out.")
+    check_parameters({"formation": formation, "level": level, "related": related}, CONSTRAINTS)
     every: list[Any] = list(reports) if isinstance(reports, (list, tuple)) else [reports]
     own = home(source, *every, connection=connection, ordered=True)
     table = read(source, own, what="the table")
@@ -77,17 +79,13 @@ def group_rates(
     assert held.groups is not None
     seen = _seen(model, data)
     told = _told(model, held, formation, seen=seen)
-    return rates_of(
-        held.h,
-        held.bags,
-        held.groups,
-        told=told,
-        refit=_refit(model, held) if seen else None,
-        related=related,
-        level=level,
-        rng=generator(random_state),
-        labels=model.classes or (),
-    )
+    groups, refit = Groups.of(held.groups, held.bags), _refit(model, held) if seen else None
+    asked: dict[str, Any] = {"told": told, "refit": refit, "related": related, "level": level}
+    asked["rng"] = generator(random_state)
+    if model.target == "value":
+        sign = sign_of(model.estimator, "auto", held.bags)
+        return means_of(held.h, held.bags, groups, nonnegative=sign, **asked)
+    return rates_of(held.h, held.bags, groups, labels=model.classes or (), **asked)
 
 
 def _seen(model: TableModel, data: Sequence[BagTable]) -> bool:
@@ -97,12 +95,11 @@ def _seen(model: TableModel, data: Sequence[BagTable]) -> bool:
 
 
 def _told(model: TableModel, held: Held, formation: str, *, seen: bool) -> Told:
-    fitted: Told | None = getattr(model.estimator, "formation_", None)
-    if formation == "auto" and seen and fitted is not None:
-        return fitted
     looked = held.codes is not None and len(held.h) <= _LOOKED_AT
     frame = frame_of(model.features, held.codes) if looked and held.codes is not None else None
-    return formation_of(formation, frame, held.bags, h=held.h)
+    bags, known = replace(held.bags, offset=None), getattr(model.estimator, "formation_", None) if seen else None
+    assert held.groups is not None
+    return formation_beside(known, formation, frame, held.groups, held.h, bags, values=model.target == "value")
 
 
 def _refit(model: TableModel, held: Held) -> Refit:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from bagwise import segment
 from bagwise.bags import Bags, several
 from bagwise.data.shards import OFFSET, WEIGHT
-from bagwise.disaggregation.rates import joint
+from bagwise.disaggregation.members import joint
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.engines import Connection
 from bagwise.tables.join import match, numbered
