@@ -292,7 +292,7 @@ def count_ends(bags: Bags, level: float = 0.95) -> tuple[Floats, Floats]:
     off = per_bag(stats.norm.ppf((1 + level) / 2) * noise, c)
     ends = c - off, c + off
     if bags.interval is not None:  # what a count may be, and noise beside it
-        off = stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.interval.noise)
+        off = per_bag(stats.norm.ppf((1 + level) / 2) * np.sqrt(bags.interval.noise), c)
         ends = bags.interval.low - off, bags.interval.high + off
     low, high = (np.clip(one, 0, size) for one in ends)
     return low, high

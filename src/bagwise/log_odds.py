@@ -40,7 +40,7 @@ def prior_of(bags: Bags) -> float:
 
 
 def prior_of_classes(bags: Bags) -> Floats:
-    """p of each class, all above 0 and adding up to 1.
+    """p of each class, all above 0 and adding up to 1; noised counts say the less of it the more noise they have.
 
     Parameters
     ----------
@@ -51,7 +51,13 @@ def prior_of_classes(bags: Bags) -> Floats:
     -------
     array of shape (classes,)
     """
-    p = np.maximum((bags.size[:, None] * bags.proportion).sum(axis=0), _SMALLEST_PRIOR)
+    count, weight = bags.size[:, None] * bags.proportion, np.ones(len(bags))
+    p = np.maximum(count.sum(axis=0), _SMALLEST_PRIOR)
+    if bags.noise_variance is not None and bags.noise_variance.any():
+        for _ in range(2):
+            spread = bags.size * (1 - ((p / p.sum()) ** 2).sum()) / len(p)  # of a count, on average
+            weight = 1 / (1 + bags.noise_variance / np.maximum(spread, _SMALLEST_PRIOR))
+            p = np.maximum(weight @ count, _SMALLEST_PRIOR)
     return np.asarray(p / p.sum())
 
 

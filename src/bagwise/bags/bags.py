@@ -209,9 +209,10 @@ class Bags(GroupedRows):
 
         Parameters
         ----------
-        low, high : array-like of shape (m,)
+        low, high : array-like of shape (m,) or (m, classes)
             The least and the greatest count that each bag may have, in the order of `keys`; equal where it is known.
-            Where noise is declared, of the noised count; infinite where it has no end.
+            Where noise is declared, of the noised count; infinite where it has no end. Counts of classes add up to the
+            bag: without noise, ends become as tight as those of the other classes make them.
 
         Returns
         -------
@@ -223,17 +224,27 @@ class Bags(GroupedRows):
         >>> bags = Bags.from_rows([0.0] * 4, [0, 0, 1, 1]).with_intervals([0, 1], [1, 1])
         >>> bags.interval.open, float(bags.noise_variance[1])
         (array([ True, False]), 0.0)
+        >>> parties = Bags.from_rows([[0.0, 0.0, 0.0]] * 4, [0] * 4).with_intervals([[0, 2, 0]], [[4, 2, 1]])
+        >>> parties.interval.low, parties.interval.high
+        (array([[1., 2., 0.]]), array([[2., 2., 1.]]))
         """
-        if self.proportion.ndim == 2:
-            raise ParameterError("low", "and high are for labels 0 and 1: classes have no intervals.")
-        ends = [np.broadcast_to(reading.as_numbers(end), len(self)).copy() for end in (low, high)]
+        ends = [self._end(name, end) for name, end in (("low", low), ("high", high))]
         return self._within(Intervals(ends[0], ends[1], np.array(self.declared_noise)))
+
+    def _end(self, name: str, end: ArrayLike) -> Floats:
+        """Ends of intervals, of the shape of proportions."""
+        given, shape = reading.as_numbers(end), self.proportion.shape
+        if given.shape not in ((), shape):
+            raise ParameterError(name, f"must be a number or have shape {shape}, got {given.shape}.")
+        return np.broadcast_to(given, shape).copy()
 
     def _within(self, interval: Intervals) -> Bags:
         """The same bags, of whose counts intervals and their noise alone are known."""
         interval.check(self.size, self.keys)
+        interval = interval.tightened(self.size)
         count, noise = interval.as_counts(self.size)
-        given = (self.keys, self.order, self.offsets, count / self.size, noise, self.n_rows, self.__dict__.get("code"))
+        proportion = count / segment.per_bag(self.size, count)
+        given = (self.keys, self.order, self.offsets, proportion, noise, self.n_rows, self.__dict__.get("code"))
         made = Bags.build(*given, interval if interval.open.any() else None, self.weight, self.offset)
         return replace(made, overlap=self.overlap)
 

@@ -4,9 +4,13 @@ The likelihood of such a report sums over the counts that it allows (`bagwise.lo
 their noise alone is told a count and a variance that say as much: with a prior :math:`N(\mu, V)` of the count, that of
 the mean label, and mean m and variance v of the count given that it lies in the interval, these are
 
-.. math:: e = \Bigl(\frac1v - \frac1V\Bigr)^{-1}, \qquad c = e \Bigl(\frac{m}{v} - \frac{\mu}{V}\Bigr)
+.. math:: e = \Bigl(\frac1v - \frac1V\Bigr)^{-1}, \qquad c = m + \frac{e}{V} (m - \mu)
 
 so that the report and the prior together have mean m and variance v. An interval that says nothing has e = ∞.
+
+Counts of classes add up to the size k of the bag. Where they are not noised, each lies no lower than k less the greatest
+counts of all others, and no higher than k less their least ones: ends are tightened to that, so that the only class of
+which nothing is shown is known. One count and variance for each class are then those of the class against the rest.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import log_ndtr
 
+from bagwise import segment
 from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _ROUNDS = 20
@@ -33,7 +38,7 @@ class Intervals:
 
     Attributes
     ----------
-    low, high : array of shape (m,)
+    low, high : array of shape (m,) or (m, classes)
         Ends, both possible; equal where a count is known. Where noise was added, of the noised count, maybe infinite.
     noise : array of shape (m,)
         Declared variance of the noise on the counts.
@@ -45,8 +50,9 @@ class Intervals:
 
     @property
     def open(self) -> Booleans:
-        """Where a count is not known."""
-        return self.low < self.high
+        """(m,) where a count is not known; of classes, where that of some is not."""
+        unknown = self.low < self.high
+        return np.asarray(unknown if unknown.ndim == 1 else unknown.any(axis=1))
 
     def take(self, index: Any) -> Intervals:
         """Those of some bags."""
@@ -59,20 +65,54 @@ class Intervals:
         return cls(low, high, noise)
 
     def check(self, size: Integers, keys: NDArray[Any]) -> None:
-        """Raise where an interval holds no count that a bag can have."""
-        whole = self.noise == 0
+        """Raise where an interval holds no count that a bag can have, or those of classes none that add up to it."""
+        k = segment.per_bag(size, self.low)
+        whole = segment.per_bag(self.noise == 0, self.low)
         wrong = np.isnan(self.low) | np.isnan(self.high) | (self.low > self.high)
-        wrong |= whole & ((self.low > size) | (self.high < 0) | (np.ceil(self.low) > np.floor(self.high)))
+        wrong |= whole & ((self.low > k) | (self.high < 0) | (np.ceil(self.low) > np.floor(self.high)))
         if wrong.any():
-            j = int(np.argmax(wrong))
-            key = keys[j].item() if isinstance(keys[j], np.generic) else keys[j]
+            place = tuple(np.argwhere(wrong)[0])
+            j, of_class = place[0], "" if wrong.ndim == 1 else f" of class {place[1]}"
             raise ValueError(
-                f"bag {key!r} of {size[j]} rows reports a count from {self.low[j]:g} to {self.high[j]:g}: "
-                "no count that it can have lies there."
+                f"bag {_called(keys[j])} of {size[j]} rows reports a count{of_class} from {self.low[place]:g} to "
+                f"{self.high[place]:g}: no count that it can have lies there."
+            )
+        if wrong.ndim == 1:
+            return
+        least, most = (end.sum(axis=1) for end in _whole_ends(self.low, self.high, size))
+        if (wrong := (self.noise == 0) & ((least > size) | (most < size))).any():
+            j = int(np.argmax(wrong))
+            end = f"{least[j]:g} or more" if least[j] > size[j] else f"{most[j]:g} or fewer"
+            raise ValueError(
+                f"bag {_called(keys[j])} of {size[j]} rows reports counts of classes that add up to {end}: they must "
+                "be able to add up to its rows; add a class for the rest, or declare the noise."
             )
 
+    def tightened(self, size: Integers) -> Intervals:
+        """The same, of classes whose counts add up to the sizes: as far as the ends of all others leave.
+
+        Examples
+        --------
+        >>> one = Intervals(np.array([[0.0, 4.0, 0.0]]), np.array([[9.0, 4.0, 3.0]]), np.zeros(1))
+        >>> tight = one.tightened(np.array([12]))
+        >>> tight.low, tight.high
+        (array([[5., 4., 0.]]), array([[8., 4., 3.]]))
+        """
+        if self.low.ndim == 1:
+            return self
+        low, high = _whole_ends(self.low, self.high, size)
+        k, whole = size[:, None], (self.noise == 0)[:, None]
+        tight = (
+            np.maximum(low, k - high.sum(axis=1, keepdims=True) + high),
+            np.minimum(high, k - low.sum(axis=1, keepdims=True) + low),
+        )
+        low, high = (np.where(whole, one, end) for one, end in zip(tight, (self.low, self.high), strict=True))
+        return Intervals(low, high, self.noise)
+
     def as_counts(self, size: Integers) -> tuple[Floats, Floats]:
-        """Counts (m,) and variances of their noise that say about as much (see the module).
+        """Counts (m,) or (m, classes) and variances (m,) of their noise that say about as much (see the module).
+
+        The variance is the mean of those of the classes.
 
         Examples
         --------
@@ -81,30 +121,48 @@ class Intervals:
         >>> bool(0 < count[0] < 4 and 1 < noise[0] < 5), float(count[1]), float(noise[1]), bool(noise[2] > 1e4)
         (True, 3.0, 0.0, True)
         """
-        unknown, k = self.open, size[self.open].astype(float)
-        count, noise = np.where(unknown, np.nan, self.low), np.where(unknown, np.nan, self.noise)
-        if not unknown.any():
-            return count, noise
-        low, high, own = self.low[unknown], self.high[unknown], self.noise[unknown]
-        ends = np.clip(low, 0, k), np.clip(high, 0, k)
-        count[unknown], noise[unknown] = (ends[0] + ends[1]) / 2, own + (ends[1] - ends[0]) ** 2 / 12
-        p = 0.5
-        for _ in range(_ROUNDS):
-            spread = size * max(p * (1 - p), _LEAST_PRIOR)
-            weight = 1 / (1 + noise / spread)
-            before, p = (
-                p,
-                float(np.clip((weight * count).sum() / (weight * size).sum(), _LEAST_PRIOR, 1 - _LEAST_PRIOR)),
-            )
-            mean, variance = _within(low, high, own, k, p)
-            prior, by_chance = k * p, k * p * (1 - p)
-            told = 1 / np.maximum(variance, 1e-12) - 1 / by_chance
-            e = 1 / np.maximum(told, 1 / (_MOST_NOISE * by_chance))
-            count[unknown] = np.clip(e * (mean / np.maximum(variance, 1e-12) - prior / by_chance), *ends)
-            noise[unknown] = e
-            if abs(p - before) < 1e-6 * p:
-                break
+        if self.low.ndim == 1:
+            return _as_counts(self.low, self.high, self.noise, size)
+        each = [_as_counts(low, high, self.noise, size) for low, high in zip(self.low.T, self.high.T, strict=True)]
+        count, noise = (np.stack(one, axis=1) for one in zip(*each, strict=True))
+        return count, noise.mean(axis=1)
+
+
+def _called(key: Any) -> str:
+    return repr(key.item() if isinstance(key, np.generic) else key)
+
+
+def _whole_ends(low: Floats, high: Floats, size: Integers) -> tuple[Floats, Floats]:
+    """(m, classes) the least and the greatest whole counts from 0 to the size."""
+    return np.maximum(np.ceil(low), 0), np.minimum(np.floor(high), size[:, None])
+
+
+def _as_counts(low: Floats, high: Floats, own: Floats, size: Integers) -> tuple[Floats, Floats]:
+    """(m,) counts and variances of one class, or of labels 0 and 1.  own: declared noise."""
+    unknown = low < high
+    count, noise, k = np.where(unknown, np.nan, low), np.where(unknown, np.nan, own), size[unknown].astype(float)
+    if not unknown.any():
         return count, noise
+    low, high, own = low[unknown], high[unknown], own[unknown]
+    ends = np.clip(low, 0, k), np.clip(high, 0, k)
+    count[unknown], noise[unknown] = (ends[0] + ends[1]) / 2, own + (ends[1] - ends[0]) ** 2 / 12
+    p = 0.5
+    for _ in range(_ROUNDS):
+        spread = size * max(p * (1 - p), _LEAST_PRIOR)
+        weight = 1 / (1 + noise / spread)
+        before, p = (
+            p,
+            float(np.clip((weight * count).sum() / (weight * size).sum(), _LEAST_PRIOR, 1 - _LEAST_PRIOR)),
+        )
+        mean, variance = _within(low, high, own, k, p)
+        prior, by_chance = k * p, k * p * (1 - p)
+        told = 1 / np.maximum(variance, 1e-12) - 1 / by_chance
+        e = 1 / np.maximum(told, 1 / (_MOST_NOISE * by_chance))
+        count[unknown] = np.clip(mean + e * (mean - prior) / by_chance, *ends)
+        noise[unknown] = e
+        if abs(p - before) < 1e-6 * p:
+            break
+    return count, noise
 
 
 def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tuple[Floats, Floats]:
@@ -139,12 +197,30 @@ def truncated_normal(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     >>> [one.round(3) for one in truncated_normal(np.array([-1.0, 0.0, 40.0]), np.array([1.0, np.inf, 41.0]))]
     [array([ 0.   ,  0.798, 40.025]), array([0.291, 0.363, 0.001])]
     """
-    flip = a + b < 0  # from the tail in which probabilities have digits
+    flip = a < -b  # from the tail in which probabilities have digits
     a, b = np.where(flip, -b, a), np.where(flip, -a, b)
+    log_chance = _log_between(a, b)
     with np.errstate(invalid="ignore", over="ignore"):
-        log_chance = log_ndtr(-a) + np.log1p(-np.exp(np.minimum(log_ndtr(-b) - log_ndtr(-a), -1e-15)))
         at_a, at_b = (np.exp(-(end**2) / 2 - np.log(2 * np.pi) / 2 - log_chance) for end in (a, b))
         mean = np.clip(at_a - at_b, a, b)
         ends = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
         variance = np.clip(1 + ends - mean**2, 1e-12, np.minimum((b - a) ** 2 / 4, 1.0))
     return np.where(flip, -mean, mean), variance
+
+
+def log_normal_between(a: Floats, b: Floats) -> Floats:
+    """Log-probability that a standard normal number lies between a and b.
+
+    Examples
+    --------
+    >>> log_normal_between(np.array([-1.0, 4.0]), np.array([1.0, np.inf])).round(3)
+    array([ -0.382, -10.36 ])
+    """
+    flip = a < -b
+    return _log_between(np.where(flip, -b, a), np.where(flip, -a, b))
+
+
+def _log_between(a: Floats, b: Floats) -> Floats:
+    """The same where a + b ≥ 0."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(log_ndtr(-a) + np.log1p(-np.exp(np.minimum(log_ndtr(-b) - log_ndtr(-a), -1e-15))))

@@ -220,9 +220,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         self.scaling_ = USUAL_SCALING if self.scaling is None else float(self.scaling)
         self.alpha_, gains = choose_of_classes(design, self.cv, rng, self._penalties(ALPHAS)[0], self.scaling_)
         penalty = penalty_of(design, self.alpha_, self.scaling_)
-        coef, intercept = maximise_classes(design, prior_of_classes(design.bags), penalty)
-        coef = coef / design.scale
-        self._keep(coef, intercept - coef @ design.mean, classes=True)
+        at = maximise_classes(design, prior_of_classes(design.bags), penalty)
+        coef = at.w / design.scale
+        self._keep(coef, at.intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
         self.free_coef_ = self.coef_errors_ = self.memory_ = None
         self.freedom_ = len(design.bags) - design.X.shape[1] - 1

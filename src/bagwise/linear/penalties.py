@@ -295,11 +295,11 @@ def choose_of_classes(
     for fold in folds:
         train, held_out = design.take(fold.train), design.take(fold.held_out)
         prior, start, lines = prior_of_classes(train.bags), None, []
-        constant = log_likelihoods(np.tile(np.log(prior), (held_out.bags.n_bagged, 1)), held_out.bags)
         for alpha in tried[::-1]:  # from the heaviest on, each beginning where the one before ended
-            w, intercept = maximise_classes(train, prior, penalty_of(design, alpha, scaling), start=start)
-            start = np.column_stack([w, intercept])
-            lines.append(log_likelihoods(held_out.scores(w.T) + intercept, held_out.bags) - constant)
-        gains = np.concatenate([gains, np.array(lines[::-1])], axis=1)
+            at = maximise_classes(train, prior, penalty_of(design, alpha, scaling), start=start)
+            prior, start = at.prior, at.start
+            lines.append(log_likelihoods(held_out.scores(at.w.T) + at.intercept, held_out.bags))
+        constant = log_likelihoods(np.tile(np.log(prior), (held_out.bags.n_bagged, 1)), held_out.bags)
+        gains = np.concatenate([gains, np.array(lines[::-1]) - constant], axis=1)
     best = int(np.argmax(gains.sum(axis=1)))
     return float(tried[best]), gains[best]

@@ -9,19 +9,27 @@ variance of the counts. With :math:`W = \sum_i (\mathrm{diag}(q_i) - q_i q_i^\to
 Where counts are not noised they add up to the size of the bag, and the determinant is that of all classes but the most
 frequent; a class of count 0 is left out, exactly; and :math:`2\pi W + I` stands for :math:`2\pi W`, which keeps whole
 counts that hardly vary from a probability far above 1. A constant makes L exact where all rows of a bag are alike.
+
+Where counts are hidden, rounded or clamped, what each interval says beside all others is put as a count with noise of
+its own (`bagwise.losses.expectation_propagation`), for which the tilts are those of the formula.
+
+Two classes, whose counts are not noised intervals, are those of `bagwise.losses.tilting_intervals`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, log_softmax, xlogy
 
 from bagwise.bags import Bags
+from bagwise.losses.expectation_propagation import Ends, Sites, propagate
+from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _STEPS, _HALVINGS, _LONGEST = 100, 30, 10.0  # of Newton's method
+_ROUNDS, _CLOSE = 50, 1e-7  # of tilts and sites in turn; how close the counts expected by both come
 _TINY = 1e-12
 
 
@@ -37,20 +45,15 @@ class TiltedClasses:
         :math:`\partial L/\partial s_{ic}`.
     posterior : array of shape (n, classes)
         Probabilities of the classes given scores and counts; they sum to the counts where those are exact.
-    inverse : array of shape (m, classes, classes)
-        :math:`W^{-1}`, 0 for classes that are left out: the curvature of L within a bag is about :math:`-(H_i - Q_i)`
-        in the blocks of rows and :math:`-Q_i W^{-1} Q_l` between all, :math:`H = \mathrm{diag}(h) - hh^\top`,
-        :math:`Q = \mathrm{diag}(q) - qq^\top`.
     """
 
     log_likelihood: Floats
     gradient: Floats
     posterior: Floats
-    inverse: Floats
 
 
 def tilted_classes(s: Floats, bags: Bags, *, extra: Floats | None = None) -> TiltedClasses:
-    """The likelihood of the class counts that bags report.
+    """The likelihood of the class counts that bags report, or between which numbers these lie.
 
     Parameters
     ----------
@@ -72,29 +75,129 @@ def tilted_classes(s: Floats, bags: Bags, *, extra: Floats | None = None) -> Til
     >>> np.exp(found.log_likelihood).round(3), found.posterior
     (array([0.25]), array([[0.5, 0.5, 0. ],
            [0.5, 0.5, 0. ]]))
+    >>> hidden = bags.with_intervals([[0, 0, 0]], [[1, 1, 1]])  # one each, of any two classes
+    >>> tilted_classes(np.zeros((2, 3)), hidden).posterior.round(3)
+    array([[0.333, 0.333, 0.333],
+           [0.333, 0.333, 0.333]])
     """
     log_h = log_softmax(np.asarray(s, dtype=float), axis=1)
-    count, classes = bags.size[:, None] * bags.proportion, bags.proportion.shape[1]
-    noise = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     if extra is None:
-        extra = noise[:, None, None] * np.eye(classes)
-    whole = noise == 0
-    left_out = whole[:, None] & ((count <= 0) | (np.arange(classes) == count.argmax(axis=1)[:, None]))
-    q, height = _solve(log_h, bags, count, extra, left_out)
-    kept = ~(left_out[:, :, None] | left_out[:, None, :])
-    unit = np.eye(classes)
-    # Whole counts that hardly vary have a probability, not a density that grows without bound.
-    w = np.where(kept, _spread(q, bags) + extra + whole[:, None, None] * unit / (2 * np.pi), unit)
-    inverse = np.where(kept, np.linalg.inv(w), 0.0)
+        extra = bags.declared_noise[:, None, None] * np.eye(log_h.shape[1])
+    unknown = np.zeros(len(bags), dtype=bool) if bags.interval is None else bags.interval.open
+    if log_h.shape[1] == 2 and not (unknown & (bags.declared_noise > 0)).any():
+        return _of_two(log_h, bags, extra)
+    if not unknown.any():
+        return _known(log_h, bags, extra)
+    if unknown.all():
+        return _between(log_h, bags, extra)
+    found = TiltedClasses(np.empty(len(bags)), np.empty_like(log_h), np.empty_like(log_h))
+    for chosen, function in ((~unknown, _known), (unknown, _between)):
+        rows = bags.repeat(chosen)
+        part = function(log_h[rows], bags.take(chosen), extra[chosen])
+        found.log_likelihood[chosen] = part.log_likelihood
+        found.gradient[rows], found.posterior[rows] = part.gradient, part.posterior
+    return found
+
+
+def _of_two(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
+    """Two classes as labels 0 and 1, whose count c₁ both tell; where they are noised, by (c₁ + k − c₀)/2."""
+    noise, count = bags.declared_noise, bags.size[:, None] * bags.proportion
+    said = np.where(noise == 0, count[:, 1], (count[:, 1] + bags.size - count[:, 0]) / 2)
+    of_one = np.where(noise == 0, extra[:, 1, 1], (extra[:, 1, 1] + extra[:, 0, 0] - extra[:, 0, 1] - extra[:, 1, 0]) / 4)
+    interval = bags.interval
+    if interval is not None:
+        low, high = (np.where(noise == 0, end[:, 1], said) for end in (interval.low, interval.high))
+        interval = replace(interval, low=low, high=high)
+    told = replace(bags, proportion=said / bags.size, interval=interval)
+    found = tilted(log_h[:, 1] - log_h[:, 0], told, extra=of_one)
+    beyond = 2 * np.where(noise == 0, 1.0, noise)  # variance of what noised counts add up to beyond the size
+    apart = -0.5 * np.log(2 * np.pi * beyond) - (count.sum(axis=1) - bags.size) ** 2 / (2 * beyond)
+    value = found.log_likelihood + np.where(noise == 0, 0.0, apart)
+    gradient, posterior = (np.stack(pair, axis=1) for pair in _pairs(found.gradient, found.posterior))
+    return TiltedClasses(value, gradient, posterior)
+
+
+def _pairs(gradient: Floats, posterior: Floats) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    return (-gradient, gradient), (1 - posterior, posterior)
+
+
+def _known(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
+    """Of counts that are known."""
+    count, unit = bags.size[:, None] * bags.proportion, np.eye(log_h.shape[1])
+    whole = bags.declared_noise == 0
+    left_out = whole[:, None] & ((count <= 0) | (np.arange(len(unit)) == count.argmax(axis=1)[:, None]))
+    found = _Counted.of(log_h, bags, count, extra, left_out, np.broadcast_to(whole[:, None], count.shape))
     alike = count[:, :, None] * (unit - (count / bags.size[:, None])[:, None, :])
-    value = height + np.where(whole, _log_multinomial(count, bags.size), -0.5 * classes * np.log(2 * np.pi))
-    value += 0.5 * np.where(whole, np.linalg.slogdet(np.where(kept, alike + unit / (2 * np.pi), unit))[1], 0.0)
-    value -= 0.5 * np.linalg.slogdet(w)[1]
-    by_row = bags.repeat(inverse)
-    slope = np.diagonal(by_row, axis1=1, axis2=2) - 2 * np.einsum("ncd,nd->nc", by_row, q)
-    flow = np.where(kept, np.linalg.inv(np.where(kept, _spread(q, bags) + extra + _TINY * unit, unit)), 0.0)
-    slope -= bags.repeat(np.einsum("mcd,md->mc", flow, bags.sum(_through(q, slope))))
-    return TiltedClasses(value, q - np.exp(log_h) - 0.5 * _through(q, slope), q, inverse)
+    beside = np.linalg.slogdet(np.where(found.kept, alike + unit / (2 * np.pi), unit))[1]
+    value = found.value + np.where(whole, _log_multinomial(count, bags.size), -0.5 * len(unit) * np.log(2 * np.pi))
+    value += 0.5 * np.where(whole, beside, 0.0)
+    return TiltedClasses(value, found.gradient(log_h, bags), found.q)
+
+
+def _between(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
+    """Of counts between ends: tilts for the sites of intervals, and sites for the counts so tilted, in turn."""
+    assert bags.interval is not None
+    ends, unit = Ends.of(bags.interval, bags.size), np.eye(log_h.shape[1])
+    whole = (bags.declared_noise == 0)[:, None]
+    left_out, sites, t = whole & ends.known & (ends.count <= 0), Sites.none(ends), None
+    for _ in range(_ROUNDS):
+        e, count = np.where(ends.known, 0.0, 1 / sites.precision), sites.shift / sites.precision
+        noised = extra + e[:, :, None] * unit
+        found = _Counted.of(log_h, bags, count, noised, left_out, whole & ends.known, t)
+        t, spread = found.t, _spread(found.q, bags)
+        at = bags.sum(found.q) + np.einsum("mcd,md->mc", extra, t)
+        prior = bags.sum(found.q) - np.einsum("mcd,md->mc", spread, t)
+        sites = propagate(prior, spread + extra, ends, sites)
+        if (np.abs(sites.mean - at) <= _CLOSE * (1 + np.abs(at))).all():
+            break
+    value = found.value + sites.chance - 0.5 * np.log(2 * np.pi) * found.counted.sum(axis=1)
+    return TiltedClasses(value, found.gradient(log_h, bags), found.q)
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """Rows tilted to counts, with the determinant of their likelihood.
+
+    t: (m, classes) tilts.  q: (n, classes).  value: (m,) L without −½ log 2π for each class that is counted.
+    w: (m, classes, classes) its matrix.  flow: inverse of the one by which tilts follow counts.  kept: (m, …) classes
+    in both.  counted: (m, classes) where they are.
+    """
+
+    t: Floats
+    q: Floats
+    value: Floats
+    w: Floats
+    flow: Floats
+    kept: Booleans
+    counted: Booleans
+
+    @classmethod
+    def of(
+        cls,
+        log_h: Floats,
+        bags: Bags,
+        count: Floats,
+        extra: Floats,
+        left_out: Booleans,
+        whole: Booleans,
+        start: Floats | None = None,
+    ) -> _Counted:
+        """left_out, whole: (m, classes) which classes have no tilt, and which counts have no noise of any kind."""
+        q, height, t = _solve(log_h, bags, count, extra, left_out, start)
+        unit, kept = np.eye(count.shape[1]), ~(left_out[:, :, None] | left_out[:, None, :])
+        spread = _spread(q, bags) + extra
+        # Whole counts that hardly vary have a probability, not a density that grows without bound.
+        w = np.where(kept, spread + (whole[:, None, :] * unit) / (2 * np.pi), unit)
+        flow = np.where(kept, spread + _TINY * unit, unit)
+        return cls(t, q, height - 0.5 * np.linalg.slogdet(w)[1], w, flow, kept, ~left_out)
+
+    def gradient(self, log_h: Floats, bags: Bags) -> Floats:
+        """(n, classes) by the scores."""
+        by_row = bags.repeat(np.where(self.kept, np.linalg.inv(self.w), 0.0))
+        slope = np.diagonal(by_row, axis1=1, axis2=2) - 2 * np.einsum("ncd,nd->nc", by_row, self.q)
+        flow = np.where(self.kept, np.linalg.inv(self.flow), 0.0)
+        slope -= bags.repeat(np.einsum("mcd,md->mc", flow, bags.sum(_through(self.q, slope))))
+        return np.asarray(self.q - np.exp(log_h) - 0.5 * _through(self.q, slope))
 
 
 def _through(q: Floats, values: Floats) -> Floats:
@@ -117,8 +220,10 @@ def _log_multinomial(count: Floats, size: Integers) -> Floats:
     return np.asarray(ways + xlogy(spread, spread / size[:, None]).sum(axis=1))
 
 
-def _solve(log_h: Floats, bags: Bags, count: Floats, extra: Floats, left_out: Booleans) -> tuple[Floats, Floats]:
-    """(n, classes) q and (m,) the height of L without its determinant, at the tilts found by Newton's method.
+def _solve(
+    log_h: Floats, bags: Bags, count: Floats, extra: Floats, left_out: Booleans, start: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """(n, classes) q and (m,) the height of L without its determinant, at the tilts found by Newton's method, and they.
 
     The height is convex in the tilts; a step that does not lower that of its bag is halved. Tilts of classes that are
     left out are −∞ where the count is 0, and 0 otherwise.
@@ -134,7 +239,7 @@ def _solve(log_h: Floats, bags: Bags, count: Floats, extra: Floats, left_out: Bo
         height = bags.sum(np.log(sums) + top) + (t * (np.einsum("mcd,md->mc", extra, t) / 2 - count)).sum(axis=1)
         return weights / sums[:, None], height
 
-    t = np.zeros_like(count)
+    t = np.zeros_like(count) if start is None else start
     q, height = at(t)
     for _ in range(_STEPS):
         gap = np.where(left_out, 0.0, count - bags.sum(q) - np.einsum("mcd,md->mc", extra, t))
@@ -151,4 +256,4 @@ def _solve(log_h: Floats, bags: Bags, count: Floats, extra: Floats, left_out: Bo
                 break
             share[worse] /= 2
         t, q, height = t + share[:, None] * step, moved, found
-    return q, height
+    return q, height, t
