@@ -22,7 +22,7 @@ from bagwise.base import check_finite_features
 from bagwise.log_odds import shift_to_reports
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted
-from bagwise.losses.tilting_classes import tilted_classes
+from bagwise.losses.tilting_classes import TiltedClasses, tilted_classes
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
@@ -408,13 +408,18 @@ def maximise_classes(
     """
     bags, classes, d = design.bags, len(prior), len(penalty)
     n, known = bags.n_people, bags.interval is None or not bags.interval.open.any()
+    near: TiltedClasses | None = None
+
+    def tilt(s: Floats) -> TiltedClasses:
+        nonlocal near
+        near = tilted_classes(s, bags, extra=extra_variance(s, bags, effect_variance), start=near)
+        return near
 
     def loss(parameters: Floats, p: Floats) -> tuple[float, Floats]:
         check_time()
         w = parameters.reshape(classes, d + 1)
         s = design.scores(w[:, :-1].T) + w[:, -1]
-        found = tilted_classes(s, bags, extra=extra_variance(s, bags, effect_variance))
-        h = softmax(s, axis=1)
+        found, h = tilt(s), softmax(s, axis=1)
         off = bags.average(h) - p
         pull = bags.weighted(h * (off / p - (h * (off / p)).sum(axis=1, keepdims=True)) - found.gradient)
         gradient = np.column_stack([sum(pull[rows].T @ z for rows, _, z in design.pieces()), pull.sum(axis=0)])
@@ -430,8 +435,7 @@ def maximise_classes(
             break
         w = at.reshape(classes, d + 1)
         s = design.scores(w[:, :-1].T) + w[:, -1]
-        q = tilted_classes(s, bags, extra=extra_variance(s, bags, effect_variance)).posterior
-        before, p = p, np.maximum(bags.average(q), _LEAST_PRIOR)
+        before, p = p, np.maximum(bags.average(tilt(s).posterior), _LEAST_PRIOR)
         if n * ((p - before) ** 2 / p).sum() / 2 < _CLOSE_PRIOR:
             break
     w = at.reshape(classes, d + 1)

@@ -19,6 +19,7 @@ Two classes, whose counts are not noised intervals, are those of `bagwise.losses
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from scipy.special import gammaln, log_softmax, xlogy
@@ -45,14 +46,26 @@ class TiltedClasses:
         :math:`\partial L/\partial s_{ic}`.
     posterior : array of shape (n, classes)
         Probabilities of the classes given scores and counts; they sum to the counts where those are exact.
+    tilt, precision, shift : array of shape (m, classes) or None
+        Tilts, and the sites of intervals, from which those of scores close by are soon found.
     """
 
     log_likelihood: Floats
     gradient: Floats
     posterior: Floats
+    tilt: Floats | None = None
+    precision: Floats | None = None
+    shift: Floats | None = None
+
+    def take(self, chosen: Booleans) -> TiltedClasses:
+        """What `start` reads of some bags."""
+        near = (None if one is None else one[chosen] for one in (self.tilt, self.precision, self.shift))
+        return TiltedClasses(self.log_likelihood, self.gradient, self.posterior, *near)
 
 
-def tilted_classes(s: Floats, bags: Bags, *, extra: Floats | None = None) -> TiltedClasses:
+def tilted_classes(
+    s: Floats, bags: Bags, *, extra: Floats | None = None, start: TiltedClasses | None = None
+) -> TiltedClasses:
     """The likelihood of the class counts that bags report, or between which numbers these lie.
 
     Parameters
@@ -63,6 +76,8 @@ def tilted_classes(s: Floats, bags: Bags, *, extra: Floats | None = None) -> Til
         With proportions of shape (m, classes).
     extra : array of shape (m, classes, classes), optional
         Covariance of counts beyond that of independent labels; None for the declared noise.
+    start : TiltedClasses, optional
+        What was found for scores close by.
 
     Returns
     -------
@@ -87,16 +102,17 @@ def tilted_classes(s: Floats, bags: Bags, *, extra: Floats | None = None) -> Til
     if log_h.shape[1] == 2 and not (unknown & (bags.declared_noise > 0)).any():
         return _of_two(log_h, bags, extra)
     if not unknown.any():
-        return _known(log_h, bags, extra)
+        return _known(log_h, bags, extra, start)
     if unknown.all():
-        return _between(log_h, bags, extra)
-    found = TiltedClasses(np.empty(len(bags)), np.empty_like(log_h), np.empty_like(log_h))
+        return _between(log_h, bags, extra, start)
+    tilt, precision, shift = (np.zeros(bags.proportion.shape) for _ in range(3))
+    value, gradient, posterior = np.empty(len(bags)), np.empty_like(log_h), np.empty_like(log_h)
     for chosen, function in ((~unknown, _known), (unknown, _between)):
         rows = bags.repeat(chosen)
-        part = function(log_h[rows], bags.take(chosen), extra[chosen])
-        found.log_likelihood[chosen] = part.log_likelihood
-        found.gradient[rows], found.posterior[rows] = part.gradient, part.posterior
-    return found
+        part = function(log_h[rows], bags.take(chosen), extra[chosen], None if start is None else start.take(chosen))
+        value[chosen], gradient[rows], posterior[rows] = part.log_likelihood, part.gradient, part.posterior
+        tilt[chosen], precision[chosen], shift[chosen] = part.tilt, part.precision, part.shift
+    return TiltedClasses(value, gradient, posterior, tilt, precision, shift)
 
 
 def _of_two(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
@@ -121,25 +137,29 @@ def _pairs(gradient: Floats, posterior: Floats) -> tuple[tuple[Floats, Floats], 
     return (-gradient, gradient), (1 - posterior, posterior)
 
 
-def _known(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
+def _known(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None) -> TiltedClasses:
     """Of counts that are known."""
     count, unit = bags.size[:, None] * bags.proportion, np.eye(log_h.shape[1])
     whole = bags.declared_noise == 0
     left_out = whole[:, None] & ((count <= 0) | (np.arange(len(unit)) == count.argmax(axis=1)[:, None]))
-    found = _Counted.of(log_h, bags, count, extra, left_out, np.broadcast_to(whole[:, None], count.shape))
+    near = None if start is None else start.tilt
+    found = _Counted.of(log_h, bags, count, extra, left_out, np.broadcast_to(whole[:, None], count.shape), near)
     alike = count[:, :, None] * (unit - (count / bags.size[:, None])[:, None, :])
     beside = np.linalg.slogdet(np.where(found.kept, alike + unit / (2 * np.pi), unit))[1]
     value = found.value + np.where(whole, _log_multinomial(count, bags.size), -0.5 * len(unit) * np.log(2 * np.pi))
     value += 0.5 * np.where(whole, beside, 0.0)
-    return TiltedClasses(value, found.gradient(log_h, bags), found.q)
+    nothing = np.zeros_like(found.t)
+    return TiltedClasses(value, found.gradient(log_h, bags), found.q, found.t, nothing, nothing)
 
 
-def _between(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
+def _between(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None) -> TiltedClasses:
     """Of counts between ends: tilts for the sites of intervals, and sites for the counts so tilted, in turn."""
     assert bags.interval is not None
     ends, unit = Ends.of(bags.interval, bags.size), np.eye(log_h.shape[1])
     whole = (bags.declared_noise == 0)[:, None]
     left_out, sites, t = whole & ends.known & (ends.count <= 0), Sites.none(ends), None
+    if start is not None and start.precision is not None and start.shift is not None:
+        sites, t = replace(sites, precision=start.precision, shift=start.shift), start.tilt
     for _ in range(_ROUNDS):
         e, count = np.where(ends.known, 0.0, 1 / sites.precision), sites.shift / sites.precision
         noised = extra + e[:, :, None] * unit
@@ -151,7 +171,7 @@ def _between(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
         if (np.abs(sites.mean - at) <= _CLOSE * (1 + np.abs(at))).all():
             break
     value = found.value + sites.chance - 0.5 * np.log(2 * np.pi) * found.counted.sum(axis=1)
-    return TiltedClasses(value, found.gradient(log_h, bags), found.q)
+    return TiltedClasses(value, found.gradient(log_h, bags), found.q, found.t, sites.precision, sites.shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,13 +222,21 @@ class _Counted:
 
 def _through(q: Floats, values: Floats) -> Floats:
     """(diag(q) − q qᵀ) values, row by row."""
-    return np.asarray(q * (values - (q * values).sum(axis=1, keepdims=True)))
+    return np.asarray(q * (values - np.einsum("nc,nc->n", q, values)[:, None]))
 
 
 def _spread(q: Floats, bags: Bags) -> Floats:
     """(m, classes, classes) sums over bags of diag(q) − q qᵀ."""
-    found = -bags.sum(q[:, :, None] * q[:, None, :])
-    diagonal = np.arange(q.shape[1])
+    classes, people = q.shape[1], bags.weighted(q)
+    if bags.equal_size is not None:
+        shape = (len(bags), bags.equal_size, classes)
+        found = -(people.reshape(shape).transpose(0, 2, 1) @ q.reshape(shape))
+    else:
+        found = np.empty((len(bags), classes, classes))
+        for c in range(classes):
+            for d in range(c + 1):
+                found[:, c, d] = found[:, d, c] = -np.add.reduceat(people[:, c] * q[:, d], bags.offsets[:-1])
+    diagonal = np.arange(classes)
     found[:, diagonal, diagonal] += bags.sum(q)
     return np.asarray(found)
 
@@ -231,11 +259,13 @@ def _solve(
     hidden = np.where(left_out & (count <= 0), -np.inf, 0.0)
     kept, unit = ~(left_out[:, :, None] | left_out[:, None, :]), np.eye(count.shape[1])
 
+    ones = np.ones(count.shape[1])
+
     def at(t: Floats) -> tuple[Floats, Floats]:
         moved = log_h + bags.repeat(t + hidden)
-        top = moved.max(axis=1)
+        top = reduce(np.maximum, moved.T)
         weights = np.exp(moved - top[:, None])
-        sums = weights.sum(axis=1)
+        sums = weights @ ones
         height = bags.sum(np.log(sums) + top) + (t * (np.einsum("mcd,md->mc", extra, t) / 2 - count)).sum(axis=1)
         return weights / sums[:, None], height
 
