@@ -5,6 +5,7 @@ from scipy.special import expit, log_softmax, logit, logsumexp, softmax
 
 from bagwise.bags import Bags
 from bagwise.losses.likelihood import extra_variance
+from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Floats
 
@@ -15,6 +16,7 @@ _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
 _FARTHEST, _CLOSE_OF_REPORTS = 2.0, 1e-5  # steps of a shift that hidden counts follow
 _STEEPER = 10.0  # than its slope without higher terms
+_CLOSE_PRIOR = 1e-6  # in units of log-likelihood
 _STEPS_OF_CLASSES, _CLOSE_OF_CLASSES = 200, 1e-9
 
 
@@ -205,6 +207,43 @@ def shift_to_classes(prior: Floats, s: Floats, *, weight: Floats | None = None) 
             break
         shift = shift + np.log(prior / np.maximum(mean, _SMALLEST_PRIOR))
     return np.asarray(shift - logsumexp(shift))
+
+
+def shift_to_class_reports(prior: Floats, s: Floats, bags: Bags) -> Floats:
+    """What to add to logarithms of class probabilities so that they add up to what bags report.
+
+    Counts that are hidden are those expected of them; where all are known, as `shift_to_classes`.
+
+    Parameters
+    ----------
+    prior : array of shape (classes,)
+        p, as far as it is known without scores.
+    s : array of shape (n, classes)
+        Logarithms of probabilities in bag order, up to a number for each row.
+    bags : Bags
+        Their bags.
+
+    Returns
+    -------
+    array of shape (classes,)
+
+    Examples
+    --------
+    >>> bags = Bags.from_rows(np.zeros((8, 3)), [0, 0, 0, 0, 1, 1, 1, 1])
+    >>> bags = bags.with_intervals([[2, 1, 1], [0, 0, 0]], [[2, 1, 1], [4, 4, 4]])
+    >>> np.exp(shift_to_class_reports(np.full(3, 1 / 3), np.zeros((8, 3)), bags)).round(3)  # one bag says nothing
+    array([0.5 , 0.25, 0.25])
+    """
+    shift, found = shift_to_classes(prior, s, weight=bags.weight), None
+    if bags.interval is None or not bags.interval.open.any():
+        return shift
+    for _ in range(_STEPS):
+        before, found = prior, tilted_classes(s + shift, bags, start=found)
+        prior = np.maximum(bags.average(found.posterior), _SMALLEST_PRIOR)
+        shift = shift_to_classes(prior, s, weight=bags.weight)
+        if bags.n_people * ((prior - before) ** 2 / prior).sum() / 2 < _CLOSE_PRIOR:
+            break
+    return shift
 
 
 def scores_of(h: Floats) -> Floats:

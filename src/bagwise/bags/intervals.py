@@ -8,9 +8,10 @@ the mean label, and mean m and variance v of the count given that it lies in the
 
 so that the report and the prior together have mean m and variance v. An interval that says nothing has e = ∞.
 
-Counts of classes add up to the size k of the bag. Where they are not noised, each lies no lower than k less the greatest
-counts of all others, and no higher than k less their least ones: ends are tightened to that, so that the only class of
-which nothing is shown is known. One count and variance for each class are then those of the class against the rest.
+Counts of classes add up to the size k of the bag. Where they are not noised, each lies no lower than k less the most of
+all others, and no higher than k less their least ones: ends are tightened to that, so that the only class of
+which nothing is shown is known. The counts that say as much are then those of all intervals together, beside a
+multinomial prior (`bagwise.bags.expectation_propagation`), with the means of v and V over classes: they add up to k.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.special import log_ndtr
 
 from bagwise import segment
+from bagwise.bags.expectation_propagation import Ends, Sites, propagate
+from bagwise.bags.truncated import truncated_normal
 from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _ROUNDS = 20
 _MOST_NOISE = 1e4  # of the variance of a count: an interval that says nothing
 _LEAST_CHANCE = 1e-9  # of an interval, below which the count is taken to lie at its end
-_LEAST_PRIOR = 1e-6
+_LEAST_PRIOR, _LEAST_COUNT = 1e-6, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ class Intervals:
     def as_counts(self, size: Integers) -> tuple[Floats, Floats]:
         """Counts (m,) or (m, classes) and variances (m,) of their noise that say about as much (see the module).
 
-        The variance is the mean of those of the classes.
+        Of classes, the variance is the mean of theirs.
 
         Examples
         --------
@@ -123,9 +125,11 @@ class Intervals:
         """
         if self.low.ndim == 1:
             return _as_counts(self.low, self.high, self.noise, size)
-        each = [_as_counts(low, high, self.noise, size) for low, high in zip(self.low.T, self.high.T, strict=True)]
-        count, noise = (np.stack(one, axis=1) for one in zip(*each, strict=True))
-        return count, noise.mean(axis=1)
+        if self.low.shape[1] == 2 and not (self.open & (self.noise > 0)).any():
+            count, noise = _as_counts(self.low[:, 1], self.high[:, 1], self.noise, size)
+            known = (self.noise > 0)[:, None]
+            return np.where(known, self.low, np.stack([size - count, count], axis=1)), noise
+        return _classes_as_counts(self, size)
 
 
 def _called(key: Any) -> str:
@@ -165,6 +169,41 @@ def _as_counts(low: Floats, high: Floats, own: Floats, size: Integers) -> tuple[
     return count, noise
 
 
+def _classes_as_counts(interval: Intervals, size: Integers) -> tuple[Floats, Floats]:
+    """The same of classes: counts (m, classes)."""
+    noise, middle = (
+        np.array(interval.noise),
+        sum(np.clip(end, 0, size[:, None]) for end in (interval.low, interval.high)) / 2,
+    )
+    count = np.where(interval.low == interval.high, interval.low, middle)
+    some, classes = np.flatnonzero(interval.open), count.shape[1]
+    if not len(some):
+        return count, noise
+    k, own, unit = size[some].astype(float)[:, None], interval.noise[some], np.eye(classes)
+    ends = Ends.of(interval.take(some), size[some])
+    sites, at = Sites.none(ends), ends.count
+    p = np.full(classes, 1 / classes)
+    for _ in range(_ROUNDS):
+        before, spread = p, size * (1 - p @ p) / classes
+        p = np.maximum((1 / (1 + noise / spread)) @ count, _LEAST_PRIOR * size.sum())
+        p = p / p.sum()
+        # About the counts expected, where the prior is tilted by t; it is far from normal elsewhere.
+        q = np.maximum(at, _LEAST_COUNT)
+        q /= q.sum(axis=1, keepdims=True)
+        t = np.log(q / p)
+        spreads = k[:, :, None] * (q[:, :, None] * unit - q[:, :, None] * q[:, None, :])
+        mean = k * q * (1 - t + (q * t).sum(axis=1, keepdims=True))
+        sites = propagate(mean, spreads + own[:, None, None] * unit, ends, sites)
+        at = np.where(ends.known, ends.count, np.clip(sites.mean, 0, k))
+        by_chance = k[:, 0] * (1 - p @ p) / classes
+        unknown = sites.variance.mean(axis=1) / by_chance
+        e = 1 / np.maximum(1 / np.maximum(unknown, 1e-12) - 1, 1 / _MOST_NOISE)
+        count[some], noise[some] = at + e[:, None] * (at - k * p), e * by_chance
+        if np.abs(p - before).max() < 1e-6:
+            break
+    return count, noise
+
+
 def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tuple[Floats, Floats]:
     """Mean and variance of binomial counts given that they, or these and noise, lie between two ends."""
     low, high = np.where(noise == 0, np.maximum(np.ceil(low), 0), low), np.where(noise == 0, np.minimum(high, k), high)
@@ -187,40 +226,3 @@ def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tu
         mean = np.where(noised, k * p + share * sd * off, mean)
         variance = np.where(noised, share**2 * sd**2 * within + share * noise, variance)
     return mean, variance
-
-
-def truncated_normal(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of standard normal numbers given that they lie between a and b.
-
-    Examples
-    --------
-    >>> [one.round(3) for one in truncated_normal(np.array([-1.0, 0.0, 40.0]), np.array([1.0, np.inf, 41.0]))]
-    [array([ 0.   ,  0.798, 40.025]), array([0.291, 0.363, 0.001])]
-    """
-    flip = a < -b  # from the tail in which probabilities have digits
-    a, b = np.where(flip, -b, a), np.where(flip, -a, b)
-    log_chance = _log_between(a, b)
-    with np.errstate(invalid="ignore", over="ignore"):
-        at_a, at_b = (np.exp(-(end**2) / 2 - np.log(2 * np.pi) / 2 - log_chance) for end in (a, b))
-        mean = np.clip(at_a - at_b, a, b)
-        ends = np.where(np.isfinite(a), a * at_a, 0.0) - np.where(np.isfinite(b), b * at_b, 0.0)
-        variance = np.clip(1 + ends - mean**2, 1e-12, np.minimum((b - a) ** 2 / 4, 1.0))
-    return np.where(flip, -mean, mean), variance
-
-
-def log_normal_between(a: Floats, b: Floats) -> Floats:
-    """Log-probability that a standard normal number lies between a and b.
-
-    Examples
-    --------
-    >>> log_normal_between(np.array([-1.0, 4.0]), np.array([1.0, np.inf])).round(3)
-    array([ -0.382, -10.36 ])
-    """
-    flip = a < -b
-    return _log_between(np.where(flip, -b, a), np.where(flip, -a, b))
-
-
-def _log_between(a: Floats, b: Floats) -> Floats:
-    """The same where a + b ≥ 0."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(log_ndtr(-a) + np.log1p(-np.exp(np.minimum(log_ndtr(-b) - log_ndtr(-a), -1e-15))))

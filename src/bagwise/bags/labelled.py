@@ -51,7 +51,9 @@ def without_labelled(bags: Bags, labels: ArrayLike) -> tuple[dict[str, Any], Int
     if bags.interval is None:
         return given, None
     alone = told[known]  # a labelled row is its own interval, without noise
-    low, high = (np.concatenate([end.reshape(count.shape) - count, alone]) for end in (bags.interval.low, bags.interval.high))
+    low, high = (
+        np.concatenate([end.reshape(count.shape) - count, alone]) for end in (bags.interval.low, bags.interval.high)
+    )
     if bags.proportion.ndim == 1:
         low, high = low[:, 0], high[:, 0]
     return given, Intervals(low, high, np.append(bags.interval.noise, np.zeros(len(alone))))

@@ -11,13 +11,14 @@ frequent; a class of count 0 is left out, exactly; and :math:`2\pi W + I` stands
 counts that hardly vary from a probability far above 1. A constant makes L exact where all rows of a bag are alike.
 
 Where counts are hidden, rounded or clamped, what each interval says beside all others is put as a count with noise of
-its own (`bagwise.losses.expectation_propagation`), for which the tilts are those of the formula.
+its own (`bagwise.bags.expectation_propagation`), for which the tilts are those of the formula.
 
 Two classes, whose counts are not noised intervals, are those of `bagwise.losses.tilting_intervals`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -25,13 +26,13 @@ import numpy as np
 from scipy.special import gammaln, log_softmax, xlogy
 
 from bagwise.bags import Bags
-from bagwise.losses.expectation_propagation import Ends, Sites, propagate
+from bagwise.bags.expectation_propagation import Ends, Sites, propagate
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _STEPS, _HALVINGS, _LONGEST = 100, 30, 10.0  # of Newton's method
-_ROUNDS, _CLOSE = 50, 1e-7  # of tilts and sites in turn; how close the counts expected by both come
-_TINY = 1e-12
+_ROUNDS, _AT_ONCE, _CLOSE = 48, 6, 1e-6  # of tilts and sites in turn; how close counts expected by both come
+_TINY, _BEYOND = 1e-12, 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,34 @@ class TiltedClasses:
     precision: Floats | None = None
     shift: Floats | None = None
 
+    @classmethod
+    def empty(cls, shape: tuple[int, ...], bags: int) -> TiltedClasses:
+        """To be filled, of rows and classes of a `shape` and so many bags."""
+        of_bags = (np.zeros((bags, shape[1])) for _ in range(3))
+        return cls(np.empty(bags), np.empty(shape), np.empty(shape), *of_bags)
+
+    def put(self, some: TiltedClasses, rows: Booleans, chosen: Booleans) -> None:
+        """Fill in what was found of some bags."""
+        self.log_likelihood[chosen], self.gradient[rows], self.posterior[rows] = (
+            some.log_likelihood,
+            some.gradient,
+            some.posterior,
+        )
+        for mine, theirs in zip(self._near, some._near, strict=True):
+            if mine is not None and theirs is not None:
+                mine[chosen] = theirs
+
     def take(self, chosen: Booleans) -> TiltedClasses:
         """What `start` reads of some bags."""
-        near = (None if one is None else one[chosen] for one in (self.tilt, self.precision, self.shift))
+        near = (None if one is None else one[chosen] for one in self._near)
         return TiltedClasses(self.log_likelihood, self.gradient, self.posterior, *near)
+
+    @property
+    def _near(self) -> tuple[Floats | None, ...]:
+        return self.tilt, self.precision, self.shift
+
+
+_Likelihood = Callable[[Floats, Bags, Floats, TiltedClasses | None], TiltedClasses]
 
 
 def tilted_classes(
@@ -101,25 +126,34 @@ def tilted_classes(
     unknown = np.zeros(len(bags), dtype=bool) if bags.interval is None else bags.interval.open
     if log_h.shape[1] == 2 and not (unknown & (bags.declared_noise > 0)).any():
         return _of_two(log_h, bags, extra)
-    if not unknown.any():
-        return _known(log_h, bags, extra, start)
-    if unknown.all():
-        return _between(log_h, bags, extra, start)
-    tilt, precision, shift = (np.zeros(bags.proportion.shape) for _ in range(3))
-    value, gradient, posterior = np.empty(len(bags)), np.empty_like(log_h), np.empty_like(log_h)
-    for chosen, function in ((~unknown, _known), (unknown, _between)):
-        rows = bags.repeat(chosen)
-        part = function(log_h[rows], bags.take(chosen), extra[chosen], None if start is None else start.take(chosen))
-        value[chosen], gradient[rows], posterior[rows] = part.log_likelihood, part.gradient, part.posterior
-        tilt[chosen], precision[chosen], shift[chosen] = part.tilt, part.precision, part.shift
-    return TiltedClasses(value, gradient, posterior, tilt, precision, shift)
+    parts = [(~unknown, _known), (unknown, _between)]
+    return _in_parts(log_h, bags, extra, start, parts)
+
+
+def _in_parts(
+    log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None, parts: Sequence[tuple[Booleans, _Likelihood]]
+) -> TiltedClasses:
+    """Some bags each by a function of their own."""
+    found: TiltedClasses | None = None
+    for chosen, function in parts:
+        if chosen.all():
+            return function(log_h, bags, extra, start)
+        if chosen.any():
+            rows, near = bags.repeat(chosen), None if start is None else start.take(chosen)
+            part = function(log_h[rows], bags.take(chosen), extra[chosen], near)
+            found = TiltedClasses.empty(log_h.shape, len(bags)) if found is None else found
+            found.put(part, rows, chosen)
+    assert found is not None
+    return found
 
 
 def _of_two(log_h: Floats, bags: Bags, extra: Floats) -> TiltedClasses:
     """Two classes as labels 0 and 1, whose count c₁ both tell; where they are noised, by (c₁ + k − c₀)/2."""
     noise, count = bags.declared_noise, bags.size[:, None] * bags.proportion
     said = np.where(noise == 0, count[:, 1], (count[:, 1] + bags.size - count[:, 0]) / 2)
-    of_one = np.where(noise == 0, extra[:, 1, 1], (extra[:, 1, 1] + extra[:, 0, 0] - extra[:, 0, 1] - extra[:, 1, 0]) / 4)
+    of_one = np.where(
+        noise == 0, extra[:, 1, 1], (extra[:, 1, 1] + extra[:, 0, 0] - extra[:, 0, 1] - extra[:, 1, 0]) / 4
+    )
     interval = bags.interval
     if interval is not None:
         low, high = (np.where(noise == 0, end[:, 1], said) for end in (interval.low, interval.high))
@@ -152,7 +186,9 @@ def _known(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None
     return TiltedClasses(value, found.gradient(log_h, bags), found.q, found.t, nothing, nothing)
 
 
-def _between(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None) -> TiltedClasses:
+def _between(
+    log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None, rounds: int = _ROUNDS
+) -> TiltedClasses:
     """Of counts between ends: tilts for the sites of intervals, and sites for the counts so tilted, in turn."""
     assert bags.interval is not None
     ends, unit = Ends.of(bags.interval, bags.size), np.eye(log_h.shape[1])
@@ -160,7 +196,7 @@ def _between(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | No
     left_out, sites, t = whole & ends.known & (ends.count <= 0), Sites.none(ends), None
     if start is not None and start.precision is not None and start.shift is not None:
         sites, t = replace(sites, precision=start.precision, shift=start.shift), start.tilt
-    for _ in range(_ROUNDS):
+    for _ in range(_AT_ONCE):
         e, count = np.where(ends.known, 0.0, 1 / sites.precision), sites.shift / sites.precision
         noised = extra + e[:, :, None] * unit
         found = _Counted.of(log_h, bags, count, noised, left_out, whole & ends.known, t)
@@ -168,10 +204,38 @@ def _between(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | No
         at = bags.sum(found.q) + np.einsum("mcd,md->mc", extra, t)
         prior = bags.sum(found.q) - np.einsum("mcd,md->mc", spread, t)
         sites = propagate(prior, spread + extra, ends, sites)
-        if (np.abs(sites.mean - at) <= _CLOSE * (1 + np.abs(at))).all():
+        settled = (np.abs(sites.mean - at) <= _CLOSE * (1 + np.abs(at))).all(axis=1)
+        if settled.all():
             break
     value = found.value + sites.chance - 0.5 * np.log(2 * np.pi) * found.counted.sum(axis=1)
-    return TiltedClasses(value, found.gradient(log_h, bags), found.q, found.t, sites.precision, sites.shift)
+    made = TiltedClasses(value, found.gradient(log_h, bags), found.q, t, sites.precision, sites.shift)
+    if not settled.all():
+        rows, some = bags.repeat(~settled), bags.take(~settled)
+        given = log_h[rows], some, extra[~settled]
+        rest = _between(*given, made.take(~settled), rounds - _AT_ONCE) if rounds > _AT_ONCE else _nearest(*given)
+        made.put(rest, rows, ~settled)
+    # Rows that are all but sure of what cannot be.
+    expected = bags.sum(made.posterior)
+    off = np.maximum(bags.interval.low - expected, expected - bags.interval.high).max(axis=1)
+    if (outside := whole[:, 0] & (off > _BEYOND)).any():
+        rows = bags.repeat(outside)
+        near = _nearest(log_h[rows], bags.take(outside), extra[outside], expected[outside])
+        made.posterior[rows] = near.posterior
+    return made
+
+
+def _nearest(log_h: Floats, bags: Bags, extra: Floats, expected: Floats | None = None) -> TiltedClasses:
+    """As if those of the counts that are allowed were reported that are nearest to the counts expected."""
+    assert bags.interval is not None
+    ends = bags.interval.low, bags.interval.high
+    count = np.clip(bags.sum(np.exp(log_h)) if expected is None else expected, *ends)
+    missing = np.where(bags.declared_noise == 0, bags.size - count.sum(axis=1), 0.0)[:, None]
+    room = np.where(missing > 0, ends[1] - count, count - ends[0])
+    count += missing * room / np.maximum(room.sum(axis=1, keepdims=True), _TINY)
+    told = replace(
+        bags, proportion=count / bags.size[:, None], noise_variance=np.array(bags.declared_noise), interval=None
+    )
+    return _known(log_h, told, extra, None)
 
 
 @dataclass(frozen=True, eq=False)

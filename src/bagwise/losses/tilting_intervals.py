@@ -25,8 +25,8 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.bags.intervals import truncated_normal
 from bagwise.bags.pieces import pieces
+from bagwise.bags.truncated import truncated_normal
 from bagwise.losses.tilting import EXACT_UP_TO, TINY, Tilted, solve_tilts, tilted_counts
 from bagwise.utils.typing import Booleans, Floats, Integers
 

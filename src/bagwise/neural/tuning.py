@@ -17,7 +17,14 @@ from bagwise.bags import Bags
 from bagwise.folds import Fold
 from bagwise.gains import HeldOut, NoBetterThanConstantWarning
 from bagwise.linear import BagLogisticClassifier
-from bagwise.log_odds import prior_of, prior_of_classes, shift_to, shift_to_classes, shift_to_reports
+from bagwise.log_odds import (
+    prior_of,
+    prior_of_classes,
+    shift_to,
+    shift_to_class_reports,
+    shift_to_classes,
+    shift_to_reports,
+)
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.stack import Member, Stack, stacks_of
@@ -112,15 +119,18 @@ def choose(
     return Choice(best.rate, int(np.argmin(best.risks)) + 1, min(best.risks), best.scores)
 
 
-def expected_prior(bags: Bags, beyond: float) -> float | Floats:
+def expected_prior(bags: Bags, beyond: Floats | float) -> float | Floats:
     """p of bags, those of hidden counts included; beyond: see `hidden_beyond`."""
     if bags.interval is None:
         p: float | Floats = prior(bags)
         return p
+    if bags.proportion.ndim == 2:
+        each: Floats = np.maximum(prior_of_classes(bags) + beyond, _LEAST)
+        return np.asarray(each / each.sum())
     return float(np.clip(prior_of(bags) + beyond, _LEAST, 1 - _LEAST))
 
 
-def held_out(scores: Floats, bags: Bags, fold: Fold, beyond: float = 0.0) -> HeldOut:
+def held_out(scores: Floats, bags: Bags, fold: Fold, beyond: Floats | float = 0.0) -> HeldOut:
     """What a network that was trained on a fold says.
 
     scores: of all bags, in bag order, which is that of the rows.  beyond: see `hidden_beyond`.
@@ -136,7 +146,9 @@ def held_out(scores: Floats, bags: Bags, fold: Fold, beyond: float = 0.0) -> Hel
     return HeldOut(p, trained, scores[held.order].astype(float), held, weight, offset)
 
 
-def held_out_loss(scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float, beyond: float = 0.0) -> float:
+def held_out_loss(
+    scores: Floats, bags: Bags, fold: Fold, *, effect_variance: float, beyond: Floats | float = 0.0
+) -> float:
     """Mean negative log-likelihood of the held-out bags, where E[h] = p in the training bags."""
     if not np.isfinite(scores).all():
         return float("nan")
@@ -150,6 +162,8 @@ def offset(module: nn.Module, data: BagTensors, *, stretch: float, effect_varian
     if data.bags.interval is not None:
         some = data.bags.take(np.arange(0, len(data.bags), step))
         s = stretch * score(module, data.X[some.order], rows).astype(float)
+        if s.ndim == 2:
+            return shift_to_class_reports(prior_of_classes(some), s, some)
         s = s if some.offset is None else s + some.offset
         return shift_to_reports(prior_of(some), s, some, effect_variance=effect_variance)
     weight, moved = (None if one is None else one[::step] for one in (data.bags.weight, data.bags.offset))
@@ -167,7 +181,7 @@ def linear_effect_variance(X: Floats, bags: Bags, formation: str) -> float:
     return _linear_model(X, bags, formation)[0].effect_variance_
 
 
-def hidden_beyond(X: Floats, bags: Bags, formation: str) -> float:
+def hidden_beyond(X: Floats, bags: Bags, formation: str) -> Floats | float:
     """By how much p, as a linear model expects it of hidden counts, exceeds what these say by themselves.
 
     0 where all counts are known. By themselves, bags of few positives that are hidden are taken to be like the others.
@@ -177,6 +191,8 @@ def hidden_beyond(X: Floats, bags: Bags, formation: str) -> float:
     if bags.interval is None or not bags.interval.open.any():
         return 0.0
     model, rows, some = _linear_model(X, bags, formation)
+    if bags.proportion.ndim == 2:
+        return np.asarray(some.average(model.predict_proba(rows)) - prior_of_classes(some))
     s = rows @ model.coef_ + (0.0 if some.offset is None else some.offset)
     return float(some.average(expit(s + shift_to_reports(prior_of(some), s, some)))) - prior_of(some)
 
@@ -205,7 +221,7 @@ def candidates_of(
     stackable: bool,
     effect_variance: float | None = None,
     values: bool = False,
-    beyond: float = 0.0,
+    beyond: Floats | float = 0.0,
 ) -> list[tuple[Sequence[float], Epochs]]:
     """Learning rates with their epochs; all see the same batches of each fold.
 

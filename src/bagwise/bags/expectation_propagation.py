@@ -15,11 +15,15 @@ that its derivatives are those of a bag that reports c with noise of variance e.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bagwise.bags.intervals import Intervals, log_normal_between, truncated_normal
+from bagwise.bags.truncated import log_normal_between, truncated_normal
 from bagwise.utils.typing import Booleans, Floats, Integers
+
+if TYPE_CHECKING:
+    from bagwise.bags.intervals import Intervals
 
 _KNOWN, _NOTHING = 1e8, 1e-12  # precisions: of a count that is known, and of one of which nothing is
 _SWEEPS, _CLOSE = 50, 1e-9
@@ -63,6 +67,7 @@ class Ends:
 
         Examples
         --------
+        >>> from bagwise.bags.intervals import Intervals
         >>> some = Intervals(np.array([[0.0, 2.0, 4.0]]), np.array([[4.0, 2.0, 8.0]]), np.zeros(1))
         >>> ends = Ends.of(some, np.array([10]))
         >>> ends.low, ends.high  # the last class says no more than the first
@@ -73,14 +78,17 @@ class Ends:
         least, most = whole & (low <= 0) & ~known, whole & (high >= k) & ~known
         # What the ends of all others say need not be said twice, as long as these are still there.
         no_low, no_high = np.zeros_like(known), np.zeros_like(known)
-        from_low, from_high = k - low.sum(axis=1, keepdims=True) + low, k - high.sum(axis=1, keepdims=True) + high
+        from_low, from_high = (
+            k - end.sum(axis=1, keepdims=True) + end for end in (np.where(whole, low, 0), np.where(whole, high, k))
+        )
         lines = np.arange(len(low))
         for c in np.argsort(-high, axis=1, kind="stable").T:  # the largest first
             there = whole[:, 0] & ~known[lines, c]
             lows, highs = (gone.sum(axis=1) - gone[lines, c] == 0 for gone in (no_low, no_high))
-            no_high[lines, c] = there & lows & (high[lines, c] >= from_low[lines, c])
-            no_low[lines, c] = there & highs & (low[lines, c] <= from_high[lines, c])
-        half, middle = np.where(whole, 0.5, 0.0), np.where(known, low, np.clip((low + high) / 2, 0, k))
+            no_high[lines, c] = there & lows & ~most[lines, c] & (high[lines, c] >= from_low[lines, c])
+            no_low[lines, c] = there & highs & ~least[lines, c] & (low[lines, c] <= from_high[lines, c])
+        half, middle = np.where(whole, 0.5, 0.0), (np.clip(low, 0, k) + np.clip(high, 0, k)) / 2
+        middle = np.where(known, low, middle)
         return cls(
             np.where(least | no_low, -np.inf, low - half), np.where(most | no_high, np.inf, high + half), known, middle
         )
@@ -96,7 +104,7 @@ class Sites:
         1/e and c/e; almost 0 where an interval says nothing.
     chance : array of shape (m,)
         The sum over classes of the formula of the module.
-    mean : array of shape (m, classes)
+    mean, variance : array of shape (m, classes)
         Of the counts, given all intervals.
     """
 
@@ -104,12 +112,13 @@ class Sites:
     shift: Floats
     chance: Floats
     mean: Floats
+    variance: Floats
 
     @classmethod
     def none(cls, ends: Ends) -> Sites:
         """Before anything is said but of what is known."""
         precision = np.where(ends.known, _KNOWN, _NOTHING)
-        return cls(precision, precision * ends.count, np.zeros(len(precision)), ends.count)
+        return cls(precision, precision * ends.count, np.zeros(len(precision)), ends.count, np.zeros_like(precision))
 
 
 def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sites:
@@ -130,6 +139,7 @@ def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sit
 
     Examples
     --------
+    >>> from bagwise.bags.intervals import Intervals
     >>> ends = Ends.of(Intervals(np.zeros((1, 2)), np.array([[4.0, 20.0]]), np.ones(1)), np.array([20]))
     >>> found = propagate(np.array([[4.0, 16.0]]), 9 * np.eye(2)[None], ends, Sites.none(ends))
     >>> found.mean.round(2)
@@ -157,7 +167,8 @@ def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sit
             spread[chosen] -= (more * scale)[:, None, None] * line[:, :, None] * line[:, None, :]
         if (np.abs(at - before) <= _CLOSE * (1 + np.abs(before))).all():
             break
-    return Sites(precision, shift, _chance(at, spread, ends, inside, precision, shift), at)
+    chance = _chance(at, spread, ends, inside, precision, shift)
+    return Sites(precision, shift, chance, at, np.diagonal(spread, axis1=1, axis2=2))
 
 
 def _beside_sites(mean: Floats, covariance: Floats, precision: Floats, shift: Floats) -> tuple[Floats, Floats]:
