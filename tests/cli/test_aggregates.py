@@ -56,6 +56,32 @@ def test_json_says_what_the_text_does(files, tmp_path):
     assert json.loads(fit.stdout)["estimator"] == "AggregatedRidgeClassifier"
 
 
+def test_noise_is_told_for_each_table(files, tmp_path):
+    """By a number for each, or by a column of theirs: the same model."""
+    frame, rng, scales = (
+        pd.read_parquet(files / "rows.parquet"),
+        np.random.default_rng(0),
+        {"f0": 5, "f1": 20, "both": 9},
+    )
+    names = {"f0": ["f0"], "f1": ["f1"], "both": ["f0", "f1"]}
+    for name, scale in scales.items():
+        cells = frame.groupby(names[name])["label"].agg(count="size", sum="sum").reset_index()
+        cells[["count", "sum"]] += rng.normal(scale=scale, size=(len(cells), 2))
+        cells.to_csv(tmp_path / f"{name}.csv", index=False)
+        cells.assign(sigma=float(scale)).to_csv(tmp_path / f"{name}-told.csv", index=False)
+    fit, gaussian = ("fit-aggregates", "--out", tmp_path / "m", "--force"), ("--mechanism", "gaussian")
+    tables = [tmp_path / f"{name}.csv" for name in scales]
+    told = [tmp_path / f"{name}-told.csv" for name in scales]
+    one = call(*fit, *tables, "--noise-scale", "5,20,9", *gaussian)
+    assert "Noise of variance 25 to 400 on each count and each sum, as declared" in one.stdout, one.output
+    assert call(*fit, *told, "--noise-scale", "sigma", *gaussian).stdout == one.stdout
+    wrong = sentence(call(*fit, *tables, "--noise-scale", "5,20", *gaussian))
+    assert "--noise-scale says 2 things: say one for all, or one for each of the 3 tables" in wrong
+    assert "f0.csv has no column 'sigma'" in sentence(call(*fit, tables[0], told[1], "--noise-scale", "sigma"))
+    told[1].write_text(told[1].read_text().replace("sigma", "noise_variance"))
+    assert "--noise-variance must be told of" in sentence(call(*fit, tables[0], told[1]))
+
+
 def test_wrong_use_is_one_sentence_that_names_the_option(files, tmp_path):
     out = tmp_path / "out"
     aggregate = "aggregate", files / "rows.parquet", "--out", out, "--label"

@@ -1,6 +1,7 @@
 """Classifiers from tables of counts, beside those that see the rows."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from sklearn.metrics import log_loss
 
 import bagwise as bw
 from bagwise.data import Aggregates
+from bagwise.data.aggregates import CountTable
 from bagwise.gains import NoBetterThanConstantWarning, clear
 from bagwise.linear import NoiseDiffersWarning
 from bagwise.linear.aggregated_risk import ridge, risks
@@ -39,6 +41,22 @@ def design(data, X):
 
 def add_noise(exact, scale, rng, threshold=None):
     return exact.noised(lambda cells: cells + rng.normal(scale=scale, size=cells.shape), scale**2, threshold=threshold)
+
+
+def noised_by(exact, scale_of, rng):
+    """Tables whose noise has a standard deviation by table: a number, or one for each cell."""
+    found = []
+    for table in exact.tables:
+        scale = np.broadcast_to(scale_of(table), table.count.shape)
+        count, total = (np.nan_to_num(one) + scale * rng.normal(size=scale.shape) for one in (table.count, table.sum))
+        found.append(CountTable(table.features, count, total, scale**2))
+    return Aggregates(exact.features, tuple(found), None)
+
+
+def alike(data):
+    """The same tables where noise is declared once, as the mean of all variances."""
+    variance = float(np.mean([one.noise_variance.mean() for one in data.tables]))
+    return Aggregates(data.features, tuple(replace(one, noise_variance=None) for one in data.tables), variance)
 
 
 def fitted(classifier, data, **settings):
@@ -80,10 +98,11 @@ def test_of_many_features_it_is_close_to_logistic_regression_on_the_rows(seed):
     assert found[bw.AggregatedRidgeClassifier] - wanted < 0.06 * (constant - wanted)
 
 
-@pytest.mark.parametrize("features", [1, 2, 5])
-def test_the_gradient_of_the_log_loss_is_its_derivative(features):
+@pytest.mark.parametrize(("features", "scale"), [(1, 0.0), (2, 0.0), (5, 0.0), (5, 20.0)])
+def test_the_gradient_of_the_log_loss_is_its_derivative(features, scale):
     rng = np.random.default_rng(0)
     data = Aggregates.of(*rows_of(rng, 2000, features))
+    data = add_noise(data, scale, rng) if scale else data
     moments = OneHotMoments.of(data)
     w, b = rng.normal(scale=0.5, size=data.width), -0.7
     given = choose_given(moments, data, w)
@@ -132,25 +151,98 @@ def test_the_penalty_is_chosen_so_that_noise_does_little_harm(classifier, seed):
     assert max(best) - losses[2] > 0.2 * (constant - min(best))  # a penalty at random would not do
 
 
-def test_what_tables_say_of_ridge_is_what_it_does_on_new_rows(seed):
+@classifiers
+def test_noise_of_each_line_that_is_the_same_is_noise_declared_once(classifier):
+    rng = np.random.default_rng(0)
+    noised = noised_by(Aggregates.of(*rows_of(rng, 5000)), lambda _: 30.0, rng)
+    one, other = (fitted(classifier, data) for data in (noised, alike(noised)))
+    assert other.noise_variance_ == one.noise_variance_ == 900
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert (one.alpha_, one.r2_, one.r2_error_, one.noise_ratio_) == (
+        other.alpha_, other.r2_, other.r2_error_, other.noise_ratio_)  # fmt: skip
+
+
+# Standard deviations of noise by table; what is kept of how much better than the mean label exact tables are.
+UNEQUAL = {
+    "a pair of features": (lambda table: 1000.0 if table.features == (0, 1) else 30.0, 0.85),
+    "all about a feature": (lambda table: 300.0 if 1 in table.features else 10.0, 0.65),
+    "features by themselves": (lambda table: 300.0 if len(table.features) == 1 else 10.0, 0.95),
+    "pairs": (lambda table: 0.0 if len(table.features) == 1 else 100.0, 0.9),
+    "every other line": (lambda table: 80.0 * (np.arange(table.count.size) % 2).reshape(table.count.shape), 0.9),
+}
+
+
+@pytest.mark.parametrize("noisy", UNEQUAL)
+def test_lines_that_are_noisier_than_others_do_little_harm(noisy, seed):
+    rng, (scale_of, kept) = np.random.default_rng(seed), UNEQUAL[noisy]
+    X, y = rows_of(rng, 20_000)
+    X_test, y_test = rows_of(rng, 20_000)
+    exact, frame = Aggregates.of(X, y), pd.DataFrame(X_test)
+    data, constant = noised_by(exact, scale_of, rng), log_loss(y_test, np.full(len(y_test), y.mean()))
+
+    def gain(tables, **settings):
+        model = fitted(bw.AggregatedLogisticClassifier, tables, **settings)
+        return constant - log_loss(y_test, model.predict_proba(frame)[:, 1])
+
+    found = gain(data)
+    assert found > kept * gain(exact)
+    assert found > 0.85 * max(gain(data, alpha=alpha) for alpha in (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0))
+    if noisy == "a pair of features":  # the penalty alone would not do
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseDiffersWarning)
+            same = [gain(alike(data), alpha=alpha) for alpha in (30.0, 300.0, 1000.0, 3000.0)]
+        assert found > 1.1 * max(same)
+
+
+def test_noise_of_lines_is_told_by_repeats_in_proportion(seed):
+    rng = np.random.default_rng(seed)
+    noised = noised_by(Aggregates.of(*rows_of(rng, 5000)), lambda table: 10.0 + 5 * len(table.features), rng)
+    assert abs(fitted(bw.AggregatedRidgeClassifier, noised).noise_ratio_ - 1) < 5 * np.sqrt(2 / 360)
+    halved = tuple(replace(one, noise_variance=one.noise_variance / 2) for one in noised.tables)
+    with pytest.warns(
+        NoiseDiffersWarning, match=r"noise of [\d.]+ times the variance that is declared: all variances are"
+    ):
+        told = bw.AggregatedRidgeClassifier(random_state=0).fit(Aggregates(noised.features, halved, None))
+    assert abs(told.noise_ratio_ / 2 - 1) < 5 * np.sqrt(2 / 360)
+    assert told.noise_variance_ == pytest.approx(told.noise_ratio_ * 200)
+
+
+def test_noise_of_lines_is_a_number_for_each():
+    data = Aggregates.of(*rows_of(np.random.default_rng(0), 500, 2))
+    own = replace(data.tables[0], noise_variance=np.ones(6))
+    with pytest.raises(ValueError, match="the noise of the table by 'f0' must be finite and at least 0"):
+        replace(data, tables=(replace(data.tables[0], noise_variance=np.full(6, -1.0)), *data.tables[1:]))
+    with pytest.raises(ValueError, match="noise_variance must be told for the table by 'f1', too"):
+        Aggregates(data.features, (own, *data.tables[1:]), None)
+
+
+@pytest.mark.parametrize(
+    "scale_of",
+    [
+        lambda _: 30.0,
+        lambda table: 60.0 if table.features == (0, 1) else 10.0 * len(table.features),
+    ],
+    ids=["alike", "by tables"],
+)
+def test_what_tables_say_of_ridge_is_what_it_does_on_new_rows(scale_of, seed):
     rng = np.random.default_rng(seed)
     X_test, y_test = rows_of(rng, 40_000)
     told, error, true, alpha = [], [], [], np.array([200.0])
-    for _ in range(40):
+    for _ in range(24):
         exact = Aggregates.of(*rows_of(rng, 5000))
-        noised = add_noise(exact, 30.0, rng)
+        noised = noised_by(exact, scale_of, rng)
         found = risks(noised, OneHotMoments.of(noised), alpha, rng)
         told.append(found.r2[0])
         error.append(found.error[0])
-        moments = OneHotMoments.of(add_noise(exact, 30.0 * np.sqrt(1.25), rng))  # as it is told of
+        moments = OneHotMoments.of(noised_by(exact, lambda table: scale_of(table) * np.sqrt(1.25), rng))  # as is told
         w = ridge(moments, alpha).coef[:, 0]
         h = moments.prior + (design(exact, X_test) - moments.mean) @ w
         true.append(1 - np.mean((y_test - h) ** 2) / y_test.var())
     difference = np.array(told) - np.array(true)
-    assert abs(difference.mean()) < 5 * difference.std() / np.sqrt(40)
+    assert abs(difference.mean()) < 5 * difference.std() / np.sqrt(24)
     # The interval tells of an average model; each has noise of its own in `true`, which is small beside.
     covered = int((np.abs(difference) < 2 * np.array(error)).sum())
-    assert binomtest(covered, 40, 0.9, alternative="less").pvalue > 1e-6
+    assert binomtest(covered, 24, 0.9, alternative="less").pvalue > 1e-6
 
 
 @pytest.mark.parametrize("scale", [0, 20])

@@ -1,11 +1,13 @@
 """Moments of one-hot rows from tables of counts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bagwise.data import Aggregates
 from bagwise.linear.one_hot import OneHotMoments, filled, margins, shrunk
-from tests.linear.test_aggregated import add_noise, design, rows_of
+from tests.linear.test_aggregated import add_noise, design, noised_by, rows_of
 
 
 def test_moments_of_exact_tables_are_those_of_the_rows():
@@ -39,12 +41,34 @@ def test_repeats_are_averaged_by_precision_and_tell_the_noise(seed):
     assert abs(ratio - 1) < 5 * np.sqrt(2 / (len(worth) * 100) * 2)  # margins of one table share its noise
 
 
-def test_moments_left_as_they_are_have_no_bias(seed):
+def test_repeats_with_noise_of_their_own_are_averaged_by_precision(seed):
+    rng = np.random.default_rng(seed)
+    exact = Aggregates.of(*rows_of(rng, 4000, features=3))
+    truth, errors, squares = margins(exact, "count").value, [], []
+    by_cells = [rng.uniform(0, 20, one.count.shape) for one in exact.tables]
+    scales = {table.features: scale for table, scale in zip(exact.tables, by_cells, strict=True)}
+    for _ in range(300):
+        found = margins(noised_by(exact, lambda table: scales[table.features], rng), "count")
+        errors.append(found.value - truth)
+        squares.append(found.repeats.variance)
+    most = max(scale.max() for scale in by_cells) ** 2
+    own = by_cells[0][:-1] ** 2, (by_cells[3] ** 2).sum(axis=1)[:-1], (by_cells[4] ** 2).sum(axis=1)[:-1]
+    np.testing.assert_allclose(found.worth[:5], sum(most / one for one in own))
+    ratio = np.square(errors)[:, :5].mean(axis=0) / (most / found.worth[:5])
+    assert (np.abs(ratio - 1) < 5.5 * np.sqrt(2 / 300)).all()
+    assert abs(np.mean(squares) / most - 1) < 5 * np.sqrt(2 / found.repeats.freedom / 300) * 2  # margins share noise
+
+
+@pytest.mark.parametrize("unequal", [False, True])
+def test_moments_left_as_they_are_have_no_bias(unequal, seed):
     rng = np.random.default_rng(seed)
     X, y = rows_of(rng, 4000)
     exact = Aggregates.of(X, y)
     truth = OneHotMoments.of(exact)
-    found = [OneHotMoments.of(add_noise(exact, 10.0, rng), as_it_is=True) for _ in range(200)]
+    scales = {table.features: rng.uniform(0, 20, table.count.shape) if unequal else 10.0 for table in exact.tables}
+    found = [
+        OneHotMoments.of(noised_by(exact, lambda table: scales[table.features], rng), as_it_is=True) for _ in range(200)
+    ]
     for name in ("covariance", "xy", "mean"):
         values = np.array([getattr(one, name) for one in found])
         error = values.std(axis=0) / np.sqrt(len(found))
@@ -56,7 +80,7 @@ def test_noise_makes_no_negative_eigenvalues_and_less_error_than_it_had(seed):
     exact = Aggregates.of(*rows_of(rng, 4000))
     truth, noised = OneHotMoments.of(exact).covariance, add_noise(exact, 20.0, rng)
     raw, found = (OneHotMoments.of(noised, as_it_is=one).covariance for one in (True, False))
-    assert np.linalg.eigvalsh(raw).min() < -100
+    assert np.linalg.eigvalsh(raw).min() < -50
     assert np.linalg.eigvalsh(found).min() > -1e-6
     assert np.square(found - truth).sum() < 0.5 * np.square(raw - truth).sum()
 
@@ -69,6 +93,22 @@ def test_shrinking_keeps_what_is_there_and_nothing_of_noise_alone():
     signal = np.outer(np.arange(20) - 9.5, np.arange(30) - 14.5)
     kept = shrunk(signal + centred, 1.0)
     assert np.square(kept - signal).sum() < 0.2 * np.square(centred).sum()
+
+
+def test_rows_and_columns_that_are_noisier_are_shrunk_more(seed):
+    """What is left of the noise is less than if all cells were taken to be as noisy as on average."""
+    rng = np.random.default_rng(seed)
+    exact = Aggregates.of(*rows_of(rng, 20_000))
+    truth, errors, at = OneHotMoments.of(exact).covariance, [], np.arange(6)
+    scale = np.where((at[:, None] == 0) | (at == 1), 300.0, 10.0)
+    for _ in range(20):
+        noised = noised_by(exact, lambda table: 10.0 if len(table.features) == 1 else scale, rng)
+        mean = np.full((6, 6), np.square(scale).mean())
+        same = tuple(replace(one, noise_variance=mean) if len(one.features) == 2 else one for one in noised.tables)
+        both = noised, replace(noised, tables=same)
+        errors.append([np.square(OneHotMoments.of(one).covariance - truth).sum() for one in both])
+    by_cells, by_mean = np.mean(errors, axis=0)
+    assert by_cells < 0.9 * by_mean
 
 
 def test_hidden_cells_get_what_the_margins_leave():

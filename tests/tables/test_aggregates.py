@@ -11,7 +11,7 @@ import bagwise as bw
 from bagwise import tables
 from bagwise.data import Aggregates
 from bagwise.tables.aggregated_model import AboutAggregates, facts, read_about_aggregates
-from tests.linear.test_aggregated import add_noise, rows_of
+from tests.linear.test_aggregated import add_noise, noised_by, rows_of
 
 
 @pytest.fixture
@@ -31,6 +31,9 @@ def same(one, other):
     assert (one.noise_variance, one.threshold) == (other.noise_variance, other.threshold)
     for first, second in zip(one.tables, other.tables, strict=True):
         assert first.features == second.features
+        assert (first.noise_variance is None) == (second.noise_variance is None)
+        if first.noise_variance is not None:
+            np.testing.assert_array_equal(first.noise_variance, second.noise_variance)
         np.testing.assert_array_equal(first.count, second.count)
         np.testing.assert_array_equal(first.sum, second.sum)
 
@@ -88,6 +91,26 @@ def test_noise_is_declared_as_for_reports(rows):
     assert read([table.assign(s=3.0)], noise_scale="s", mechanism="gaussian").noise_variance == 9
 
 
+def test_each_line_may_have_noise_of_its_own_and_each_table(exact, tmp_path):
+    line = {"a": ["x", "y"], "count": [5, 6], "sum": [1, 2]}
+    other = {"b": ["z"], "count": [11], "sum": [3]}
+    both = {"a": ["x", "y"], "b": ["z", "z"], "count": [6, 5], "sum": [2, 1], "noise_variance": [1.0, 4.0]}
+    found = tables.read_aggregates([{**line, "noise_variance": [9.0, None]}, {**other, "epsilon": [1.0]}, both])
+    assert (found.noise_variance, found.noise_range) == (None, (0, 9))
+    np.testing.assert_array_equal(found.tables[0].noise_variance, [9, 0, np.nan])
+    np.testing.assert_array_equal(found.tables[1].noise_variance, [2, np.nan])
+    np.testing.assert_array_equal(found.tables[2].noise_variance[:2, 0], [1, 4])
+    each = tables.read_aggregates([line, other], noise_scale=[3, 5], mechanism="gaussian")
+    np.testing.assert_array_equal(each.tables[0].noise_variance, [9, 9, np.nan])
+    np.testing.assert_array_equal(each.tables[1].noise_variance, [25, np.nan])
+    assert tables.read_aggregates([line, other], noise_scale=[3, 3], mechanism="gaussian").noise_variance == 9
+    with pytest.raises(ValueError, match="noise_variance must be told of table 2 of counts, too, as of the others"):
+        tables.read_aggregates([{**line, "noise_variance": [9.0, 9.0]}, other])
+    noised = noised_by(exact, lambda table: 10.0 + len(table.features), np.random.default_rng(0))
+    tables.write_aggregates(noised, tmp_path)
+    same(tables.read_aggregates(tmp_path), noised)
+
+
 def test_values_that_stand_for_others_and_binned_numbers(tmp_path):
     table = {"age": [0, 1, 2], "count": [5, 6, 7], "sum": [1, 2, 3]}
     pd.DataFrame(table).to_csv(tmp_path / "age.csv", index=False)
@@ -121,7 +144,9 @@ LINE = {"a": ["x", "y"], "count": [5, 6], "sum": [1, 2]}
         ({"a": ["x", "x"]}, {}, "there are two lines about x by 'a': there must be one"),
         ({"b": [1, 2], "c": [1, 2]}, {}, r"ignore leaves 3 columns of values in the table of counts \(a, b, c\)"),
         ({"a": ["[1, 5)", "[5, 9)"]}, {}, r"edges must be told for 'a', whose values are ranges of numbers"),
-        ({"noise_variance": [1.0, 2.0]}, {}, "the noise must be the same on all lines of all tables, got 1, 2"),
+        ({}, {"noise_scale": "s"}, "the table of counts has no column 's' to tell its noise; it has a, count, sum"),
+        ({}, {"epsilon": [1, 2]}, "epsilon says 2 things: say one for all, or one for each of the 1 tables"),
+        ({"threshold": [3, 4]}, {"epsilon": 1}, "the threshold must be the same on all lines of all tables, got 3, 4"),
         ({"noise_variance": [-1.0, -1.0]}, {}, "the declared noise is not a finite number of at least 0"),
         ({}, {"threshold": 3}, "noise_variance must be told where rare cells are hidden"),
         ({}, {"threshold": -3}, "threshold must be a finite number above 0"),
@@ -186,6 +211,9 @@ def test_what_a_model_tells_is_in_words(exact):
     assert "by 3 features and 3 pairs of them" in text
     assert "Noise of variance 25 on each count and each sum, as declared" in text
     assert "R² of single rows by the tables" in text
+    by_tables = noised_by(exact, lambda table: 5.0 * len(table.features), rng)
+    text = "\n".join(AboutAggregates.of(tables.fit_aggregates(by_tables), by_tables).lines)
+    assert "Noise of variance 25 to 100 on each count and each sum, as declared" in text
     hidden = add_noise(exact, 5.0, rng, threshold=50)
     text = "\n".join(AboutAggregates.of(tables.fit_aggregates(hidden), hidden).lines)
     assert "Counts below 50 are hidden" in text

@@ -28,12 +28,16 @@ def fit_aggregates(
     sum: Annotated[str, Option(help="Column of label sums.")] = "sum",
     noise_variance: Annotated[
         options.Text,
-        Option(help="Variance of noise on each count and sum: a number or a column; without any, repeats tell."),
+        Option(
+            help="Variance of noise on each count and sum: a number or a column, or one for each table, as 9,400; "
+            "without any, repeats tell."
+        ),
     ] = None,
     noise_scale: Annotated[
-        options.Text, Option(help="Scale of Laplace noise, or with --mechanism gaussian its standard deviation.")
+        options.Text,
+        Option(help="Scale of Laplace noise, or with --mechanism gaussian its standard deviation; likewise."),
     ] = None,
-    epsilon: Annotated[options.Text, Option(help="Epsilon of Laplace noise on each count and sum.")] = None,
+    epsilon: Annotated[options.Text, Option(help="Epsilon of Laplace noise on each count and sum; likewise.")] = None,
     mechanism: Annotated[options.Mechanism | None, Option(help="How noise was made; laplace if not told.")] = None,
     sensitivity: Annotated[
         options.Text, Option(help="By how much one person changes what --epsilon is about; 1 if not given.")
@@ -66,7 +70,7 @@ def fit_aggregates(
     with show_progress() as progress:
         progress(0, 2, "reading tables")
         noise: dict[str, Any] = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
-        noise = {name: options.number_or_column(one) for name, one in {**noise, "sensitivity": sensitivity}.items()}
+        noise = {name: _one_or_each(one) for name, one in {**noise, "sensitivity": sensitivity}.items()}
         names: dict[str, Any] = {"rest": options.parse_names(rest) or (), "ignore": options.parse_names(ignore) or ()}
         told: dict[str, Any] = {"count": count, "sum": sum, "threshold": threshold, "rows": rows, "edges": edges}
         data = bagwise.tables.read_aggregates(
@@ -77,6 +81,12 @@ def fit_aggregates(
         about = AboutAggregates.of(fitted, data)
         bagwise.saving.save(fitted, out, about=facts(about), force=force)
     show_result(as_json, about, *about.lines, f"Written: {out}")
+
+
+def _one_or_each(text: str | None) -> str | float | list[str | float] | None:
+    """A number or the name of a column; several where there are commas."""
+    each = [options.number_or_column(one) for one in options.parse_names(text) or ()]
+    return each[0] if len(each) == 1 else [one for one in each if one is not None] or None
 
 
 def aggregate(

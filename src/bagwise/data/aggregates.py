@@ -21,6 +21,7 @@ from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 _MOST_LEVELS = 20_000  # of all features together: their moments are a square matrix
+_EXACT = 1e-9  # of the largest variance: what is counted for exact has this, so that it can be divided by
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,14 @@ class CountTable:
         Numbers of its features, one or two, the smaller first.
     count, sum : array
         By cells of these features, the rest last; NaN where there is no line.
+    noise_variance : array or None
+        By the same cells, of the noise on each count and each sum; None: as the aggregates say for all tables.
     """
 
     features: tuple[int, ...]
     count: Floats
     sum: Floats
+    noise_variance: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +104,8 @@ class Aggregates:
     tables : tuple of CountTable
         By one feature each, and by pairs.
     noise_variance : float or None
-        Of the noise on every count and every sum, independent of each other; None where nobody says: it is then
-        estimated from what tables repeat of each other.
+        Of the noise on every count and every sum, independent of each other, of tables that tell none of their own;
+        None where nobody says: it is then estimated from what tables repeat of each other, as one number for all.
     threshold : float or None
         Below which counts are not shown: cells without a line are hidden. None: they count no rows.
     rows : float or None
@@ -134,9 +138,16 @@ class Aggregates:
             shape = tuple(self.features[one].rest + 1 for one in table.features)
             if not 1 <= len(shape) <= 2 or table.features in seen or list(table.features) != sorted({*table.features}):
                 raise ValueError(f"there must be one table for each feature or pair of features, got {table.features}.")
-            if table.count.shape != shape or table.sum.shape != shape:
+            own = table.noise_variance
+            if table.count.shape != shape or table.sum.shape != shape or (own is not None and own.shape != shape):
                 raise ValueError(f"the table by {self.named(table)} must have the shape {shape}.")
+            if own is not None and not (np.isfinite(own) & (own >= 0))[np.isfinite(table.count)].all():
+                raise ValueError(f"the noise of the table by {self.named(table)} must be finite and at least 0.")
             seen.add(table.features)
+        telling = [table.noise_variance is not None for table in self.tables]
+        if self.noise_variance is None and any(telling) and not all(telling):
+            silent = self.named(self.tables[telling.index(False)])
+            raise ParameterError("noise_variance", f"must be told for the table by {silent}, too: others tell theirs.")
         if lacking := {*range(len(names))} - {one for table in self.tables for one in table.features}:
             raise ValueError(f"there is no table by {names[min(lacking)]!r}.")
 
@@ -210,6 +221,49 @@ class Aggregates:
         """Cells with a count, in all tables."""
         return sum(int(np.isfinite(table.count).sum()) for table in self.tables)
 
+    @cached_property
+    def noise_range(self) -> tuple[float, float] | None:
+        """The least and the largest variance of the noise on a line; None where nobody says."""
+        found = []
+        for table in self.tables:
+            if (told := self._noise_of(table)) is None:
+                return None
+            found.append(told[np.isfinite(table.count)])
+        lines = np.concatenate(found)
+        return (float(lines.min()), float(lines.max())) if len(lines) else (0.0, 0.0)
+
+    @property
+    def noise_level(self) -> float | None:
+        """The largest variance of the noise on a line; None where nobody says."""
+        return None if self.noise_range is None else self.noise_range[1]
+
+    def noise_shares(self, table: CountTable) -> Floats:
+        """By the cells of a table, the variance of their noise in the largest of all.
+
+        It is above 0 where counts are exact, too. Cells without a line have the mean of those with one. All are 1 where
+        there is no noise, or nobody says.
+        """
+        if (own := self._noise_of(table)) is None or not self.noise_level:
+            return np.ones(table.count.shape)
+        listed = np.isfinite(table.count)
+        shares = np.maximum(np.where(listed, own, 0.0) / self.noise_level, _EXACT)
+        return np.where(listed, shares, shares[listed].mean() if listed.any() else 1.0)
+
+    def at_noise_level(self, variance: float) -> Self:
+        """The same tables where the largest variance of noise is another, and all in proportion to it."""
+        tables = tuple(
+            one if one.noise_variance is None else replace(one, noise_variance=variance * self.noise_shares(one))
+            for one in self.tables
+        )
+        share = self.noise_variance / self.noise_level if self.noise_variance and self.noise_level else 1.0
+        return replace(self, tables=tables, noise_variance=share * variance)
+
+    def _noise_of(self, table: CountTable) -> Floats | None:
+        """By the cells of a table, what is said of their noise."""
+        if table.noise_variance is not None or self.noise_variance is None:
+            return table.noise_variance
+        return np.full(table.count.shape, self.noise_variance)
+
     @property
     def pairs_without_table(self) -> list[tuple[int, int]]:
         """Numbers of features of which no table tells how they go together."""
@@ -257,16 +311,16 @@ class Aggregates:
         -------
         Aggregates, Aggregates
         """
-        variance = self.noise_variance or 0.0
-        scale, one, other = np.sqrt(variance), [], []
+        level, one, other = self.noise_level or 0.0, [], []
         for table in self.tables:
+            scale = np.sqrt(level * self.noise_shares(table))
             count, total = (scale * rng.standard_normal(table.count.shape) for _ in range(2))
             more, less = np.sqrt(ratio), 1 / np.sqrt(ratio)
             one.append(replace(table, count=table.count + more * count, sum=table.sum + more * total))
             other.append(replace(table, count=table.count - less * count, sum=table.sum - less * total))
         return (
-            replace(self, tables=tuple(one), noise_variance=variance * (1 + ratio)),
-            replace(self, tables=tuple(other), noise_variance=variance * (1 + 1 / ratio)),
+            replace(self, tables=tuple(one)).at_noise_level(level * (1 + ratio)),
+            replace(self, tables=tuple(other)).at_noise_level(level * (1 + 1 / ratio)),
         )
 
 

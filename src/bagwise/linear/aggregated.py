@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from bagwise.data.features import as_frame, is_table
 from bagwise.gains import NoBetterThanConstantWarning, clear
 from bagwise.linear.aggregated_risk import alpha_of_noise, ridge, risks, usual_alphas
 from bagwise.linear.gaussian_scores import choose_given, minimise
-from bagwise.linear.one_hot import OneHotMoments, Repeats
+from bagwise.linear.one_hot import OneHotMoments, told_noise
 from bagwise.log_odds import LEAST, shift_to
 from bagwise.utils.parameters import (
     NONE,
@@ -103,9 +102,9 @@ class AggregatedClassifier(ClassifierMixin, BaseEstimator, ABC):
                 "='independent').",
             )
         moments = OneHotMoments.of(data)
-        self.noise_ratio_, differs = _tell_noise(data, moments.repeats)
-        if differs:
-            data = replace(data, noise_variance=None)
+        self.noise_ratio_, told = _tell_noise(data, moments)
+        if told is not None:
+            data = data.at_noise_level(told)
             moments = OneHotMoments.of(data)
         if not LEAST < moments.prior < 1 - LEAST:
             raise ValueError(
@@ -250,7 +249,7 @@ class AggregatedLogisticClassifier(AggregatedClassifier):
     prior_, rows_ : float
         Mean label, and number of rows, by the tables.
     noise_variance_ : float
-        Of the noise on a cell, as declared or as repeats tell.
+        Of the noise on a cell, as declared or as repeats tell; the largest, where lines differ.
     noise_ratio_ : float
         What repeats tell, in that which is declared; NaN where nothing is repeated or declared.
     r2_, r2_error_ : float
@@ -339,20 +338,26 @@ def steepness(variance: float, prior: float) -> tuple[float, float]:
     return low, float(shift_to(prior, low * g)) if variance > 0 else float(logit(prior))
 
 
-def _tell_noise(data: Aggregates, repeats: tuple[Repeats, Repeats]) -> tuple[float, bool]:
-    """What repeats tell of the noise, in that which is declared, and whether the two are far apart: with a warning."""
-    squares, freedom = sum(one.squares for one in repeats), sum(one.freedom for one in repeats)
-    if data.noise_variance is None or data.threshold is not None or not freedom:
-        return float("nan"), False
-    told = squares / freedom
+def _tell_noise(data: Aggregates, moments: OneHotMoments) -> tuple[float, float | None]:
+    """What repeats tell of the noise in that which is declared, and its variance, if the two are far apart.
+
+    With a warning.
+    """
+    freedom = sum(one.freedom for one in moments.repeats)
+    if data.noise_range is None or data.threshold is not None or not freedom:
+        return float("nan"), None
+    told, (least, declared) = sum(one.squares for one in moments.repeats) / freedom, data.noise_range
     exact = 1.0 if told < 1e-6 else float("inf")
-    ratio = exact if data.noise_variance == 0 else told / data.noise_variance
-    differs = bool(abs(ratio - 1) > max(_MUCH, _FAR * np.sqrt(2 / freedom)))
-    if differs:
-        warnings.warn(
-            f"counts and sums that tables repeat of each other have noise of variance {told:.3g}, not "
-            f"{data.noise_variance:.3g} as declared: the former is used; check what was declared.",
-            NoiseDiffersWarning,
-            stacklevel=3,
-        )
-    return ratio, differs
+    ratio = exact if declared == 0 else told / declared
+    if abs(ratio - 1) <= max(_MUCH, _FAR * np.sqrt(2 / freedom)):
+        return ratio, None
+    if least == declared:
+        said = f"variance {told:.3g}, not {declared:.3g} as declared: the former is used"
+    else:
+        said = f"{ratio:.3g} times the variance that is declared: all variances are taken as that much larger"
+    warnings.warn(
+        f"counts and sums that tables repeat of each other have noise of {said}; check what was declared.",
+        NoiseDiffersWarning,
+        stacklevel=3,
+    )
+    return ratio, told_noise(moments.repeats, moments.rows)

@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from bagwise.data.aggregates import Aggregates
-from bagwise.linear.one_hot import OneHotMoments
+from bagwise.linear.one_hot import LEAST_SHARE, OneHotMoments, largest_eigenvalue
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats
 
 _RATIO, _DRAWS = 0.25, 5
-_LEAST_SHARE = 0.25
 _MOST_ALPHAS = 31
 
 
@@ -31,10 +30,13 @@ class Solutions(NamedTuple):
 
 
 def ridge(moments: OneHotMoments, alphas: Floats, eigen: tuple[Floats, Floats] | None = None) -> Solutions:
-    r"""The w of least :math:`\sum (y - p - w \cdot (x - \bar x))^2 + \alpha |w|^2`, for every α."""
+    r"""The w of least :math:`\sum (y - p - w \cdot (x - \bar x))^2 + \alpha \sum_j \omega_j w_j^2`, for every α.
+
+    The :math:`\omega_j` are `OneHotMoments.penalties`, 1 where all tables are noised alike.
+    """
     values, vectors = moments.eigen() if eigen is None else eigen
-    inverse = 1 / (values[:, None] + alphas)
-    coef = vectors @ (inverse * (vectors.T @ moments.xy)[:, None])
+    inverse, by = 1 / (values[:, None] + alphas), np.sqrt(moments.penalties)
+    coef = vectors @ (inverse * (vectors.T @ (moments.xy / by))[:, None]) / by[:, None]
     return Solutions(coef, (values[:, None] * inverse).sum(axis=0))
 
 
@@ -43,17 +45,13 @@ def usual_alphas(moments: OneHotMoments) -> Floats:
 
     With less, weights would be those of noise, and what is said of them is noise in turn, however large it looks.
     """
-    least = max(_LEAST_SHARE * size_of_noise(moments), 0.1)
+    least = max(LEAST_SHARE * size_of_noise(moments), 0.1)
     return np.geomspace(least, max(3 * moments.rows, 30 * least), _MOST_ALPHAS)
 
 
 def size_of_noise(moments: OneHotMoments) -> float:
-    r"""How large noise in the covariance is as a matrix.
-
-    A symmetric matrix of noise with standard deviation s in each of D × D cells has no eigenvalue beyond
-    :math:`2 s \sqrt{D}`.
-    """
-    return float(2 * np.sqrt((moments.noise_variance + moments.doubt) * len(moments.mean)))
+    """How large noise in the covariance is as a matrix; of the least noisy rows, where it differs between them."""
+    return largest_eigenvalue(float(moments.left_noise.min()) + moments.doubt, len(moments.mean))
 
 
 def alpha_of_noise(moments: OneHotMoments) -> float:
@@ -87,10 +85,12 @@ def risks(data: Aggregates, moments: OneHotMoments, alphas: Floats, rng: np.rand
     if noise <= 0 or data.threshold is not None:
         found = ridge(moments, alphas)
         values, vectors = moments.eigen()
-        flattered = 2 * (1 / (values[:, None] + alphas) * (vectors.T**2 @ moments.xy_noise)[:, None]).sum(axis=0)
+        flattered = 2 * (
+            1 / (values[:, None] + alphas) * (vectors.T**2 @ (moments.xy_noise / moments.penalties))[:, None]
+        ).sum(axis=0)
         told, left = [(found, _explained(found.coef, moments) - flattered)], 1.0
     else:
-        known, told = Aggregates(data.features, data.tables, noise, data.threshold, data.rows), []
+        known, told = data.at_noise_level(noise), []
         for _ in range(_DRAWS):
             check_time()
             one, other = known.split(_RATIO, rng)
@@ -101,7 +101,7 @@ def risks(data: Aggregates, moments: OneHotMoments, alphas: Floats, rng: np.rand
     freedom = np.mean([one.freedom for one, _ in told], axis=0)
     w = np.mean([one.coef for one, _ in told], axis=0)
     r2 = explained - 2 * freedom * (1 - np.clip(explained, 0, 1)) / moments.rows
-    return Risks(alphas, r2, _error(w, r2, freedom, moments, left))
+    return Risks(alphas, r2, _error(w, r2, freedom, data, moments, left))
 
 
 def _explained(coef: Floats, moments: OneHotMoments) -> Floats:
@@ -109,12 +109,13 @@ def _explained(coef: Floats, moments: OneHotMoments) -> Floats:
     return np.asarray(2 * moments.xy @ coef - (coef * (moments.covariance @ coef)).sum(axis=0))
 
 
-def _error(w: Floats, r2: Floats, freedom: Floats, moments: OneHotMoments, left: float) -> Floats:
+def _error(w: Floats, r2: Floats, freedom: Floats, data: Aggregates, moments: OneHotMoments, left: float) -> Floats:
     """(alphas,) standard errors of R²: by chance of rows, as of nearly Gaussian predictions, and by noise."""
     n, variance, square = moments.rows, moments.prior * (1 - moments.prior), w**2
     share = np.clip(r2, 0, 1)
     by_rows = (4 * share * (1 - share) + 2 * share**2) / n + 2 * freedom / n**2
     of_sums = 4 * (square * moments.xy_noise[:, None]).sum(axis=0)
-    of_counts = 2 * moments.noise_variance * square.sum(axis=0) ** 2
+    by_feature = np.add.reduceat(square, data.first[:-1], axis=0)
+    of_counts = 2 * (by_feature * (moments.cell_noise @ by_feature)).sum(axis=0)
     by_noise = left * (of_sums + of_counts) / (n * variance) ** 2
     return np.asarray(np.sqrt(by_rows + by_noise))

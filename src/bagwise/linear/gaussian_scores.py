@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from bagwise.data.aggregates import Aggregates
-from bagwise.linear.one_hot import OneHotMoments
+from bagwise.linear.one_hot import LEAST_SHARE, OneHotMoments, largest_eigenvalue
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 
@@ -51,7 +51,12 @@ class Given:
         cells = np.concatenate([np.arange(at.start, at.stop) for at in blocks])
         covariance = moments.covariance / moments.rows
         inner = covariance[np.ix_(cells, cells)]
-        projection = linalg.pinvh(inner, rtol=1e-9) @ covariance[cells]
+        noise = largest_eigenvalue(float(moments.left_noise[cells].max()) + moments.doubt, len(cells)) / moments.rows
+        if noise > 0:  # eigenvalues that it made small, divided by, would have these features tell noise of others
+            inverse = linalg.inv(inner + LEAST_SHARE * noise * np.eye(len(cells)), check_finite=False)
+        else:
+            inverse = linalg.pinvh(inner, rtol=1e-9)
+        projection = inverse @ covariance[cells]
         mean = [moments.mean[at] for at in blocks]
         if len(blocks) == 1:
             return cls(cells, mean[0], projection, inner)
@@ -108,12 +113,15 @@ def log_loss(
 def minimise(
     moments: OneHotMoments, given: list[tuple[Given, float]], alpha: float, w: Floats, b: float
 ) -> tuple[Floats, float]:
-    r"""The w and b of least :math:`n \cdot \text{log loss} + \alpha |w|^2 / 2`, from a start."""
+    r"""The w and b of least :math:`n \cdot \text{log loss} + \alpha \sum_j \omega_j w_j^2 / 2`, from a start.
+
+    The :math:`\omega_j` are `OneHotMoments.penalties`.
+    """
 
     def loss(at: Floats) -> tuple[float, Floats]:
         check_time()
         value, by_w, by_b = log_loss(at[1:], float(at[0]), moments, given)
-        penalty = alpha / moments.rows * at[1:]
+        penalty = alpha / moments.rows * moments.penalties * at[1:]
         return value + float(penalty @ at[1:]) / 2, np.concatenate([[by_b], by_w + penalty])
 
     options = {"maxiter": 1000, "maxfun": 4000, "maxcor": 30, "ftol": 1e-12, "gtol": 1e-7}

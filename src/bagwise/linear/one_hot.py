@@ -13,6 +13,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -23,6 +24,9 @@ from bagwise.data.aggregates import Aggregates
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Booleans, Floats
 
+LEAST_SHARE = 0.25
+"""Of the largest eigenvalue that noise can have: what is added to eigenvalues before they are divided by, at least."""
+
 _LEAST_PRIOR = 1e-6
 _ROUNDS = 20  # of filling hidden cells
 
@@ -30,6 +34,8 @@ _ROUNDS = 20  # of filling hidden cells
 @dataclass(frozen=True)
 class Repeats:
     """How far repeats of the same numbers lie apart, in squares that have the mean 1 if noise has the variance 1.
+
+    Where noise differs between lines, that is the largest variance; others are in proportion, as they are declared.
 
     squares, freedom: of counts, or of sums; freedom is 0 where nothing is repeated.
     """
@@ -47,40 +53,44 @@ class Repeats:
 class Margins:
     """What all tables say of a number by each cell of each feature: (D,) averages and what their noise varies by.
 
-    worth: (D,) sum of what repeats count, each the inverse of how many noised cells it adds up; 0 where none is known,
-    infinite where no table has a line and none is hidden.  total: of all rows.
+    worth: (D,) sum of what repeats count, each the inverse of its variance in that of the noisiest cell; 0 where none
+    is known, infinite where no table has a line and none is hidden.  alike: (D,) the same if all cells were as noisy.
+    total: of all rows.
     """
 
     value: Floats
     worth: Floats
+    alike: Floats
     total: float
     repeats: Repeats
 
 
 def margins(data: Aggregates, what: str) -> Margins:
     """Averages by precision of what tables repeat.  what: "count" or "sum"."""
-    value, worth, times = np.zeros((3, data.width))
+    value, worth, alike, times = np.zeros((4, data.width))
     shows, repeats = np.zeros(data.width, dtype=bool), list[tuple[slice, Floats, Floats]]()
     added_up, added_worth, largest = 0.0, 0.0, 0.0
     hides, single = data.threshold is not None, any(len(table.features) == 1 for table in data.tables)
     for table in data.tables:
-        cells = getattr(table, what)
+        cells, noise = getattr(table, what), data.noise_shares(table)
         listed = np.isfinite(cells)
-        shown = np.where(listed, cells, 0.0)
+        shown, added_noise = np.where(listed, cells, 0.0), np.where(listed, noise, 0.0)
         for axis, feature in enumerate(table.features):
             at = data.block(feature)
             others = tuple(one for one in range(cells.ndim) if one != axis)
-            many = listed.sum(axis=others)
+            many = listed.any(axis=others)
+            varies = np.where(many, added_noise.sum(axis=others), noise.mean())
             # A sum with a hidden part is none; cells without a line that are not hidden count no rows.
             known = listed.all(axis=others) if hides else np.full(len(many), True)
-            count = np.where(known, 1 / np.maximum(many, 1), 0.0)
+            count = np.where(known, 1 / varies, 0.0)
             repeats.append((at, count, shown.sum(axis=others)))
             value[at] += count * repeats[-1][2]
             worth[at] += count
+            alike[at] += known / np.maximum(listed.sum(axis=others), 1)
             times[at] += count > 0
-            shows[at] |= many > 0
+            shows[at] |= many
         if listed.all() or not hides:
-            count_of_all = 1 / max(int(listed.sum()), 1)
+            count_of_all = 1 / (float(added_noise.sum()) or 1.0)
             added_up, added_worth = added_up + count_of_all * float(shown.sum()), added_worth + count_of_all
         if cells.ndim == 1 or not single:  # of pairs, more is hidden
             largest = max(largest, float(shown.sum()))
@@ -88,7 +98,7 @@ def margins(data: Aggregates, what: str) -> Margins:
     squares = sum(float((count * (added - mean[at]) ** 2).sum()) for at, count, added in repeats)
     told = Repeats(squares, int(np.maximum(times - 1, 0).sum()))
     worth = np.where(shows | hides, worth, np.inf)  # what is nowhere has no rows, which is exact
-    return Margins(mean, worth, added_up / added_worth if added_worth else largest, told)
+    return Margins(mean, worth, alike, added_up / added_worth if added_worth else largest, told)
 
 
 def adding_up(found: Margins, data: Aggregates, total: float, *, least: float | None) -> Floats:
@@ -129,7 +139,15 @@ class OneHotMoments:
     xy : array of shape (D,)
         Sum over rows of (x − mean)(y − p).
     noise_variance : float
-        Of single cells, declared or told by repeats.
+        Of single cells, declared or told by repeats; of the noisiest, where that differs.
+    cell_noise : array of shape (d, d)
+        The mean variance of noise on a cell, by pairs of features; the mean of all where there is no such table, and
+        for a feature and itself, of which all its tables tell, that of the least noisy one.
+    left_noise : array of shape (D,)
+        What noise is left in the covariance, as a mean variance by rows. A table that is noisier than others, of which
+        little is left once it is shrunk, counts as that little, but as no less than the least noisy one.
+    penalties : array of shape (D,)
+        How much more weights are penalised whose cells are noisier than others; 1 where all are noised alike.
     doubt : float
         Mean variance of what cells of pair tables hold in place of what is hidden; 0 where nothing is.
     xy_noise : array of shape (D,)
@@ -144,6 +162,9 @@ class OneHotMoments:
     covariance: Floats
     xy: Floats
     noise_variance: float
+    cell_noise: Floats
+    left_noise: Floats
+    penalties: Floats
     doubt: float
     xy_noise: Floats
     repeats: tuple[Repeats, Repeats]
@@ -155,13 +176,11 @@ class OneHotMoments:
         as_it_is: leave noise where it is, so that every number is unbiased: to measure by, not to learn from.
         """
         count, total = margins(data, "count"), margins(data, "sum")
-        noise = data.noise_variance
+        noise = data.noise_level
         if noise is None:
             if data.threshold is not None:
                 raise ValueError("where rare cells are hidden, tables do not tell their noise: declare it.")
-            told = [one.repeats.squares for one in (count, total)], [one.repeats.freedom for one in (count, total)]
-            noise = sum(told[0]) / max(sum(told[1]), 1)
-            noise = 0.0 if noise < 1e-9 * max(count.total, 1.0) else noise
+            noise = told_noise((count.repeats, total.repeats), count.total)
         rows = float(data.rows if data.rows is not None else count.total)
         if not rows > 0:
             raise ValueError(f"the tables count {rows:.4g} rows in all: there is nothing to learn from.")
@@ -173,14 +192,67 @@ class OneHotMoments:
         worth = np.where(total.worth > 0, total.worth, 1.0)
         covariance, doubt = _covariance(data, number, rows, noise, as_it_is=as_it_is)
         xy = summed - number * prior
-        return cls(
-            rows, prior, number / rows, covariance, xy, noise, doubt, noise / worth, (count.repeats, total.repeats)
-        )
+        repeats = count.repeats, total.repeats
+        by_pairs = noise * _mean_shares(data)
+        left = _left_noise(data, by_pairs, covariance)
+        penalties = _penalties(total, noise, left + doubt, prior * (1 - prior) * rows * len(data.features) / data.width)
+        told = by_pairs, left, penalties, doubt, noise / worth, repeats
+        return cls(rows, prior, number / rows, covariance, xy, noise, *told)
 
     def eigen(self) -> tuple[Floats, Floats]:
-        """Eigenvalues, none below 0, and eigenvectors of the covariance."""
-        values, vectors = linalg.eigh(self.covariance, check_finite=False)
+        """Eigenvalues, none below 0, and eigenvectors of the covariance by `penalties`, both divided by their roots."""
+        by = np.sqrt(self.penalties)
+        values, vectors = linalg.eigh(self.covariance / by / by[:, None], check_finite=False)
         return np.maximum(values, 0.0), vectors
+
+
+def told_noise(repeats: Sequence[Repeats], rows: float) -> float:
+    """The variance of noise that repeats of counts and of sums tell; 0 where it is that of rounding."""
+    told = sum(one.squares for one in repeats) / max(sum(one.freedom for one in repeats), 1)
+    return 0.0 if told < 1e-9 * max(rows, 1.0) else told
+
+
+def largest_eigenvalue(variance: float, cells: int) -> float:
+    r"""Beyond which a symmetric matrix of noise of that variance, D × D, has none, nearly: :math:`2 s \sqrt{D}`."""
+    return float(2 * np.sqrt(variance * cells))
+
+
+def _mean_shares(data: Aggregates) -> Floats:
+    """(d, d) mean variance of the noise of a pair table, in that of the noisiest cell."""
+    d = len(data.features)
+    means = {table.features: float(data.noise_shares(table).mean()) for table in data.tables}
+    pairs = {features: one for features, one in means.items() if len(features) == 2}
+    found = np.full((d, d), np.mean([*(pairs or means).values()]))
+    for (one, other), mean in pairs.items():
+        found[one, other] = found[other, one] = mean
+    np.fill_diagonal(found, found.min(axis=1))
+    return found
+
+
+def _left_noise(data: Aggregates, by_pairs: Floats, covariance: Floats) -> Floats:
+    """(D,) mean variance of noise by rows of the covariance.  by_pairs: (d, d) of that in the tables."""
+    d, width = len(data.features), np.diff(data.first)
+    left = np.full((d, d), np.inf)
+    if np.ptp(by_pairs) > 0:
+        for one, other in combinations(range(d), 2):
+            beyond = covariance[data.block(one), data.block(other)]
+            left[one, other] = left[other, one] = np.square(beyond).mean()
+    np.fill_diagonal(left, by_pairs.min())
+    left = np.clip(left, by_pairs.min(), by_pairs)
+    return np.repeat(left @ width / data.width, width)
+
+
+def _penalties(summed: Margins, noise: float, left: Floats, chance: float) -> Floats:
+    """(D,) penalties in the usual one: as the variance of label sums, or as the size of noise in the covariance.
+
+    The larger of the two, and 1 at least. noise: of the noisiest cell.  left: (D,) as `left_noise`.  chance: variance
+    of the label sum of the rows of a cell.
+    """
+    known = (summed.worth > 0) & (summed.worth < np.inf)
+    share = np.where(known, summed.alike / np.where(known, summed.worth, 1.0), 1.0)
+    of_sums = share * noise / max(float(summed.alike.mean()), _LEAST_PRIOR) + chance
+    of_counts = np.sqrt(left + 0.25)  # chance of rows is taken as noise of variance 1/4
+    return np.asarray(np.maximum(of_sums / np.median(of_sums), of_counts / of_counts.min()))
 
 
 def _covariance(data: Aggregates, number: Floats, rows: float, noise: float, *, as_it_is: bool) -> tuple[Floats, float]:
@@ -197,12 +269,13 @@ def _covariance(data: Aggregates, number: Floats, rows: float, noise: float, *, 
         row, column = data.block(one), data.block(other)
         count, guess = table.count, np.outer(number[row], number[column]) / rows
         if data.threshold is not None:
-            count = filled(count, number[row], number[column], rows, most=data.threshold + 2 * np.sqrt(noise))
+            most = data.threshold + 2 * np.sqrt(noise * data.noise_shares(table)[np.isnan(table.count)])
+            count = filled(count, number[row], number[column], rows, most=float(most.max(initial=0.0)))
             doubt += float((count[np.isnan(table.count)] ** 2).sum()) / 3  # anything up to twice as many
         cells += count.size
         beyond = np.nan_to_num(count) - guess
         if not as_it_is:
-            beyond = _denoised(beyond, number[row] > 0, number[column] > 0, noise)
+            beyond = _denoised(beyond, number[row] > 0, number[column] > 0, noise * data.noise_shares(table))
         found[row, column], found[column, row] = beyond, beyond.T
     if not as_it_is and (noise > 0 or data.threshold is not None):
         values, vectors = linalg.eigh(found, check_finite=False)
@@ -210,13 +283,21 @@ def _covariance(data: Aggregates, number: Floats, rows: float, noise: float, *, 
     return found, doubt / max(cells, 1)
 
 
-def _denoised(beyond: Floats, row: Booleans, column: Booleans, noise: float) -> Floats:
-    """What a pair table shows beyond independence, shrunk, in cells that have rows.  row, column: which have."""
+def _denoised(beyond: Floats, row: Booleans, column: Booleans, noise: Floats) -> Floats:
+    """What a pair table shows beyond independence, shrunk, in cells that have rows.
+
+    row, column: which have.  noise: its variance by cells. Where it differs, rows and columns are divided by what is
+    theirs of it first, so that the noise of all cells is as nearly alike as such factors make it.
+    """
     used, found = np.ix_(row, column), np.zeros_like(beyond)
-    inner = beyond[used]
+    inner, variance = beyond[used], noise[used]
     if inner.size:
         inner = inner - inner.mean(axis=1, keepdims=True) - inner.mean(axis=0, keepdims=True) + inner.mean()
-        found[used] = shrunk(inner, np.sqrt(noise))
+        if np.ptp(variance) > 0:
+            by = np.sqrt(np.outer(variance.mean(axis=1), variance.mean(axis=0)) / variance.mean())
+            found[used] = shrunk(inner / by, 1.0) * by
+        else:
+            found[used] = shrunk(inner, np.sqrt(variance[0, 0]))
     return found
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Sources: TypeAlias = Source | Sequence[Source]
+Noise: TypeAlias = str | float | Sequence[str | float] | None
+"""What is told of noise: of all tables, or of each."""
+
 EDGES = "edges.json"
 """The file of a folder of tables that tells where numbers were cut."""
 
@@ -46,11 +49,11 @@ def read_aggregates(
     *,
     count: str = "count",
     sum: str = "sum",
-    noise_variance: str | float | None = None,
-    noise_scale: str | float | None = None,
-    epsilon: str | float | None = None,
+    noise_variance: Noise = None,
+    noise_scale: Noise = None,
+    epsilon: Noise = None,
     mechanism: str | None = None,
-    sensitivity: str | float | None = None,
+    sensitivity: Noise = None,
     threshold: float | None = None,
     rows: float | None = None,
     rest: Sequence[str] | str = (),
@@ -67,8 +70,8 @@ def read_aggregates(
     count, sum : str
         Columns of counts and of label sums, on which noise is the same and independent.
     noise_variance, noise_scale, epsilon, mechanism, sensitivity
-        As in `join`, of each count and each sum: one number, or a column that holds one. Without any, the variance of
-        noise is told by what tables repeat of each other.
+        As in `join`, of each count and each sum: a number, or a column that says it line by line; or a sequence of
+        these, one for each table. Without any, what tables repeat of each other tells the variance, as one for all.
     threshold : float, optional
         Below which counts were left out; by default that of a column `threshold`. Cells without a line are then hidden;
         without a threshold they have no rows.
@@ -99,28 +102,35 @@ def read_aggregates(
 
     optional = number(above=0) | NONE
     check_parameters({"threshold": threshold, "rows": rows}, {"threshold": optional, "rows": optional})
-    told: dict[str, Any] = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
-    noise = ReportColumns(count=count, mechanism=mechanism, sensitivity=sensitivity, **told)
+    told: dict[str, Noise] = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
+    sources = _sources(source)
+    noises = _noises({**told, "sensitivity": sensitivity}, [name for name, _ in sources])
     if edges is None and isinstance(source, (str, os.PathLike)) and (Path(source) / EDGES).is_file():
         edges = Path(source) / EDGES
     cut = read_edges(edges)
     ignored = {ignore} if isinstance(ignore, str) else {*ignore}
     parts = []
-    for name, one in _sources(source):
+    for (name, one), noise in zip(sources, noises, strict=True):
         table = read(one, home(one, connection=connection), what=name)
-        parts.append(_lines(table, name, count, sum, noise, ignored))
+        parts.append(_lines(table, name, count, sum, ReportColumns(count=count, mechanism=mechanism, **noise), ignored))
+    declared = [bool(part["noise"].notna().all()) for part in parts]
+    if any(declared) and not all(declared):
+        silent = sources[declared.index(False)][0]
+        raise ParameterError("noise_variance", f"must be told of {silent}, too, as of the others (0 for none).")
     lines = pd.concat(parts, ignore_index=True)
     others = {rest} if isinstance(rest, str) else {*rest}
     for value in ("value_1", "value_2"):
         lines.loc[lines[value].isin(others), value] = None
-    variance = _one_of(lines["noise"], "noise")
+    variance = float(lines["noise"].iloc[0]) if lines["noise"].nunique(dropna=False) == 1 else None
     hidden = threshold if threshold is not None else _one_of(lines["threshold"], "threshold")
-    if hidden is not None and variance is None:
+    if hidden is not None and not all(declared):
         raise ParameterError(
             "noise_variance", "must be told where rare cells are hidden: tables do not tell it then (0 for none)."
         )
     features = _features(lines, cut, hides=hidden is not None)
-    return Aggregates(features, tuple(_tables(lines, features, hides=hidden is not None)), variance, hidden, rows)
+    by_lines = variance is None and all(declared)
+    found = tuple(_tables(lines, features, hides=hidden is not None, noises=by_lines))
+    return Aggregates(features, found, None if by_lines or not all(declared) else variance, hidden, rows)
 
 
 def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: Any) -> tuple[Path, Path]:
@@ -150,10 +160,13 @@ def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: A
             one = data.features[feature]
             part[f"feature_{place}"] = one.name
             part[f"value_{place}"] = np.array([*one.levels, None], dtype=object)[cells]
-        parts.append(pd.DataFrame({**part, "count": table.count[at], "sum": table.sum[at]}))
+        part |= {"count": table.count[at], "sum": table.sum[at]}
+        if table.noise_variance is not None:
+            part["noise_variance"] = table.noise_variance[at]
+        elif data.noise_variance is not None:
+            part["noise_variance"] = data.noise_variance
+        parts.append(pd.DataFrame(part))
     lines = pd.concat([one.astype(dict.fromkeys(_KEYS, "string")) for one in parts if len(one)], ignore_index=True)
-    if data.noise_variance is not None:
-        said = {"noise_variance": data.noise_variance, **said}
     lines = lines.assign(**said)
     files = Path(folder) / "aggregates.parquet", Path(folder) / EDGES
     with replacing(*files) as (table_file, edges_file):
@@ -163,17 +176,32 @@ def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: A
     return files
 
 
-def _sources(source: Sources) -> list[tuple[str, Source]]:
-    """What is to be read, each with its name in messages."""
+def _sources(source: Sources, what: str = "the table of counts") -> list[tuple[str, Source]]:
+    """What is to be read, each with its name in messages.  what: the name of a table that is no file."""
     if isinstance(source, (list, tuple)):
-        return [named for one in source for named in _sources(one)]
+        names = [f"table {place} of counts" if len(source) > 1 else what for place in range(1, len(source) + 1)]
+        return [named for one, name in zip(source, names, strict=True) for named in _sources(one, name)]
     if not isinstance(source, (str, os.PathLike)) or not Path(source).is_dir():
         one: Any = source
-        return [(os.fspath(one) if isinstance(one, (str, os.PathLike)) else "the table of counts", one)]
+        return [(os.fspath(one) if isinstance(one, (str, os.PathLike)) else what, one)]
     files = [file for file in sorted(Path(source).iterdir()) if file.is_file() and file.name.endswith(_TABLES)]
     if not files:
         raise FileNotFoundError(f"the folder {source} holds no Parquet or CSV file: name the tables of counts.")
     return [(str(file), file) for file in files]
+
+
+def _noises(told: Mapping[str, Noise], names: Sequence[str]) -> list[dict[str, Any]]:
+    """What is told of noise, by table.  names: of the tables."""
+    found: list[dict[str, Any]] = [{} for _ in names]
+    for parameter, given in told.items():
+        each = list(given) if isinstance(given, (list, tuple)) else [given] * len(names)
+        if len(each) != len(names):
+            listed = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+            way = f"one for all, or one for each of the {len(names)} tables ({listed})"
+            raise ParameterError(parameter, f"says {len(each)} things: say {way}.")
+        for one, value in zip(found, each, strict=True):
+            one[parameter] = value
+    return found
 
 
 def read_edges(given: Mapping[str, Sequence[float]] | str | os.PathLike[str] | None) -> dict[str, tuple[float, ...]]:
@@ -202,6 +230,9 @@ def _lines(table: Table, name: str, count: str, total: str, noise: ReportColumns
             raise ParameterError(parameter, f"must name a column of {name}, got {column!r}: it has {there}.")
         if not table.schema[column].is_numeric():
             raise ValueError(f"{name}: column {column!r} holds {kind_of(table.schema[column])}: convert it to numbers.")
+    if absent := [one for one in noise.names if one not in names]:
+        way = "name one, or a number, for each table"
+        raise ValueError(f"{name} has no column {absent[0]!r} to tell its noise; it has {', '.join(names)}: {way}.")
     long = next((one for one in _LONG if {*one[:2]} <= {*names}), None)
     said = {count, total, *_NOISES, *RECORD, *ignored, *noise.names}
     noise = noise.guessed(names, never=("size", "suppressed", "sum", "mean", "proportion", count, total))
@@ -282,8 +313,11 @@ def _features(lines: pd.DataFrame, cut: Mapping[str, tuple[float, ...]], *, hide
     return tuple(CountedFeature(name, tuple(sorted(levels[name])), cut.get(name)) for name in sorted(levels))
 
 
-def _tables(lines: pd.DataFrame, features: Sequence[CountedFeature], *, hides: bool) -> list[CountTable]:
-    """A table for each feature and each pair that has lines; of values that are hidden themselves, nothing is kept."""
+def _tables(lines: pd.DataFrame, features: Sequence[CountedFeature], *, hides: bool, noises: bool) -> list[CountTable]:
+    """A table for each feature and each pair that has lines; of values that are hidden themselves, nothing is kept.
+
+    noises: whether lines tell their own noise.
+    """
     place, found = {one.name: number for number, one in enumerate(features)}, []
     for (name, other), part in lines.groupby(["feature_1", "feature_2"], dropna=False, sort=False):
         numbers = (place[name],) if other is None or other != other else (place[name], place[other])
@@ -301,9 +335,10 @@ def _tables(lines: pd.DataFrame, features: Sequence[CountedFeature], *, hides: b
             values = [str(one) for one in (twice["value_1"], twice["value_2"])[: len(cells)]]
             by = " and ".join(repr(one.name) for one in cells)
             raise ValueError(f"there are two lines about {' and '.join(values)} by {by}: there must be one.")
-        count, total = np.full((2, int(np.prod(shape))), np.nan)
-        count[flat], total[flat] = part["count"].to_numpy(), part["sum"].to_numpy()
-        found.append(CountTable(numbers, count.reshape(shape), total.reshape(shape)))
+        figures = np.full((3, int(np.prod(shape))), np.nan)
+        figures[:, flat] = part[["count", "sum", "noise"]].to_numpy(dtype=float).T
+        count, total, noise = figures.reshape(3, *shape)
+        found.append(CountTable(numbers, count, total, noise if noises else None))
     return sorted(found, key=lambda one: (len(one.features), one.features))
 
 

@@ -24,8 +24,8 @@ class AggregatesSummary:
         By the tables.
     prior : tuple of float
         The mean label.
-    noise_variance : float
-        Of a cell, as declared or told by repeats.
+    noise_variance, least_noise : float
+        The largest of a cell, and the least, as declared or told by repeats.
     noise_ratio : float or None
         What repeats tell, in that which is declared; None where they do not.
     declared : bool
@@ -44,6 +44,7 @@ class AggregatesSummary:
     rows: float
     prior: tuple[float, ...]
     noise_variance: float
+    least_noise: float
     noise_ratio: float | None
     declared: bool
     threshold: float | None
@@ -53,6 +54,7 @@ class AggregatesSummary:
     def of(cls, data: Aggregates, estimator: Any) -> AggregatesSummary:
         """Of tables, and of the estimator that was fitted to them."""
         d, lacking = len(data.features), len(data.pairs_without_table)
+        least, largest = data.noise_range or (1.0, 1.0)
         return cls(
             features=d,
             pairs=d * (d - 1) // 2 - lacking,
@@ -62,10 +64,11 @@ class AggregatesSummary:
             rows=float(estimator.rows_),
             prior=(float(estimator.prior_),),
             noise_variance=float(estimator.noise_variance_),
+            least_noise=float(estimator.noise_variance_) * (least / largest if largest else 1.0),
             noise_ratio=float(estimator.noise_ratio_) if np.isfinite(estimator.noise_ratio_) else None,
-            declared=data.noise_variance is not None,
+            declared=data.noise_range is not None,
             threshold=data.threshold,
-            differs=data.noise_variance is not None and estimator.noise_variance_ != data.noise_variance,
+            differs=data.noise_range is not None and estimator.noise_variance_ != largest,
         )
 
     def __str__(self) -> str:
@@ -79,7 +82,10 @@ class AggregatesSummary:
                 how = f"as tables that repeat each other tell: {self.noise_ratio:.3g} times what was declared"
         else:
             how = "as declared"
-        lines.append(f"Noise of variance {self.noise_variance:.4g} on each count and each sum, {how}.")
+        much = f"{self.noise_variance:.4g}"
+        if self.least_noise < self.noise_variance:
+            much = f"{self.least_noise:.4g} to {much}"
+        lines.append(f"Noise of variance {much} on each count and each sum, {how}.")
         if self.threshold is None:
             lines.append("Values and pairs of values without a line are taken to have no rows.")
         else:
