@@ -16,8 +16,8 @@ from bagwise.pages import parts
 from bagwise.pages.page import Code, Part, Section, Table
 from bagwise.tables import BagTable, Measurement, TableModel, measure
 from bagwise.tables.aggregated_model import read_about_aggregates
-from bagwise.tables.bag_table import last_bags
 from bagwise.tables.evaluation import predict
+from bagwise.tables.held_out import last_bags
 from bagwise.tables.metadata import About, read_about
 
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."

@@ -11,11 +11,12 @@ tables of counts and label sums by features, `read_aggregates` and `fit_aggregat
 from bagwise.tables.aggregated_model import fit_aggregates
 from bagwise.tables.aggregates import read_aggregates, write_aggregates
 from bagwise.tables.aggregates_summary import AggregatesSummary
-from bagwise.tables.bag_table import BagTable, Mismatch, Summary, split
+from bagwise.tables.bag_table import BagTable, Mismatch, Summary
 from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
 from bagwise.tables.formats import Imported, import_reports
+from bagwise.tables.held_out import split
 from bagwise.tables.join import join
 from bagwise.tables.labels import with_labels
 from bagwise.tables.model import TableModel, fit
