@@ -19,12 +19,13 @@ import pytest
 
 from bagwise import tables
 from bagwise.tables import connect, join, read
+from bagwise.tables.bag_lines import aligned, joined, numbered
 from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.engines import engine_of
 from bagwise.tables.engines.duckdb import DuckDB
-from bagwise.tables.join import NO_COLUMNS, aligned, joined, numbered
 from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.tables.rests import Rests
+from bagwise.tables.row_columns import NO_COLUMNS
 from bagwise.tables.summary import figures_of
 from bagwise.tables.table import Table, col, length
 

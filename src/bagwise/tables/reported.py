@@ -19,9 +19,10 @@ from bagwise import segment
 from bagwise.bags import Bags, several
 from bagwise.data.shards import OFFSET, WEIGHT
 from bagwise.disaggregation.members import joint
+from bagwise.tables.bag_lines import numbered
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.engines import Connection
-from bagwise.tables.join import match, numbered
+from bagwise.tables.join import match
 from bagwise.tables.model import TableModel
 from bagwise.tables.reports import ReportColumns, choose_keys
 from bagwise.tables.schema import Reading

@@ -88,3 +88,7 @@ class RowColumns:
     def read(self, batch: Any) -> Mapping[str, Floats]:
         """The numbers of a batch of rows, by our names."""
         return {our: batch.column(our).to_numpy(zero_copy_only=False) for our in self.ours}
+
+
+NO_COLUMNS = RowColumns()
+"""Of events that say no more of their rows."""
