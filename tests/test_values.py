@@ -13,7 +13,8 @@ from bagwise import tables
 from bagwise.cli import app
 from bagwise.evaluation import ValueEvaluation
 from bagwise.tables import join
-from bagwise.tables.evaluation import measure_values, predict
+from bagwise.tables.evaluation import measure_values
+from bagwise.tables.predictions import predict
 
 EVENTS = {"bag": ["a", "a", "b", "b", "b"], "x": [1.0, 2.0, 3.0, 4.0, 6.0]}
 

@@ -17,8 +17,8 @@ from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Sect
 from bagwise.pages.stored import Stored
 from bagwise.plotting import BLUE, RED, name_axis
 from bagwise.tables import BagTable, Measurement
-from bagwise.tables.evaluation import Predictions
 from bagwise.tables.held_out import last_bags
+from bagwise.tables.predictions import Predictions
 from bagwise.utils.text import listed
 
 _DIFFERENCES = {**METRICS, "gain": "log-likelihood of a bag"}

@@ -16,9 +16,9 @@ from bagwise.pages import parts
 from bagwise.pages.page import Code, Part, Section, Table
 from bagwise.tables import BagTable, Measurement, TableModel, measure
 from bagwise.tables.aggregated_model import read_about_aggregates
-from bagwise.tables.evaluation import predict
 from bagwise.tables.held_out import last_bags
 from bagwise.tables.metadata import About, read_about
+from bagwise.tables.predictions import predict
 
 _ARRAYS = "holds a model saved from Python, which reads arrays: there is no page on it."
 _COUNTS = "holds a model of tables of counts, of which there is no page: see bagwise inspect."

@@ -10,7 +10,8 @@ from bagwise.pages import parts
 from bagwise.pages.page import GOOD, POOR, UNSURE, Caution, Page, Part, Picture, Pictures, Section, Table
 from bagwise.pages.stored import Stored, again, fitted_to, trials
 from bagwise.tables import BagTable
-from bagwise.tables.evaluation import diagnose, measure_values
+from bagwise.tables.diagnosis import diagnose
+from bagwise.tables.evaluation import measure_values
 from bagwise.tables.held_out import last_bags
 from bagwise.utils.text import decimals_of
 

@@ -12,14 +12,16 @@ from bagwise.tables.aggregated_model import fit_aggregates
 from bagwise.tables.aggregates import read_aggregates, write_aggregates
 from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Mismatch, Summary
+from bagwise.tables.diagnosis import diagnose
 from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
-from bagwise.tables.evaluation import Measurement, diagnose, evaluate, measure, sensitivity
+from bagwise.tables.evaluation import Measurement, evaluate, measure
 from bagwise.tables.formats import Imported, import_reports
 from bagwise.tables.held_out import split
 from bagwise.tables.join import join
 from bagwise.tables.labels import with_labels
 from bagwise.tables.model import TableModel, fit
+from bagwise.tables.predictions import sensitivity
 from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.publish_aggregates import PublishedAggregates, publish_aggregates
 from bagwise.tables.schema import ColumnMet, ColumnsMet, UnseenValuesWarning

@@ -15,8 +15,8 @@ from bagwise.disaggregation.refitting import Refit, refit_of
 from bagwise.disaggregation.values import means_of
 from bagwise.formation import Told
 from bagwise.tables.bag_table import BagTable, Summary
+from bagwise.tables.diagnosis import frame_of
 from bagwise.tables.engines import Connection
-from bagwise.tables.evaluation import frame_of
 from bagwise.tables.model import TableModel
 from bagwise.tables.reported import Held, hold, reported_by_each
 from bagwise.tables.reports import ReportColumns

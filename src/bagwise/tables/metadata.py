@@ -17,8 +17,9 @@ from bagwise.gains import clear
 from bagwise.metrics import METRICS, Estimate
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import Column, Role
-from bagwise.tables.evaluation import Measurement, sensitivity
+from bagwise.tables.evaluation import Measurement
 from bagwise.tables.model import TableModel
+from bagwise.tables.predictions import sensitivity
 from bagwise.utils.records import from_data
 from bagwise.utils.text import with_error
 

@@ -12,9 +12,10 @@ from bagwise.data.rows import InMemory
 from bagwise.diagnostics import Drift, drift
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import Column, Role, is_pandas_index
-from bagwise.tables.evaluation import Predictions, frame_of, predict
+from bagwise.tables.diagnosis import frame_of
 from bagwise.tables.gather import WIDEST, gather, update_in_engine
 from bagwise.tables.model import IN_MEMORY, TableModel, Tell, telling
+from bagwise.tables.predictions import Predictions, predict
 from bagwise.tables.schema import UnseenValuesWarning
 from bagwise.tables.table import as_text, col, length
 from bagwise.updates import FORGETTING, CannotUpdateError, Forgetting, Update
@@ -156,7 +157,7 @@ def update(
 def drift_of(model: TableModel, said: Predictions, *, level: float = 0.01) -> Drift:
     """What a model says of the rows of later bags, beside the reports of these; some of the bags, where rows are many.
 
-    said: as `tables.evaluation.predict` returns it.
+    said: as `tables.predictions.predict` returns it.
     """
     assert isinstance(model.summary, Summary)
     frame, bags, rows = frame_of(model.features, said.codes), model.summary.bags, model.summary.used_rows
