@@ -10,7 +10,7 @@ import pytest
 import bagwise as bw
 from bagwise import tables
 from bagwise.linear.moments import Moments, solve_ridge, worth
-from bagwise.linear.ridge import _ALPHAS, _SCALINGS
+from bagwise.linear.ridge_fit import ALPHAS, SCALINGS
 from bagwise.tables.bag_table import NUMBER
 from bagwise.tables.columns import Features
 from bagwise.tables.engines.duckdb import DuckDB
@@ -72,7 +72,7 @@ def from_rows(data, model, noise_variance=0.0):
         Moments.of(deviation[one], bags.size[one], bags.outputs[one], count[one])
         for one in (fold == f for f in range(5))
     ]
-    return solve_ridge(parts, _ALPHAS, _SCALINGS, count @ noise / count.sum()), origin
+    return solve_ridge(parts, ALPHAS, SCALINGS, count @ noise / count.sum()), origin
 
 
 @pytest.mark.parametrize("classes", [0, 3])

@@ -332,7 +332,7 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
     columns = [root, *(one / root for one in deviations), *(col(name) * root for name in data.proportions)]
     noise, named = (col(NOISE) / size).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
     spread = _label_variance(sums, data)
-    worth = 1 / (1 + noise / spread)  # as `linear.ridge.worth`
+    worth = 1 / (1 + noise / spread)  # as `linear.moments.worth`
     table = sums.select(fold=col(NUMBER) % folds, k=size, noise=noise, worth=worth, **named)
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     figures = {"bags": ("sum", "worth"), "rows": ("sum", "worth", "k"), "noise": ("sum", "worth", "noise")}
