@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from bagwise.boosting.trees import Job, varies
 from bagwise.data import rows as data_rows
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, fit_codes, in_one_piece, prior, row_starts, subset
-from bagwise.data.shards import NOISE, Shards, cuts, digest
+from bagwise.data.shards import NOISE, Shards, digest
 from bagwise.folds import Fold
 from bagwise.tables import connect, gather, join
 from bagwise.tables.bag_table import NUMBER
@@ -213,17 +212,6 @@ def test_numbers_keep_their_digits(tmp_path):
     assert kinds["seconds"] == kinds["huge"] == "float64"
     assert kinds["plain"] == kinds["constant"] == "float32"
     assert len(np.unique(all_rows(shards)[:, 0])) == n
-
-
-def test_cuts_are_even_and_leave_no_part_empty():
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        size, rows = rng.integers(1, rng.choice([3, 50]), rng.integers(1, 40)), int(rng.integers(1, 60))
-        found = cuts(size, rows)
-        assert found[0] == 0
-        assert found[-1] == len(size)
-        assert all(b > a for a, b in pairwise(found))
-        assert max(size[a : b - 1].sum() for a, b in pairwise(found)) < rows
 
 
 # -- what can go wrong -------------------------------------------------------------------------------------------------

@@ -25,19 +25,16 @@ from bagwise import segment
 from bagwise.bags import Bags, several
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, bags_in_order
+from bagwise.data.shard_writing import Kept, as_kept, cuts, write_blocks
 from bagwise.data.shards import (
     NOISE,
     OFFSET,
     SIZE,
     WEIGHT,
-    Kept,
     Shards,
-    as_kept,
-    cuts,
     matrix_of,
     precision_of,
     rows_column,
-    write_blocks,
 )
 from bagwise.linear.moments import Moments, label_variance, told_variance
 from bagwise.tables.bag_table import CHANGED, NUMBER, ROW, BagTable
