@@ -15,11 +15,12 @@ from bagwise.auto import BagAutoClassifier, default_candidates, estimator, fitti
 from bagwise.auto.search import Search
 from bagwise.auto.trials import Said, Validation, choose, mean_trial, score, stack_weights
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, NumericFeatures
+from bagwise.base import BagClassifier
 from bagwise.boosting.trees import side_by_side
 from bagwise.data.rows import InMemory
 from bagwise.folds import folds_of
 from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.numeric import NumericFeatures
 from bagwise.utils import deadline
 from bagwise.utils.parameters import ParameterError
 from tests.weighted import drawn

@@ -6,8 +6,9 @@ from scipy.stats import binomtest
 
 import bagwise as bw
 from bagwise.auto import BagAutoRegressor, default_value_candidates
-from bagwise.base import BagRegressor, NumericFeatures
+from bagwise.base import BagRegressor
 from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.numeric import NumericFeatures
 
 
 class Constant(NumericFeatures, BagRegressor):

@@ -10,10 +10,11 @@ import pytest
 
 import bagwise as bw
 from bagwise import tables
-from bagwise.base import BagClassifier, NumericFeatures
+from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import InMemory, Reads
 from bagwise.data.shards import Shards
+from bagwise.numeric import NumericFeatures
 from bagwise.tables import model as table_model
 
 

@@ -18,12 +18,12 @@ from scipy.special import expit, softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.base import check_finite_features
 from bagwise.log_odds import shift_to_reports
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting import Tilted
 from bagwise.losses.tilting_classes import TiltedClasses, tilted_classes
 from bagwise.losses.tilting_intervals import tilted
+from bagwise.numeric import check_finite_features
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Floats, Integers
 

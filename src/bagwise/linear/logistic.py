@@ -10,7 +10,6 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.base import LinearPredictor, check_finite_features
 from bagwise.data.rows import Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
@@ -29,6 +28,7 @@ from bagwise.linear.penalties import (
 )
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.likelihood import check_counts
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole

@@ -13,11 +13,12 @@ from scipy.special import expit, log_softmax, softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
 from bagwise.linear.probabilities import some_bags
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import check_finite_features
+from bagwise.numeric import check_finite_features
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import ArrayLike, Floats, Integers
 

@@ -12,9 +12,9 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.base import LinearPredictor, check_finite_features
 from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods, log_likelihoods_by_each
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 ENOUGH_BAGS = 100

@@ -10,11 +10,12 @@ from typing import ClassVar, Self
 import numpy as np
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier
 from bagwise.data.rows import Reads
 from bagwise.formation import Told
 from bagwise.linear.memory import TOGETHER, RidgeMemory, RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.updatable import Updatable
 from bagwise.updates import OLD_FOLDER, CannotUpdateError, Forgetting, Step, Update
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole

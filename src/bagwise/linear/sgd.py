@@ -17,12 +17,13 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from bagwise import means
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagEstimator, BagRegressor, LinearPredictor, check_finite_features
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import BagSums
 from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
 from bagwise.linear.values import ValuePredictor
 from bagwise.nonnegative import NONNEGATIVE
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.theory.sgd import sgd_constants
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, whole
 from bagwise.utils.rng import RandomState, generator

@@ -16,11 +16,12 @@ import numpy as np
 from scipy import linalg
 
 from bagwise.bags import Bags
-from bagwise.base import BagRegressor, NumericFeatures, check_finite_features
+from bagwise.base import BagRegressor
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import telling, told_variance, worth
 from bagwise.linear.probabilities import some_bags
+from bagwise.numeric import NumericFeatures, check_finite_features
 from bagwise.risk import HeldOutValues
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, number, several, whole

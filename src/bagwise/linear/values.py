@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bagwise.base import LinearPredictor, check_finite_features
 from bagwise.nonnegative import factor_of, never_negative
+from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.typing import Floats, Integers
 
 _ROWS = 200_000  # that the mean of predictions is known from well enough

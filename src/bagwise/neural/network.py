@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bagwise.bags import Bags
-from bagwise.base import BagEstimator, NumericFeatures, check_finite_features
+from bagwise.base import BagEstimator
 from bagwise.data.rows import Reads
 from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
+from bagwise.numeric import NumericFeatures, check_finite_features
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
