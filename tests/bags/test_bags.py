@@ -530,3 +530,15 @@ def test_labels_that_reports_contradict_are_refused():
         bags.with_labels([1.0, 0.0])
     noised = Bags.from_rows([0.5, 0.5, 0.0, 0.0], [0, 0, 1, 1], noise_variance=4.0)
     assert noised.with_labels([np.nan, np.nan, 1.0, np.nan]).noise_variance.tolist() == [4.0, 4.0, 0.0]
+
+
+def test_reports_of_classes_between_ends():
+    lines = {"bag": [0, 1], "a": [1, np.nan], "b": [1, 1], "c": [0, np.nan], "least": [0, 0], "most": [2, 2]}
+    names = {"count": ["a", "b", "c"], "low": ["least"] * 3, "high": ["most"] * 3}
+    bags = Bags.from_reports([0, 0, 1, 1, 1], lines, **names)
+    np.testing.assert_array_equal(bags.interval.low, [[1, 1, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(bags.interval.high, [[1, 1, 0], [2, 1, 2]])
+    with pytest.raises(ValueError, match="low and high must name one column each, or one for each class"):
+        Bags.from_reports([0, 0, 1, 1, 1], lines, **(names | {"low": "least"}))
+    with pytest.raises(ValueError, match="name the columns of both ends"):
+        Bags.from_reports([0, 0, 1, 1, 1], lines, low="least")

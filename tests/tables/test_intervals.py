@@ -7,6 +7,9 @@ import pandas as pd
 import pytest
 
 from bagwise import tables
+from bagwise.data.shards import Shards
+from bagwise.tables import gather
+from bagwise.tables.columns import Features
 from bagwise.tables.intervals import Hidden
 from bagwise.tables.reports import ReportColumns
 
@@ -127,3 +130,106 @@ def test_models_know_how_counts_were_hidden(tmp_path):
     total = pd.read_parquet(found).groupby("bag")["prediction"].sum().to_numpy()
     assert np.allclose(total[counts >= 5], counts[counts >= 5], atol=0.01)
     assert (total[counts < 5] <= 4.01).all()
+
+
+# -- several classes --------------------------------------------------------------------------------------------------
+
+CLASSES = ["red", "blue", "green"]
+
+
+def of_classes(*columns, **options):
+    """Four bags of twelve rows; one column of counts for each class."""
+    lines = {"bag": ["a", "b", "c", "d"], **dict(zip(CLASSES, columns, strict=True))}
+    joined = tables.join(EVENTS, lines, count=CLASSES, **options)
+    return joined, joined.reported, np.argsort(joined.bags.sort("bag_number").fetch().column("bag").to_pylist())
+
+
+def test_counts_of_classes_as_they_are_written():
+    columns = ["3", "*", "*", "5"], ["<3", "2", "*", "3"], [7, 6, 8, 4]
+    joined, found, order = of_classes(*columns, hidden="0-4")
+    low, high = found.interval.low[order], found.interval.high[order]
+    # What is hidden of one class is known by the others; of two, each leaves so much to the other.
+    np.testing.assert_array_equal(low, [[3, 2, 7], [4, 2, 6], [0, 0, 8], [5, 3, 4]])
+    np.testing.assert_array_equal(high, [[3, 2, 7], [4, 2, 6], [4, 4, 8], [5, 3, 4]])
+    assert joined.summary.inexact == 1
+    assert "counts of 1 bag known to lie between two numbers only" in str(joined.summary)
+    np.testing.assert_allclose(found.proportion[order][[0, 1, 3]] * 12, [[3, 2, 7], [4, 2, 6], [5, 3, 4]])
+
+
+def test_rounded_counts_of_classes_need_not_add_up():
+    _, found, order = of_classes([5, 5, 0, 10], [5, 5, 5, 0], [0, 5, 5, 5], rounded=5)
+    assert (found.interval.low[order].sum(axis=1) <= 12).all()
+    np.testing.assert_array_equal(found.interval.high[order][0], [7, 7, 2])
+    np.testing.assert_array_equal(found.interval.low[order][0], [3, 3, 0])
+
+
+def test_columns_of_ends_of_classes():
+    ends = {"l0": [3, 4, 1, 2], "l1": [0, 1, 2, 3], "h0": [3, 6, 1, 4], "h1": [9, 8, 11, 8]}
+    joined = tables.join(EVENTS, {"bag": ["a", "b", "c", "d"], **ends}, low=["l0", "l1"], high=["h0", "h1"])
+    assert joined.classes == ("l0", "l1")
+    assert joined.summary.inexact == 1  # the last can add up to twelve in one way only
+    low, high = joined.reported.interval.low, joined.reported.interval.high
+    np.testing.assert_array_equal(low.sum(axis=1) + (high - low)[:, 0], 12)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ((["3", "*", "1", "5"], ["3", "2", "1", "3"], [6, 6, 10, 4]), {}, "say between which numbers they lie"),
+        ((["3", "*", "1", "5"], ["3", "2", "1", "3"], [3, 6, 10, 4]), {"hidden": "0-4"}, "do not sum to the whole bag"),
+        ((["<3", "4", "1", "5"], ["<3", "2", "1", "3"], ["<3", "6", "10", "4"]), {}, "do not sum to the whole bag"),
+        ((["14+", "4", "1", "5"], ["<3", "2", "1", "3"], ["<3", "6", "10", "4"]), {}, "above the number of rows"),
+        (
+            (["3", "few", "1", "5"], ["3", "2", "1", "3"], [6, 6, 10, 4]),
+            {},
+            "'red' of the reports holds 'few'",
+        ),
+        (([3, 4, 1, 5], [3, 2, 1, 3], [6, 6, 10, 4]), {"low": "red", "high": "blue"}, "low must name 3 columns"),
+    ],
+)
+def test_bad_forms_of_classes_get_one_sentence(columns, options, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        of_classes(*columns, **options)
+    assert "\n" not in str(caught.value)
+
+
+def party_register(m=60, k=30):
+    rng = np.random.default_rng(0)
+    bag = np.repeat(np.arange(m), k)
+    x = rng.normal(size=(m * k, 2)) + 0.5 * rng.normal(size=(m, 2))[bag]
+    s = np.column_stack([0.5 + x[:, 0], x[:, 1], -1 - x[:, 0]])
+    y = (s + rng.gumbel(size=s.shape)).argmax(axis=1)
+    counts = np.stack([np.bincount(bag[y == c], minlength=m) for c in range(3)], axis=1)
+    shown = {
+        name: ["*" if count < 5 else str(count) for count in column]
+        for name, column in zip(CLASSES, counts.T, strict=True)
+    }
+    return {"bag": bag, "x0": x[:, 0], "x1": x[:, 1]}, {"bag": np.arange(m), **shown}, counts
+
+
+@pytest.mark.filterwarnings("ignore::bagwise.evaluation.measures.BagsNotRandomWarning")
+def test_models_of_classes_know_how_counts_were_hidden(tmp_path):
+    events, reports, counts = party_register()
+    joined = tables.join(events, reports, count=CLASSES, hidden="0-4")
+    model = tables.fit(joined, "logistic", random_state=0)
+    found = tmp_path / "scored.parquet"
+    tables.write_scores(model, events, found, reports=reports)
+    sums = pd.read_parquet(found).groupby("bag")[[f"prediction_{name}" for name in CLASSES]].sum().to_numpy()
+    hidden = counts < 5
+    known = ~hidden | (hidden.sum(axis=1) == 1)[:, None]
+    assert (~known).any()
+    assert np.allclose(sums[known], counts[known], atol=0.01)
+    assert (sums[hidden] < 4.01).all()
+    measured = tables.evaluate(model, tables.join(events, reports, like=model))
+    assert measured.bags.gain.value > 0
+
+
+def test_shards_keep_the_ends_of_classes(tmp_path):
+    events, reports, _ = party_register()
+    joined = tables.join(events, reports, count=CLASSES, hidden="0-4")
+    shards = gather.write_shards(
+        joined, Features.of(joined.events, joined.features), tmp_path / "shards", group_rows=300
+    )
+    held = joined.reported.interval
+    np.testing.assert_array_equal(shards.interval.low, held.low)
+    np.testing.assert_array_equal(Shards.open(tmp_path / "shards").bags.interval.high, held.high)

@@ -104,8 +104,8 @@ class Bags(GroupedRows):
         count: str | list[str] | None = None,
         size: str | None = None,
         noise_variance: str | None = None,
-        low: str | None = None,
-        high: str | None = None,
+        low: str | list[str] | None = None,
+        high: str | list[str] | None = None,
         on_mismatch: Literal["error", "drop"] = "error",
         sample_weight: ArrayLike | None = None,
     ) -> Bags:
@@ -124,9 +124,9 @@ class Bags(GroupedRows):
             one per class, makes proportions (m, classes).
         size, noise_variance : str, optional
             Reported sizes, which must equal the number of rows; variances of the noise on counts.
-        low, high : str, optional
+        low, high : str or list of str, optional
             In place of `proportion` and `count`, or beside `count` where that is missing: the least and the greatest
-            count that a bag may have, of labels 0 and 1.
+            count that a bag may have; lists of columns, one per class, for classes.
         on_mismatch : {"error", "drop"}
             "drop" leaves out reports without rows and treats rows without a report as rows in no bag.
         sample_weight : array-like of shape (n,), optional

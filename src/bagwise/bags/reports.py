@@ -92,8 +92,8 @@ def read_reports(
     count: str | list[str] | None,
     size: str | None,
     noise_variance: str | None,
-    low: str | None,
-    high: str | None,
+    low: str | list[str] | None,
+    high: str | list[str] | None,
     drop: bool,
 ) -> tuple[dict[str, Any], list[Floats] | None]:
     """What `Bags.build` takes, and the ends of intervals where counts lie in some (see `Bags.from_reports`)."""
@@ -115,13 +115,15 @@ def read_reports(
             value = value / segment.per_bag(rows, value)
         check_finite(value, keys, "proportion")
         return given | {"proportion": value}, None
-    if low is None or high is None or isinstance(count, list):
-        raise ParameterError("low", "and high are columns of labels 0 and 1 and go together: give both.")
-    ends = [table.column(name)[line] for name in (low, high)]
-    if count is not None:
-        known = table.column(count)[line]
+    if low is None or high is None:
+        raise ParameterError("low", "and high go together: name the columns of both ends.")
+    ends = [table.columns(names)[line] for names in (low, high)]
+    known = None if count is None else table.columns(count)[line]
+    if len({one.shape for one in (*ends, known) if one is not None}) > 1:
+        raise ParameterError("low", "and high must name one column each, or one for each class.")
+    if known is not None:
         ends = [np.where(np.isfinite(known), known, end) for end in ends]
-    return given | {"proportion": np.zeros(len(keys))}, ends
+    return given | {"proportion": np.zeros(ends[0].shape)}, ends
 
 
 def _check_sizes(reported: Floats, rows: Integers, keys: NDArray[Any]) -> None:

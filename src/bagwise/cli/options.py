@@ -127,8 +127,8 @@ def _join(
         Target | None,
         Option(help="What is reported: labels 0 and 1 or classes, or real values, as of purchases; label if not told."),
     ] = None,
-    low: Annotated[Text, Option(help="Reports' column of the least count that a bag may have.")] = None,
-    high: Annotated[Text, Option(help="Reports' column of the greatest count that a bag may have.")] = None,
+    low: Annotated[Text, Option(help="Reports' column of the least count of a bag, or one per class.")] = None,
+    high: Annotated[Text, Option(help="Reports' column of the greatest count of a bag, or one per class.")] = None,
     hidden: Annotated[
         Text, Option(help="Between which counts those lie that are not shown (* or none), as 0-9.")
     ] = None,
@@ -180,7 +180,7 @@ def _columns(given: dict[str, Any]) -> dict[str, Any]:
         raise Misuse("only the events can come from standard input: name a file of reports.")
     given = {**given, "reports": None if not reports else reports[0] if len(reports) == 1 else reports}
     read: dict[str, Callable[[Any], Any]] = {"keys": parse_names, "on_mismatch": _parse_mismatch}
-    read |= {"count": _one_or_more, "proportion": _one_or_more}
+    read |= dict.fromkeys(("count", "proportion", "low", "high"), _one_or_more)
     read |= dict.fromkeys(("noise_variance", "noise_scale", "epsilon", "sensitivity"), number_or_column)
     return {name: read.get(name, lambda text: text)(value) for name, value in given.items()}
 

@@ -41,7 +41,9 @@ WEIGHT, OFFSET = "bagwise_weight", "bagwise_offset"
 """Columns of rows beside the made ones, where rows have weights or an offset."""
 
 LOW, HIGH, DECLARED = "bag_low", "bag_high", "bag_declared_noise"
-"""Where some counts are not known: between which numbers they lie, null where they are; and the noise added to them."""
+"""Where some counts are not known: between which numbers they lie, null where all of the bag are; and the noise added.
+
+With classes, the ends are `bag_low_0`, …"""
 
 
 @dataclass(frozen=True)
@@ -224,16 +226,25 @@ def _of_rows(folder: Path, files: Sequence[File], name: str) -> Floats:
 
 def interval_of(reports: pa.Table) -> Intervals | None:
     """Between which numbers the counts of a table of bags lie, where some are not known; None where all are."""
-    if LOW not in reports.column_names:
+    if DECLARED not in reports.column_names:
         return None
+    several = PROPORTION not in reports.column_names
+    classes = [""] * sum(name.startswith(f"{LOW}_") for name in reports.column_names) if several else None
     size = reports.column(SIZE).to_numpy()
-    low, high, declared, proportion = (
-        np.asarray(reports.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False))
-        for name in (LOW, HIGH, DECLARED, PROPORTION)
-    )
-    noise, known, count = np.nan_to_num(declared), np.isnan(low), size * proportion
-    count = np.where(noise == 0, np.rint(count), count)
-    return Intervals(np.where(known, count, low), np.where(known, count, high), noise)
+    noise = np.nan_to_num(_numbers(reports, DECLARED))
+    each = [
+        [_numbers(reports, name) for name in names] for names in (proportion_columns(classes), *end_columns(classes))
+    ]
+    proportion, low, high = (np.stack(columns, axis=1) for columns in each)
+    known, count = np.isnan(low), size[:, None] * proportion
+    count = np.where((noise == 0)[:, None], np.rint(count), count)
+    low, high = np.where(known, count, low), np.where(known, count, high)
+    return Intervals(low, high, noise) if several else Intervals(low[:, 0], high[:, 0], noise)
+
+
+def _numbers(table: pa.Table, name: str) -> Floats:
+    """A column, null as NaN."""
+    return np.asarray(table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False))
 
 
 def _read_index(folder: Path) -> dict[str, Any]:
@@ -271,4 +282,18 @@ def _reading(path: Path) -> Iterator[None]:
 
 def proportion_columns(classes: Sequence[str] | None) -> tuple[str, ...]:
     """Names of the columns of proportions."""
-    return (PROPORTION,) if classes is None else tuple(f"{PROPORTION}_{number}" for number in range(len(classes)))
+    return of_classes(PROPORTION, classes)
+
+
+def end_columns(classes: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the columns of ends, of the least and of the greatest counts."""
+    return of_classes(LOW, classes), of_classes(HIGH, classes)
+
+
+def of_classes(name: str, classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Names of a column for each class; the name alone without classes.
+
+    >>> of_classes("bag_low", None), of_classes("bag_low", ["no", "yes"])
+    (('bag_low',), ('bag_low_0', 'bag_low_1'))
+    """
+    return (name,) if classes is None else tuple(f"{name}_{number}" for number in range(len(classes)))

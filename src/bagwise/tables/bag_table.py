@@ -20,6 +20,7 @@ from bagwise.data.shards import (
     PROPORTION,
     ROWS,
     SIZE,
+    end_columns,
     interval_of,
     proportion_columns,
     read_reports,
@@ -175,7 +176,12 @@ class Summary:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)
         noised = f", with {self.noise or 'declared noise'}" if self.noised else ""
         if self.inexact:
-            noised += f", {number_of(self.inexact, 'count')} known to lie between two numbers only"
+            what = (
+                number_of(self.inexact, "count")
+                if len(self.prior) == 1
+                else f"counts of {number_of(self.inexact, 'bag')}"
+            )
+            noised += f", {what} known to lie between two numbers only"
         sizes = rows_of(self.smallest, self.largest) + (" each" if self.smallest == self.largest else "")
         read = f"{number_of(self.rows, 'event')} and {number_of(self.reports, 'report')}"
         read += f" beside {number_of(self.labelled, 'labelled row')}" if self.labelled else ""
@@ -277,7 +283,8 @@ class BagTable:
 
     def reports(self) -> pa.Table:
         """What each bag reported, in the order of the bags' numbers."""
-        ends = [LOW, HIGH, DECLARED] if self.summary.inexact else []
+        low, high = end_columns(self.classes)
+        ends = [*low, *high, DECLARED] if self.summary.inexact else []
         table = (
             self.bags.select(NUMBER, SIZE, *self.of_rows.lines, *self.proportions, NOISE, *ends).sort(NUMBER).fetch()
         )
@@ -315,7 +322,7 @@ def is_reserved(name: str) -> bool:
     """Whether a column of the user's would be taken for one of ours; engines do not see upper case."""
     return (
         re.fullmatch(
-            rf"bagwise_.*|{NUMBER}|{SIZE}|{ROWS}|{NOISE}|{LOW}|{HIGH}|{DECLARED}|{PROPORTION}(_\d+)?", name.lower()
+            rf"bagwise_.*|{NUMBER}|{SIZE}|{ROWS}|{NOISE}|{DECLARED}|({LOW}|{HIGH}|{PROPORTION})(_\d+)?", name.lower()
         )
         is not None
     )

@@ -6,6 +6,7 @@ Reports are read out of the engine for this, and handed back: they are few besid
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,14 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 
-from bagwise.data.shards import DECLARED, NOISE, PROPORTION, SIZE, interval_of
+from bagwise.data.shards import DECLARED, NOISE, SIZE, end_columns, interval_of, of_classes, proportion_columns
 from bagwise.tables.reports import VALUE, ReportColumns
 from bagwise.tables.sources import read
 from bagwise.tables.table import Table, as_number, col, is_text, null
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats
 
-LEAST, MOST = "bagwise_least", "bagwise_most"
+LEAST, MOST = "bagwise_least", "bagwise_most"  # of classes, _0, …
 _HIDDEN = {
     "",
     "*",
@@ -124,36 +125,34 @@ def _read_count(text: str) -> tuple[float, float] | None:
 
 
 def with_ends(lines: Table, columns: ReportColumns) -> Table:
-    """The lines of reports, with a count in numbers and, where it is not known, between which it lies.
+    """The lines of reports, with counts in numbers and, where they are not known, between which they lie.
 
-    Of the column of counts, `bagwise_value` then holds what is known, or the middle of what may be; `bagwise_least` and
+    Of a column of counts, `bagwise_value` then holds what is known, or the middle of what may be; `bagwise_least` and
     `bagwise_most` are null where a count is known. Lines whose count is hidden, and nobody said what hidden ones are,
-    have none.
+    have none. Of classes there is one of each for every class.
     """
-    name = columns.count if isinstance(columns.count, str) else None
-    how = Hidden.of(columns)
-    ends = [end for end in (columns.low, columns.high) if end is not None]
-    text = name is not None and is_text(lines.schema[name])
+    names, how = columns.names_of("count"), Hidden.of(columns)
+    ends = [*zip(columns.names_of("low"), columns.names_of("high"), strict=True)]
+    text = any(is_text(lines.schema[name]) for name in names)
     if not (text or how or ends):
         return lines
-    if name is None and not ends:
-        raise ParameterError("count", "must name one column where counts are hidden, rounded or clamped.")
+    if not names and not ends:
+        raise ParameterError("count", "must name their column where counts are hidden, rounded or clamped.")
     table = lines.select(*lines.columns).fetch()
-    low, high, shown = _column(table, name, ends)
-    low, high, unknown = how.ends(low, high, shown)
-    exact = (low == high) & shown
-    middle = np.where(np.isfinite(high), (np.maximum(low, 0) + high) / 2, np.maximum(low, 0))
-    made = {
-        VALUE: np.where(unknown, np.nan, np.where(exact, low, middle)),
-        LEAST: np.where(unknown | exact, np.nan, low),
-        MOST: np.where(unknown | exact, np.nan, high),
-    }
-    for new, values in made.items():
-        table = table.append_column(new, pa.array(values, mask=np.isnan(values)))
+    made = [of_classes(name, columns.classes) for name in (VALUE, LEAST, MOST)]
+    for place, new in enumerate(zip(*made, strict=True)):
+        found = _column(table, names[place] if names else None, ends[place] if ends else ())
+        low, high, unknown = how.ends(*found)
+        exact = (low == high) & found[2]
+        middle = np.where(np.isfinite(high), (np.maximum(low, 0) + high) / 2, np.maximum(low, 0))
+        told = np.where(unknown, np.nan, np.where(exact, low, middle))
+        each = (told, *(np.where(unknown | exact, np.nan, end) for end in (low, high)))
+        for name, values in zip(new, each, strict=True):
+            table = table.append_column(name, pa.array(values, mask=np.isnan(values)))
     return read(table, lines.engine.connection, what="reports")
 
 
-def _column(table: pa.Table, name: str | None, ends: list[str]) -> tuple[Floats, Floats, Booleans]:
+def _column(table: pa.Table, name: str | None, ends: Sequence[str]) -> tuple[Floats, Floats, Booleans]:
     """Ends of what a column of counts says, or two columns of ends where it says nothing; and where something is."""
     low, high = np.full(table.num_rows, np.nan), np.full(table.num_rows, np.nan)
     if name is not None:
@@ -178,23 +177,36 @@ def _column(table: pa.Table, name: str | None, ends: list[str]) -> tuple[Floats,
     return low, high, ~np.isnan(low) & ~np.isnan(high)
 
 
-def as_counts(bags: Table) -> Table:
+def as_counts(bags: Table, columns: ReportColumns) -> Table:
     """Lines of bags, of whose counts some are not known: a count and a variance that say about as much (`Intervals`).
 
-    What was known of them, and the noise that was declared, stay beside.
+    What was known of them, and the noise that was declared, stay beside; of classes, as far as they leave each other.
     """
     table = bags.with_columns(**{DECLARED: col(NOISE)}).fetch()
-    size = table.column(SIZE).to_numpy()
+    size, (low, high) = table.column(SIZE).to_numpy(), end_columns(columns.classes)
     interval = interval_of(table)
     assert interval is not None
+    interval = interval.tightened(size)
     count, noise = interval.as_counts(size)
-    for name, values in {PROPORTION: count / size, NOISE: np.where(noise > 0, noise, np.nan)}.items():
+    made = {name: one / size for name, one in _each(proportion_columns(columns.classes), count)}
+    made[NOISE] = np.where(noise > 0, noise, np.nan)
+    for names, ends in ((low, interval.low), (high, interval.high)):
+        made |= {name: np.where(interval.open, one, np.nan) for name, one in _each(names, ends)}
+    for name, values in made.items():
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, mask=np.isnan(values)))
     return read(table, bags.engine.connection, what="reports")
 
 
-def said_ends(table: Table) -> dict[str, Any]:
-    """The ends of counts as expressions over the lines of `with_ends`; null where they are known."""
-    if LEAST not in table.columns:
-        return {"least": null(nw.Float64()), "most": null(nw.Float64())}
-    return {"least": as_number(col(LEAST)), "most": as_number(col(MOST))}
+def _each(names: Sequence[str], values: Floats) -> list[tuple[str, Floats]]:
+    """Values (m,) or (m, classes) by the names of their columns."""
+    return list(zip(names, values.reshape(len(values), -1).T, strict=True))
+
+
+def said_ends(table: Table, columns: ReportColumns) -> dict[str, Any]:
+    """The ends of counts as expressions over the lines of `with_ends`, `least_0` and so on; null where known."""
+    found: dict[str, Any] = {}
+    for ours, name in (("least", LEAST), ("most", MOST)):
+        for place, one in enumerate(of_classes(name, columns.classes)):
+            there = one in table.columns
+            found[f"{ours}_{place}"] = as_number(col(one)) if there else null(nw.Float64())
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from bagwise.data.shards import proportion_columns
+from bagwise.data.shards import end_columns, proportion_columns
 from bagwise.tables.bag_lines import aligned, joined, numbered
 from bagwise.tables.bag_table import ROW, BagTable, Summary, is_reserved
 from bagwise.tables.engines import Connection
@@ -18,9 +18,7 @@ from bagwise.tables.rests import Rests
 from bagwise.tables.row_columns import NO_COLUMNS, RowColumns
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.summary import EMPTY, summarise
-from bagwise.tables.table import (
-    Table,
-)
+from bagwise.tables.table import Table, col, total
 from bagwise.utils.parameters import ParameterError
 
 
@@ -39,8 +37,8 @@ def join(
     sum: str | None = None,
     mean: str | None = None,
     target: Literal["label", "value"] | None = None,
-    low: str | None = None,
-    high: str | None = None,
+    low: str | Sequence[str] | None = None,
+    high: str | Sequence[str] | None = None,
     hidden: str | None = None,
     rounded: float | None = None,
     clamped: str | None = None,
@@ -86,8 +84,8 @@ def join(
     target : {"label", "value"}, optional
         What is reported: labels 0 and 1, or classes; or values, whose column is then called `sum` or `mean` unless it
         is named. By default as the named columns tell, and labels where none is named.
-    low, high : str, optional
-        Columns of the least and the greatest count that a bag may have, where the count is not known.
+    low, high : str or sequence of str, optional
+        Columns of the least and the greatest count that a bag may have, where the count is not known; one per class.
     hidden : str, optional
         Between which counts those lie that the column of counts does not show (`*`, or nothing), as in "0-9". Without
         it such bags do not fit. What the column itself says is read: `<10`, `1-7`, `100+`.
@@ -169,7 +167,9 @@ def _join_one(
     bags = numbered(lines, joint, columns, inexact=bool(summary.inexact), of_rows=of_rows)
     if summary.inexact:
         figures = Summary.figures(proportion_columns(columns.classes), of_rows=of_rows)
-        summary = replace(summary, **Summary.facts(bags.line(**figures)))
+        figures["inexact"] = total(~col(end_columns(columns.classes)[0][0]).is_null())  # those left by other classes
+        line = bags.line(**figures)
+        summary = replace(summary, **Summary.facts(line), inexact=int(line["inexact"]))
     placed = found.rests.placed(rows, joint.names)
     events = placed.select(*joint.names, *features, *of_rows.ours, *([ROW] if ROW in rows.columns else []))
     no_features = {*joint.names, *features, *columns.names, *of_rows.names, *of_rows.ours}

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import narwhals.stable.v2 as nw
 
+from bagwise.data.shards import of_classes
 from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.table import (
     DataType,
@@ -55,7 +56,7 @@ _CONSTRAINTS = {
     **dict.fromkeys(("size", "suppressed", "sum", "mean"), _NAME | NONE),
     **dict.fromkeys(("noise_variance", "noise_scale"), number(least=0) | _NAME | NONE),
     "epsilon": number(above=0) | _NAME | NONE,
-    **dict.fromkeys(("low", "high"), _NAME | NONE),
+    **dict.fromkeys(("low", "high"), several(_NAME, "the name of a column, or of one per class") | NONE),
     **dict.fromkeys(("hidden", "clamped"), instance(str, "two counts, as in 0-9") | NONE),
     "rounded": number(above=0) | NONE,
     "mechanism": one_of(*MECHANISMS) | NONE,
@@ -64,7 +65,7 @@ _CONSTRAINTS = {
 }
 _NO_COLUMNS = ("hidden", "clamped", "rounded", "mechanism", "null_keys")  # what tells of all lines alike
 REST = "*"  # a key that a line of reports leaves open (see `rests`)
-VALUE = "bagwise_value"  # a count in numbers, where the column of counts says it in another way
+VALUE = "bagwise_value"  # a count in numbers, where the column of counts says it in another way; of classes, _0, …
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,8 @@ class ReportColumns:
     suppressed: str | None = None
     sum: str | None = None
     mean: str | None = None
-    low: str | None = None
-    high: str | None = None
+    low: str | Sequence[str] | None = None
+    high: str | Sequence[str] | None = None
     hidden: str | None = None
     rounded: float | None = None
     clamped: str | None = None
@@ -137,6 +138,10 @@ class ReportColumns:
         others = (name for one, names in _REPORTED.items() if one != target for name in names)
         return (*others, "epsilon") if target == "value" else tuple(others)
 
+    def names_of(self, parameter: str) -> tuple[str, ...]:
+        """The columns that a parameter names, none where it is a number or not given."""
+        return _names_of(getattr(self, parameter))
+
     @property
     def adds_up(self) -> bool:
         """Whether a bag reports a count or a sum, which its size divides."""
@@ -144,8 +149,11 @@ class ReportColumns:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, which are the columns of counts or proportions; None where labels are 0 and 1."""
-        given = self.count if self.count is not None else self.proportion
+        """Names of the classes, which are the columns of counts or proportions; None where labels are 0 and 1.
+
+        Where there are none, the columns of least counts.
+        """
+        given = next((one for one in (self.count, self.proportion, self.low) if one is not None), None)
         return None if isinstance(given, str) or given is None else tuple(given)
 
     @property
@@ -186,6 +194,14 @@ class ReportColumns:
             raise ParameterError(one, "or ", Parameter(other), *rest, ".")
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
+        if self.low is not None and self.high is not None:
+            for name, ends in (("low", self.low), ("high", self.high)):
+                of_each = None if isinstance(ends, str) else len(ends)
+                if of_each != (None if self.classes is None else len(self.classes)):
+                    wanted = (
+                        "one column" if self.classes is None else f"{len(self.classes)} columns, one for each class"
+                    )
+                    raise ParameterError(name, f"must name {wanted}.")
         if self.mechanism == "gaussian" and self.epsilon is not None:
             ways = Parameter("noise_scale"), ", its standard deviation, or ", Parameter("noise_variance"), "."
             raise ParameterError("epsilon", "alone does not tell the scale of Gaussian noise: give ", *ways)
@@ -201,7 +217,7 @@ class ReportColumns:
             raise ValueError(f"column {twice[0]!r} of the reports is named for two things: it can say one only.")
         for name in self.names:
             type_ = table.schema[name]
-            marker = name in (self.suppressed, self.count) and is_text(type_)
+            marker = name in (self.suppressed, *_names_of(self.count)) and is_text(type_)
             if not (type_.is_numeric() or isinstance(type_, nw.Boolean) or marker):
                 wanted, held = "truth values" if name == self.suppressed else "numbers", kind_of(type_)
                 raise ValueError(f"column {name!r} of the reports holds {held}: convert it to {wanted}.")
@@ -212,7 +228,8 @@ class ReportColumns:
         And 1 where it is so, otherwise 0: `wrong_noise`, `withheld`, `unclear` (a marker that is neither yes nor no).
         """
         values = next((names for name in _WHAT if (names := _names_of(getattr(self, name)))), ())
-        values = (VALUE,) if VALUE in table.columns else values
+        made = of_classes(VALUE, self.classes)
+        values = made if made[0] in table.columns else values
         variance, wrong = self._variance()
         withheld, unclear = self._marked(table)
         return {

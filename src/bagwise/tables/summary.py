@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bagwise.data.shards import LOW, NOISE, SIZE, proportion_columns
+from bagwise.data.shards import NOISE, SIZE, end_columns, proportion_columns
 from bagwise.tables.bag_table import MISMATCHES, Mismatch, Summary
 from bagwise.tables.mismatches import OF_COUNTS, remedy, warn_of_bias
 from bagwise.tables.reports import Keys, ReportColumns
@@ -49,7 +49,7 @@ def figures_of(lines: Table, keys: Keys, columns: ReportColumns, of_rows: RowCol
         "matched": total(col("keyed") & ~size.is_null() & (reports > 0)),
         "matched_rows": total(where(col("keyed") & (reports > 0), rows)),
         "noised": total(used & ~col(NOISE).is_null()),
-        "inexact": total(used & ~col(LOW).is_null()),
+        "inexact": total(used & any_of(~col(name).is_null() for name in end_columns(columns.classes)[0])),
         "rests": total(used & keys.is_rest()),
         "rest_rows": total(where(used & keys.is_rest(), rows)),
         "usable": total(usable),
@@ -149,7 +149,7 @@ def _check_labels(found: Mapping[str, Any], columns: ReportColumns, hint: Sequen
 
 def _hint(found: Mapping[str, Any], columns: ReportColumns) -> list[str]:
     """What proportions far outside [0, 1] may be."""
-    if found["no_value_bags"] and isinstance(columns.count, str) and columns.hidden is None:
+    if found["no_value_bags"] and columns.count is not None and columns.hidden is None:
         return ["if such counts are hidden, say between which numbers they lie (", Parameter("hidden"), "='0-9')"]
     if columns.proportion is None or 2 * found["outside_bags"] <= found["usable"]:
         return []
