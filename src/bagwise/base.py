@@ -314,7 +314,8 @@ def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
         raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
     bags.check_predictions(h[bags.order])
     if bags.overlap is not None:
-        return adding_up(logit(np.clip(h, _SURE, 1 - _SURE)), bags)
+        every = np.clip(h, _SURE, 1 - _SURE)
+        return adding_up(logit(every) if h.ndim == 1 else np.log(every), bags)
     sure = np.clip(h[bags.order], _SURE, 1 - _SURE)
     scores = np.log(sure) - (np.log1p(-sure) if h.ndim == 1 else 0.0)
     known = h.copy()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from bagwise import (
     BagBoostingClassifier,
@@ -257,3 +257,86 @@ def test_people_of_tables_that_contradict_each_other_are_counted():
     coarse = Bags.from_rows([0.25] * 3, ["all"] * 3).with_weights([3, 1, 4])
     with pytest.raises(ValueError, match=r"a count of 2, but bags inside of it, .* 6 of 8 people"):
         several([fine, coarse])
+
+
+# -- several classes --------------------------------------------------------------------------------------------------
+
+
+def hashes_of_classes(rng, n=6000, sizes=(40, 50), below=0):
+    """Rows of three classes in two random groupings; counts below a number are hidden."""
+    X = rng.normal(size=(n, 3))
+    s = X @ np.array([[1.0, 0, 0], [-0.5, 1, 0], [-0.5, -1, 0]]).T + np.array([1.0, 0, -0.5])
+    y = (s + rng.gumbel(size=s.shape)).argmax(axis=1)
+    tables = []
+    for size in sizes:
+        ids = random_bags(n, size, random_state=rng)
+        one = grouped(np.eye(3)[y], ids)
+        count = one.size[:, None] * one.proportion
+        if below:
+            one = one.with_intervals(np.where(count < below, 0, count), np.where(count < below, below - 1, count))
+        tables.append(one)
+    return X, y, softmax(s, axis=1), tables
+
+
+@pytest.mark.parametrize(
+    ("estimator", "below", "seeds"),
+    [
+        (BagLogisticClassifier, 0, 6),
+        pytest.param(BagLogisticClassifier, 5, 8, marks=pytest.mark.slow),
+        pytest.param(BagRidgeClassifier, 0, 16, marks=pytest.mark.slow),
+        pytest.param(BagBoostingClassifier, 5, 4, marks=pytest.mark.slow),
+    ],
+)
+def test_two_tables_of_classes_teach_more_than_the_better_one(estimator, below, seeds):
+    """The mean over some logs of the square distance from the truth."""
+    options = {BagLogisticClassifier: {"alphas": 1.0}, BagBoostingClassifier: {"n_estimators": 20, "n_jobs": 1}}
+    errors = []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        X, _, truth, tables = hashes_of_classes(rng, n=2400, sizes=(16, 16), below=below)
+        blank = [estimator(random_state=0, cv=2, formation="random", **options.get(estimator, {})) for _ in range(3)]
+        models = [model.fit(X, bags=one) for model, one in zip(blank, (*tables, several(tables)), strict=True)]
+        errors.append([np.mean((model.predict_proba(X) - truth) ** 2) for model in models])
+    one, other, both = np.mean(errors, axis=0)
+    assert both < min(one, other)
+
+
+@pytest.mark.parametrize("below", [0, 10])
+def test_a_table_of_classes_that_says_the_same_says_nothing(below):
+    X, _, _, tables = hashes_of_classes(np.random.default_rng(0), n=2000, below=below)
+    twice = several([tables[0], tables[0]])
+    assert len(twice) == len(tables[0])
+    if below:
+        np.testing.assert_array_equal(twice.interval.low, tables[0].interval.low)
+        np.testing.assert_array_equal(twice.interval.high, tables[0].interval.high)
+    models = [BagLogisticClassifier(alphas=10.0, cv=2).fit(X, bags=one) for one in (tables[0], twice)]
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-3)
+
+
+def test_hidden_counts_of_the_same_rows_are_those_that_both_allow():
+    rows = grouped(np.eye(3)[[0, 0, 1, 2, 2, 2]], np.zeros(6, dtype=int))
+    one, other = rows.with_intervals([[0, 0, 3]], [[3, 3, 3]]), rows.with_intervals([[2, 0, 2]], [[4, 4, 4]])
+    both = several([one, other])
+    np.testing.assert_array_equal(both.interval.low, [[2, 0, 3]])
+    np.testing.assert_array_equal(both.interval.high, [[3, 1, 3]])
+    known = several([one, rows])
+    assert known.interval is None
+    np.testing.assert_allclose(known.proportion, rows.proportion)
+    with pytest.raises(ValueError, match="are of the same rows and tell counts that cannot be the same"):
+        several([one, rows.with_intervals([[4, 0, 0]], [[6, 1, 1]])])
+
+
+@pytest.mark.parametrize("below", [0, 10])
+def test_scores_of_classes_add_up_to_every_table(below):
+    X, y, _, tables = hashes_of_classes(np.random.default_rng(3), n=2000, below=below)
+    both = several(tables)
+    model = BagLogisticClassifier(random_state=0, formation="random", alphas=10.0, cv=2).fit(X, bags=both)
+    q, h = model.predict_proba(X, bags=both), model.predict_proba(X)
+    np.testing.assert_allclose(q.sum(axis=1), 1)
+    for table in tables:
+        count = table.size[:, None] * table.proportion
+        ends = (count, count) if table.interval is None else (table.interval.low, table.interval.high)
+        sums = table.sum(q[table.order])
+        assert np.maximum(ends[0] - sums, sums - ends[1]).max() < 0.01
+    one = model.predict_proba(X, bags=tables[0])
+    assert np.mean((q - np.eye(3)[y]) ** 2) < np.mean((one - np.eye(3)[y]) ** 2) < np.mean((h - np.eye(3)[y]) ** 2)

@@ -32,6 +32,7 @@ _ROUNDS = 20
 _MOST_NOISE = 1e4  # of the variance of a count: an interval that says nothing
 _LEAST_CHANCE = 1e-9  # of an interval, below which the count is taken to lie at its end
 _LEAST_PRIOR, _LEAST_COUNT = 1e-6, 0.1
+_ROUNDING = 1e-6  # of counts that were made of proportions
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +71,9 @@ class Intervals:
         """Raise where an interval holds no count that a bag can have, or those of classes none that add up to it."""
         k = segment.per_bag(size, self.low)
         whole = segment.per_bag(self.noise == 0, self.low)
+        slack = 0.0 if self.low.ndim == 1 else _ROUNDING
         wrong = np.isnan(self.low) | np.isnan(self.high) | (self.low > self.high)
-        wrong |= whole & ((self.low > k) | (self.high < 0) | (np.ceil(self.low) > np.floor(self.high)))
+        wrong |= whole & ((self.low > k) | (self.high < 0) | (np.ceil(self.low - slack) > np.floor(self.high + slack)))
         if wrong.any():
             place = tuple(np.argwhere(wrong)[0])
             j, of_class = place[0], "" if wrong.ndim == 1 else f" of class {place[1]}"
@@ -138,7 +140,7 @@ def _called(key: Any) -> str:
 
 def _whole_ends(low: Floats, high: Floats, size: Integers) -> tuple[Floats, Floats]:
     """(m, classes) the least and the greatest whole counts from 0 to the size."""
-    return np.maximum(np.ceil(low), 0), np.minimum(np.floor(high), size[:, None])
+    return np.maximum(np.ceil(low - _ROUNDING), 0), np.minimum(np.floor(high + _ROUNDING), size[:, None])
 
 
 def _as_counts(low: Floats, high: Floats, own: Floats, size: Integers) -> tuple[Floats, Floats]:

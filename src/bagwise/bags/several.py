@@ -2,7 +2,8 @@
 
 The loss of bags that overlap is the sum of the losses of their tables. What one table tells exactly of a part of
 another's bag is taken out of that: a coarse count less the fine ones inside of it is the count of the rest, and a table
-that says the same as another says nothing. Noised counts of the same rows become one, weighed by their precision.
+that says the same as another says nothing. Noised counts of the same rows become one, weighed by their precision;
+hidden ones become those that both allow.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _of_rows(groupings: Sequence[Bags], parameter: str, usual: float) -> Floats 
 class _Table:
     """A grouping as it is taken apart.
 
-    size: (m,) of people.  count: (m, outputs).  exact: (m,) neither noised nor hidden.  weight: (n_rows,) or None.
+    size: (m,) of people.  count: (m, outputs).  low, high: (m, outputs) NaN where all counts of the bag are known.
+    exact: (m,) neither noised nor hidden.  weight: (n_rows,) or None.
     """
 
     number: int
@@ -102,9 +104,10 @@ class _Table:
     @classmethod
     def of(cls, bags: Bags, number: int, weight: Floats | None) -> _Table:
         count, noise = bags.size[:, None] * bags.outputs, bags.declared_noise
-        low = high = np.full(len(bags), np.nan)
+        low = high = np.full(count.shape, np.nan)
         if bags.interval is not None:
-            low, high = (np.where(bags.interval.open, end, np.nan) for end in (bags.interval.low, bags.interval.high))
+            ends, unknown = (bags.interval.low, bags.interval.high), bags.interval.open[:, None]
+            low, high = (np.where(unknown, end.reshape(count.shape), np.nan) for end in ends)
         one = bags.proportion.ndim == 1
         made = cls(
             number, bags.keys, np.array(bags.code), bags.rows, bags.size, count, np.array(noise), low, high, one, weight
@@ -114,7 +117,12 @@ class _Table:
 
     @property
     def exact(self) -> Booleans:
-        return np.asarray((self.noise == 0) & np.isnan(self.low))
+        return np.asarray((self.noise == 0) & self.counted)
+
+    @property
+    def counted(self) -> Booleans:
+        """(m,) noised or not, but not hidden."""
+        return np.asarray(np.isnan(self.low[:, 0]))
 
     def add_up(self) -> None:
         """Set how many rows bags have, and how many people these stand for."""
@@ -143,11 +151,16 @@ def _take_out(fine: _Table, coarse: _Table) -> None:
     part = np.bincount(fine.code[same], minlength=m) == fine.rows  # all rows of it are rows of that one
     whole = part & (fine.rows == coarse.rows[np.maximum(owner, 0)])
     known = part & fine.exact & (coarse.exact[np.maximum(owner, 0)] | whole)
-    twice = whole & ~known & np.isnan(fine.low) & np.isnan(coarse.low[np.maximum(owner, 0)])
+    own = np.maximum(owner, 0)
+    hidden = whole & ~(fine.counted & coarse.counted[own]) & (fine.noise == 0) & (coarse.noise[own] == 0)
+    if hidden.any():
+        _meet(fine, np.flatnonzero(hidden), coarse, owner[hidden])
+        known &= ~hidden
+    twice = whole & ~known & fine.counted & coarse.counted[own] & ~hidden
     for place in np.flatnonzero(twice).tolist():  # noised, or exact in the coarse table alone
         _weigh(fine, place, coarse, int(owner[place]))
     gone = np.zeros(len(coarse.keys), dtype=bool)
-    gone[owner[twice]] = True
+    gone[owner[twice | hidden]] = True
     people = coarse.size
     coarse.code = np.where(known[np.maximum(fine.code, 0)] & (fine.code >= 0), -1, coarse.code)
     coarse.add_up()
@@ -176,6 +189,25 @@ def _weigh(fine: _Table, j: int, coarse: _Table, i: int) -> None:
     fine.noise[j] = share**2 * one + (1 - share) ** 2 * other
 
 
+def _meet(fine: _Table, j: Integers, coarse: _Table, i: Integers) -> None:
+    """Counts of the same rows, some of which are hidden, as those that both allow, which the fine table keeps."""
+    low, high = (
+        pick(*(np.where(np.isnan(end), np.rint(one.count[place]), end) for one, place, end in ends))
+        for pick, ends in (
+            (np.maximum, ((fine, j, fine.low[j]), (coarse, i, coarse.low[i]))),
+            (np.minimum, ((fine, j, fine.high[j]), (coarse, i, coarse.high[i]))),
+        )
+    )
+    if (wrong := (low > high).any(axis=1)).any():
+        place = int(np.argmax(wrong))
+        one, other = fine.called(int(j[place])), coarse.called(int(i[place]))
+        said = f"{one} and {other} are of the same rows and tell counts that cannot be the same"
+        raise ValueError(f"{said}: the tables contradict each other; repair one, or declare its noise.")
+    exact = (low == high).all(axis=1)[:, None]
+    fine.count[j] = np.where(exact, low, fine.count[j])
+    fine.low[j], fine.high[j] = np.where(exact, np.nan, low), np.where(exact, np.nan, high)
+
+
 def _stacked(tables: list[_Table], weight: Floats | None, offset: Floats | None) -> Bags:
     """One after the other."""
     groups = [segment.group(table.code, len(table.keys)) for table in tables]
@@ -196,9 +228,11 @@ def _stacked(tables: list[_Table], weight: Floats | None, offset: Floats | None)
     given = (keys, order, offsets, outputs, noise if noise.any() else None, n_rows)
     made = Bags.build(*given, weight=weight, offset=offset)
     made = replace(made, overlap=overlap)
-    if np.isnan(low).all():
+    known = np.isnan(low)
+    if known.all():
         return made
-    known, one = np.isnan(low), count[:, 0]
-    one = np.where(noise == 0, np.rint(one), one)  # proportions, times sizes, are whole numbers up to rounding
-    exact = replace(made, noise_variance=noise, interval=Intervals(one, one, noise))
-    return exact.with_intervals(np.where(known, one, low), np.where(known, one, high))
+    told = np.where((noise == 0)[:, None], np.rint(count), count)  # whole but for rounding, as proportions times sizes
+    low, high = (np.where(known, told, end) for end in (low, high))
+    if tables[0].one:
+        low, high, told = low[:, 0], high[:, 0], told[:, 0]
+    return replace(made, noise_variance=noise, interval=Intervals(told, told, noise)).with_intervals(low, high)

@@ -267,7 +267,7 @@ class _Counted:
         start: Floats | None = None,
     ) -> _Counted:
         """left_out, whole: (m, classes) which classes have no tilt, and which counts have no noise of any kind."""
-        q, height, t = _solve(log_h, bags, count, extra, left_out, start)
+        q, height, t = solve_class_tilts(log_h, bags, count, extra, left_out, start)
         unit, kept = np.eye(count.shape[1]), ~(left_out[:, :, None] | left_out[:, None, :])
         spread = _spread(q, bags) + extra
         # Whole counts that hardly vary have a probability, not a density that grows without bound.
@@ -312,7 +312,7 @@ def _log_multinomial(count: Floats, size: Integers) -> Floats:
     return np.asarray(ways + xlogy(spread, spread / size[:, None]).sum(axis=1))
 
 
-def _solve(
+def solve_class_tilts(
     log_h: Floats, bags: Bags, count: Floats, extra: Floats, left_out: Booleans, start: Floats | None = None
 ) -> tuple[Floats, Floats, Floats]:
     """(n, classes) q and (m,) the height of L without its determinant, at the tilts found by Newton's method, and they.

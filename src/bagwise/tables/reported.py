@@ -84,8 +84,6 @@ def reported_by_each(
         raise ParameterError("keys", "are those that rows and each of several tables have: rename columns instead.")
     if len(reports) > 1 and model.target == "value":
         raise ParameterError("reports", "of several tables make labels add up, not values: name one table.")
-    if len(reports) > 1 and model.classes is not None:
-        raise ParameterError("reports", "of classes add up to one table only, not to several: name one.")
     found: list[BagTable] = []
     for number, one in enumerate(reports):
         told: dict[str, Any] = {"keys": keys, "on_mismatch": on_mismatch, "connection": connection}

@@ -22,6 +22,7 @@ from bagwise.bags import Bags
 from bagwise.bags.reading import name as name_of_bag
 from bagwise.data.rows import bags_in_order
 from bagwise.data.shards import WEIGHT
+from bagwise.segment import per_bag
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
@@ -120,7 +121,7 @@ def write_scores(
         Reports of bags of these rows, which must be complete. Rows of a bag with a report get the probability given
         features and report, which adds up to the count where that is exact; others that given features alone.
         Several tables of reports are a list: scores then add up to every one of them, as far as its noise lets them
-        (iterative proportional fitting on log odds; not of classes). Exact counts that contradict each other are an
+        (iterative proportional fitting on log odds). Exact counts that contradict each other are an
         error that names the bag. Scores of all rows are then held in memory, of 20 million at most.
         Values add up to exact sums, by the least change (see `BagRidgeRegressor.predict`).
     keep : sequence of str, optional
@@ -269,7 +270,8 @@ def _by_all(
 def _astray(h: Floats, bags: Bags) -> tuple[str, ...]:
     """Bags whose noised counts the sums of scores are far from, the farthest first."""
     noise = bags.declared_noise
-    off = np.abs(bags.sum(h[bags.order]) - bags.size * bags.proportion) / np.sqrt(np.where(noise > 0, noise, np.inf))
+    apart = np.abs(bags.sum(h[bags.order]) - per_bag(bags.size, bags.proportion) * bags.proportion)
+    off = apart.reshape(len(bags), -1).max(axis=1) / np.sqrt(np.where(noise > 0, noise, np.inf))
     if bags.interval is not None:
         off[bags.interval.open] = 0.0
     far = [int(j) for j in np.argsort(-off, kind="stable") if off[j] > _ASTRAY]
