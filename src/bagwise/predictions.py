@@ -76,7 +76,7 @@ def fitting_bags(h: Floats, bags: Bags) -> Bags:
     """
     bags = bags if bags.offset is None else replace(bags, offset=None)
     if h.ndim == 1 and bags.proportion.shape[1:] == (2,):
-        bags = replace(bags, proportion=bags.proportion[:, 1])
+        bags = bags.of_class(1)
     bags.check_predictions(h[bags.order])
     return bags
 

@@ -355,6 +355,29 @@ class Bags(GroupedRows):
         columns: Floats = self.proportion if self.proportion.ndim == 2 else self.proportion[:, None]
         return columns
 
+    def of_class(self, label: int) -> Bags:
+        """The same bags, of labels that are 1 in one of the classes and 0 in all others.
+
+        Parameters
+        ----------
+        label : int
+            The number of the class.
+
+        Returns
+        -------
+        Bags
+
+        Examples
+        --------
+        >>> Bags.from_rows([[0.5, 0.0, 0.5]] * 2, [0, 0]).of_class(2).proportion
+        array([0.5])
+        """
+        one = replace(self, proportion=self.proportion[:, label])
+        if self.interval is None:
+            return one
+        interval = Intervals(self.interval.low[:, label], self.interval.high[:, label], self.interval.noise)
+        return replace(one, interval=None)._within(interval)
+
     @property
     def declared_noise(self) -> Floats:
         """(m,) variance of the noise that was added to counts, and 0 where none was; nothing of what is hidden."""

@@ -67,7 +67,7 @@ def rates_of(
     every = 1 if h.ndim == 1 else h.shape[1]
     found, doubts, effects, least_p = [], [], 0.0, 1.0
     for c in range(every):
-        one = bags if h.ndim == 1 else replace(bags, proportion=bags.proportion[:, c])
+        one = bags if h.ndim == 1 else bags.of_class(c)
         mine, apart = (of if h.ndim == 1 else of[:, c] for of in (h, h_apart))
         table, tau, p_value, doubt = _of_label(mine, apart, one, groups, told.name, related, level, every)
         label = "" if h.ndim == 1 else (labels[c] if labels else str(c))
