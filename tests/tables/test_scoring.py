@@ -220,9 +220,29 @@ def test_several_tables_with_rows_without_reports_and_contradictions(tmp_path: A
     assert "Scores stay far from the count of bag '4' of report table 2" in str(told)
     with pytest.raises(ValueError, match=r"report table 2: .*no column in common"):
         scored(model, events.drop(columns="site"), [one, other], tmp_path / "none.parquet")
-    model, events, reports, _ = fitted(3)
-    with pytest.raises(ValueError, match="of classes add up to one table only"):
-        scored(model, events, [reports, reports], tmp_path / "classes.parquet")
+
+
+def test_scores_of_classes_add_up_to_several_tables(tmp_path: Any) -> None:
+    rng, names = np.random.default_rng(0), ["red", "blue", "green"]
+    keys = {"ward": np.arange(1200) // 30, "school": rng.permutation(1200) // 40}
+    x = rng.normal(size=1200)
+    y = (np.column_stack([0.5 + x, 0 * x, -x]) + rng.gumbel(size=(1200, 3))).argmax(axis=1)
+    events, reports = pd.DataFrame({**keys, "x": x}), []
+    for key, code in keys.items():
+        counts = {name: np.bincount(code[y == c], minlength=code.max() + 1) for c, name in enumerate(names)}
+        reports.append(pd.DataFrame({key: np.arange(code.max() + 1), **counts}))
+    model = tables.fit(tables.join(events, reports, count=names), "ridge", random_state=0)
+    found, given = scored(model, events, reports, tmp_path / "scored.parquet")
+    assert found.bags == 70
+    for key, one in zip(keys, reports, strict=True):
+        sums = given.groupby(key)[[f"prediction_{name}" for name in names]].sum()
+        np.testing.assert_allclose(sums, one[names], atol=1e-3)
+    wrong = reports[1].assign(red=reports[1]["red"] + 1, blue=reports[1]["blue"] - 1)
+    with pytest.raises(ValueError, match=r"rows of class 0, table 2 of the same rows .*contradict each other"):
+        scored(model, events, [reports[0], wrong], tmp_path / "wrong.parquet")
+    astray = reports[1].assign(red=reports[1]["red"] + 60 * (reports[1]["school"] == 4))
+    told, _ = scored(model, events, [reports[0], astray], tmp_path / "astray.parquet", noise_variance=4.0)
+    assert "Scores stay far from the count of bag '4' of report table 2" in str(told)
 
 
 @pytest.mark.parametrize("number", [1, 2])
