@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit, logit
 
 from bagwise.bags import Bags
-from bagwise.log_odds import prior_of, shift_to, shift_to_reports
+from bagwise.log_odds import centred, prior_of, shift_to, shift_to_reports
 
 
 @pytest.mark.parametrize("prior", [1e-4, 0.2, 0.999])
@@ -16,10 +16,21 @@ def test_a_shift_makes_the_mean_the_prior(prior):
 
 def test_single_precision_comes_as_close_in_as_few_steps(monkeypatch):
     s, looks = np.random.default_rng(1).normal(size=1000), []
-    monkeypatch.setattr("bagwise.log_odds.expit", lambda x: looks.append(x.dtype) or expit(x))
+    monkeypatch.setattr("bagwise.log_odds.sigmoid", lambda x: looks.append(x.dtype) or expit(x))
     assert expit(s + shift_to(0.3, s.astype(np.float32))).mean() == pytest.approx(0.3, abs=1e-6)
     assert set(looks) == {np.dtype(float)}
     assert len(looks) < 10
+
+
+def test_a_rough_shift_is_near_to_the_exact_one_and_so_are_its_predictions():
+    s = np.random.default_rng(2).normal(size=10_000)
+    exact = shift_to(0.2, s)
+    for start in (None, exact + 0.05, exact - 3.0):
+        b, h = centred(0.2, s.astype(np.float32), start=start, close=1e-2)
+        assert b == pytest.approx(exact, abs=0.005)  # the half of a step of 0.1, squared
+        assert h.dtype == np.float32
+        np.testing.assert_allclose(h, expit(s + exact), atol=0.002)
+        assert h.mean() == pytest.approx(0.2, abs=1e-6)  # to first order, as the step is
 
 
 def test_noised_counts_weigh_less_in_the_prior():

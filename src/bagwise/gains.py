@@ -25,6 +25,7 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 """Factors of log odds that held-out bags choose from."""
 
 _CLEARLY = 2.0  # standard errors
+_CLOSE = 1e-7  # of tilted counts, at which a log-likelihood is at its end: it is flat there
 _ROWS = 60_000  # that effects are told by
 _AT_ONCE = 20_000  # rows: beyond, several models take as long together as one by one
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
@@ -100,7 +101,9 @@ def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> F
     """
     check_time()
     extra = extra_variance(s, bags, effect_variance)
-    return (tilted if s.ndim == 1 else tilted_classes)(s, bags, extra=extra).log_likelihood
+    if s.ndim == 1:
+        return tilted(s, bags, extra=extra, close=_CLOSE).log_likelihood
+    return tilted_classes(s, bags, extra=extra).log_likelihood
 
 
 def log_likelihoods_by_each(scores: Sequence[Floats], bags: Bags, *, effect_variance: float = 0.0) -> Floats:
@@ -361,7 +364,11 @@ def most_likely(value: Callable[[float], float]) -> float:
 
 
 def best_stretch(
-    parts: Sequence[HeldOut], *, effect_variance: float = 0.0, stretches: Floats = STRETCHES
+    parts: Sequence[HeldOut],
+    *,
+    effect_variance: float = 0.0,
+    beside_constant: float | None = None,
+    stretches: Floats = STRETCHES,
 ) -> tuple[float, Floats]:
     """The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
@@ -375,6 +382,8 @@ def best_stretch(
         One for each fold.
     effect_variance : float
         τ² beside the model as it is.
+    beside_constant : float, optional
+        That beside the mean label alone; None to look for it, if there is any beside the model.
     stretches : array
         Factors to choose from.
 
@@ -393,7 +402,9 @@ def best_stretch(
     >>> 1.6 < stretch < 2.4, bool(gains.mean() > 0)
     (True, True)
     """
-    whole = effects_beside_constant(parts) if effect_variance else 0.0
+    whole = beside_constant if effect_variance else 0.0
+    if whole is None:
+        whole = effects_beside_constant(parts)
     constant = [one.constant(effect_variance=whole) for one in parts]
 
     def gains(stretch: Floats) -> Floats:

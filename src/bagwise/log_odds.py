@@ -1,12 +1,13 @@
 """Log odds, and logarithms of class probabilities: those of the mean label, and how to bring theirs to it."""
 
 import numpy as np
-from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from scipy.special import log_softmax, logit, logsumexp, softmax
 
 from bagwise.bags import Bags
 from bagwise.losses.likelihood import extra_variance
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.losses.tilting_intervals import tilted
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Floats
 
 LEAST = 1e-6
@@ -91,6 +92,23 @@ def shift_to(
     0.0
     """
     s = np.asarray(s, dtype=float)  # single precision has no mean as close
+    return centred(prior, s, weight=weight, start=start, close=close)[0]
+
+
+def centred(
+    prior: float, s: Floats, *, weight: Floats | None = None, start: float | None = None, close: float = 1e-10
+) -> tuple[float, Floats]:
+    """`shift_to`, and the predictions σ(s + b), to first order of the last step.
+
+    Parameters
+    ----------
+    prior, s, weight, start, close
+        As for `shift_to`; s may be in single precision where the mean need not come very close.
+
+    Returns
+    -------
+    float, array of shape (n,)
+    """
     low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
     share = None if weight is None else weight / weight.sum()
 
@@ -98,17 +116,20 @@ def shift_to(
         return float(values.mean() if share is None else share @ values)
 
     b = float(np.clip(logit(prior) - mean(s) if start is None else start, low, high))
+    h, short = s, np.sqrt(close)
     for _ in range(_STEPS):
-        h = expit(s + b)
-        total = mean(h)
-        over, slope = total - prior, total - (float(h @ h) / len(s) if share is None else float(share @ (h * h)))
+        h = sigmoid(s + s.dtype.type(b))
+        spread = h * (1 - h)
+        over, slope = mean(h) - prior, mean(spread)
         low, high = (low, b) if over > 0 else (b, high)
         moved = b - over / slope if slope > 0 else np.inf
         inside = low < moved < high
+        if inside and (abs(over) <= close * prior * (1 - prior) or abs(moved - b) <= short):
+            return moved, h + s.dtype.type(moved - b) * spread  # a short step squares what is missing
         if abs(over) <= close * prior * (1 - prior):
-            return moved if inside else b
+            break
         b = moved if inside else (low + high) / 2
-    return b
+    return b, h
 
 
 def shift_to_reports(
@@ -161,7 +182,7 @@ def shift_to_reports(
     counted = float((bags.size * bags.proportion)[~bags.interval.open].sum())
     last: tuple[float, float] | None = None
     for _ in range(_STEPS):
-        there, h = hidden + b, expit(shown + b)
+        there, h = hidden + b, sigmoid(shown + b)
         found = tilted(there, some, extra=extra_variance(there, some, effect_variance), start=tilts, value=False)
         expected, tilts = found.prediction, found.tilt
         total = float(weight @ h)

@@ -13,8 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
 from bagwise.boosting import trees
+from bagwise.boosting.leaves import leaves_of
 from bagwise.boosting.objectives import CountLikelihood, solve_leaves
-from bagwise.boosting.trees import leaves_of
 from bagwise.boosting.tuning import Path, choose_length, choose_path
 from bagwise.data.features import FeatureCodes
 from bagwise.gains import log_likelihoods
@@ -99,11 +99,25 @@ def test_a_row_tells_its_leaf_by_how_far_it_moved():
         booster.update(fobj=lambda _, data, gradient=gradient: (gradient, np.ones(500)))
         after = booster.predict(X, raw_score=True)
         expected = booster.predict(X, pred_leaf=True, start_iteration=tree, num_iteration=1).ravel()
-        np.testing.assert_array_equal(leaves_of(booster, tree, after - before), expected)
+        np.testing.assert_array_equal(leaves_of(booster, tree, after - before, 9), expected)
         before = after
-    assert leaves_of(booster, 4, np.zeros(500)) is None  # moved as no leaf does
+    assert leaves_of(booster, 4, np.zeros(500), 9) is None  # moved as no leaf does
     booster.set_leaf_output(4, 0, booster.get_leaf_output(4, 1))
-    assert leaves_of(booster, 4, after - before) is None  # two leaves alike
+    assert leaves_of(booster, 4, after - before, 9) is None  # two leaves alike
+
+
+def test_leaves_that_moved_rows_alike_are_counted():
+    X = np.repeat(np.arange(4.0), 25)[:, None]
+    parameters = {"objective": "none", "num_leaves": 4, "min_data_in_leaf": 1, "learning_rate": 1.0, "verbosity": -1}
+    booster = lgb.Booster(parameters, lgb.Dataset(X, label=np.zeros(100)))
+    gradient = np.array([1.0, -1.0, 1.0, -1.0])[X[:, 0].astype(int)]
+    booster.update(fobj=lambda _, data: (gradient, np.ones(100)))
+    leaf = booster.predict(X, pred_leaf=True).ravel()
+    step = booster.predict(X, raw_score=True)
+    assert len(np.unique(leaf)) == 4
+    assert len(np.unique(step)) == 2
+    for most in (4, 5, 9):
+        assert leaves_of(booster, 0, step, most) is None
 
 
 def test_threads_change_nothing():

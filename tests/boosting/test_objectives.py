@@ -32,7 +32,7 @@ def test_leaf_values_of_weighted_rows_are_those_of_rows_repeated(formation, effe
             sums = [np.bincount(of, each, minlength=400) for each in down]
             made.append((*sums, one.leaf_values(leaf[of], 5, 3.0)))
     for one, many in zip(made[:3], made[3:], strict=True):
-        np.testing.assert_allclose(one[2], many[2], rtol=1e-7)  # leaf values
+        np.testing.assert_allclose(one[2], many[2], rtol=1e-4, atol=1e-6)  # leaf values, of slopes in single precision
         # What a tree is grown on is the same but for a factor, which no cut depends on.
         for a, b in zip(one[:2], many[:2], strict=True):
             np.testing.assert_allclose(a / np.abs(a).sum(), b / np.abs(b).sum(), rtol=2e-3, atol=1e-5)

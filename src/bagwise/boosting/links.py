@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from bagwise.log_odds import shift_to
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Booleans, Floats
 
 IDENTITY, LOGIT, LOG = "identity", "logit", "log"
@@ -39,7 +40,7 @@ def prediction_of(score: Floats, link: str) -> Floats:
     """
     if link == LOG:
         return np.asarray(np.exp(np.minimum(score, _LARGEST)))
-    return score if link == IDENTITY else special.expit(score)
+    return score if link == IDENTITY else sigmoid(score)
 
 
 def beyond(prior: Floats, link: str) -> Booleans:
@@ -115,7 +116,7 @@ def centring_of_classes(score: Floats, prior: Floats, *, weight: Floats | None =
     wanted = wanted / wanted.sum()
     offset = centring(score, wanted, weight=weight)
     for _ in range(_ROUNDS):
-        h = special.expit(score + offset)
+        h = sigmoid(score + offset)
         mean = np.average(h / h.sum(axis=1, keepdims=True), axis=0, weights=weight)
         if np.abs(mean - wanted).max() < _CLOSE:
             break

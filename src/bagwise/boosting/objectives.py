@@ -14,16 +14,16 @@ from scipy import sparse
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
-from bagwise.log_odds import shift_to
+from bagwise.log_odds import centred
 from bagwise.losses import residual
-from bagwise.losses.likelihood import extra_variance
+from bagwise.losses.likelihood import extra_by_predictions
 from bagwise.losses.tilting import Tilted
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Floats, Integers
 
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _FLAT = 1e-9  # mean slope below which log odds can move no prediction
-_CLOSE = 1e-2  # of shift and tilts, which begin at those of the tree before; a last step of Newton's squares it
+_CLOSE = 1e-3  # of shift and tilts, which begin at those of the tree before; a last short step squares what is missing
 
 
 class Objective(Protocol):
@@ -91,11 +91,12 @@ class CountLikelihood:
         """−dL/ds of each row, the shift held."""
         if self.bags.interval is not None and self.found is not None:  # what is hidden is expected, as scores go
             self.prior = float(self.bags.average(self.found.posterior))
-        self.shift = shift_to(self.prior, scores, weight=self.bags.weight, start=self.shift, close=_CLOSE)
-        s = scores + self.shift
+        s = scores.astype(np.float32)  # as LightGBM reads what comes of it
+        self.shift, h = centred(self.prior, s, weight=self.bags.weight, start=self.shift, close=_CLOSE)
+        s += np.float32(self.shift)
         start = None if self.found is None else self.found.tilt
-        extra = extra_variance(s, self.bags, self.effect_variance)
-        self.found = tilted(s, self.bags, extra=extra, start=start, close=_CLOSE, value=False)
+        extra = extra_by_predictions(h, self.bags, self.effect_variance)
+        self.found = tilted(s, self.bags, extra=extra, start=start, close=_CLOSE, value=False, prediction=h)
         self.slope = self.found.prediction * (1 - self.found.prediction)
         if self.slope.mean() < _FLAT:
             return None

@@ -8,7 +8,7 @@ import numpy as np
 
 from bagwise.base import BagRegressor
 from bagwise.boosting.dataset import Table
-from bagwise.boosting.estimators import BoostingFit
+from bagwise.boosting.fitting import BoostingFit
 from bagwise.boosting.links import IDENTITY, LOG, prediction_of
 from bagwise.data.rows import Reads
 from bagwise.nonnegative import NONNEGATIVE, never_negative

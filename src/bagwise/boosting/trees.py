@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import joblib
@@ -17,6 +16,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.dataset import LIKELIHOOD, Table, TreeOptions
+from bagwise.boosting.leaves import leaves_of, predicted_leaves
 from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective, worths
 from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
@@ -26,12 +26,10 @@ from bagwise.log_odds import prior_of
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Booleans, Floats, Integers
 
-_TOGETHER = 2**20  # rows to look at
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
 _LOST_COUNT = "best_split_info"  # what it says of a split with no rows on one side
-_CELLS, _BESIDE = 2**14, 2  # that steps fall into; those of different leaves lie farther apart
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
-EVERY = 5
+EVERY = 10
 """Trees between two looks at bags that are held out."""
 
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
@@ -190,8 +188,8 @@ class _Growth:
             return False
         if booster.num_trees() == tree:
             return False
-        if (leaf := leaves_of(booster, tree, step)) is None:
-            leaf = _predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
+        if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
+            leaf = predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
         leaf = leaf[self.order]
         value = objective.leaf_values(leaf, int(leaf.max()) + 1, options.reg_lambda)
         value = links.shrunk(value, options.learning_rate, options.link)
@@ -246,49 +244,6 @@ def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
     booster.update(fobj=before)
     booster.eval_train(feval=after)
     return held[0]
-
-
-def leaves_of(booster: lgb.Booster, tree: int, step: Floats) -> Integers | None:
-    """(n,) the leaf of each row, told by how much the tree moved it; None where two leaves moved rows about alike.
-
-    It spares a walk of all rows through the tree, which takes as long as to grow it. Steps fall into cells of which
-    each leaf has its own: to look a leaf up there is quicker than to search for it.
-    """
-    least, most = float(step.min()), float(step.max())
-    per = (_CELLS - 0.5) / (most - least) if most > least else 0.0
-    pieces = [
-        step[start : start + _TOGETHER] for start in range(0, len(step), _TOGETHER)
-    ]  # what is computed stays small
-    cell_of = lru_cache(maxsize=1)(lambda number: _cell(pieces[number], least, per))
-    occupied = np.flatnonzero(sum(np.bincount(cell_of(number), minlength=_CELLS) for number in range(len(pieces))))
-    first = np.concatenate([[True], np.diff(occupied) > 1])  # neighbours hold what rounding has set apart
-    values = np.array([booster.get_leaf_output(tree, number) for number in range(np.count_nonzero(first))])
-    rank = np.argsort(values).astype(np.int32)
-    home = _cell(np.clip(values[rank], least, most), least, per)
-    if (np.abs(home - occupied[first]) > 1).any() or (np.diff(home) <= _BESIDE).any():
-        return None
-    cells, leaf = np.zeros(_CELLS, dtype=np.int32), np.empty(len(step), dtype=np.int32)
-    cells[occupied] = rank[np.cumsum(first) - 1]
-    for number, moved in enumerate(pieces):
-        mine = leaf[number * _TOGETHER :][: len(moved)]
-        np.take(cells, cell_of(number), out=mine)
-        off = np.take(values, mine)
-        off -= moved
-        if max(off.max(), -off.min()) > 1e-7 * max(abs(least), abs(most)):
-            return None
-    return leaf
-
-
-def _cell(step: Floats, least: float, per: float) -> Integers:
-    """(n,) the cell that each step falls into."""
-    place = step - least
-    place *= per
-    return place.astype(np.intp)
-
-
-def _predicted_leaves(booster: lgb.Booster, tree: int, blocks: Iterable[Floats], n_jobs: int) -> Integers:
-    how = {"pred_leaf": True, "start_iteration": tree, "num_iteration": 1, "num_threads": n_jobs}
-    return np.concatenate([np.ravel(booster.predict(block, **how)).astype(np.int32) for block in blocks])
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:
@@ -390,7 +345,7 @@ def side_by_side(
     tell: called each time one more is finished, in the order of `calls`: "fit" says how many are, "fits" of how many.
     """
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
-    at_once = min(threads, len(calls)) if in_one_piece(rows) else 1
+    at_once = max(min(threads, len(calls)), 1) if in_one_piece(rows) else 1
     run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")
     # Each in a copy of this thread's context, where the limit of time is known: made now, as joblib's own threads ask.
     tasks = [joblib.delayed(copy_context().run)(call, threads // at_once) for call in calls]

@@ -21,7 +21,7 @@ from bagwise.risk import bag_losses, clearly_above, least_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _SAMPLE = 2**15  # rows to know a mean by
-_WATCHED, _ENOUGH_BAGS = 2**18, 2048  # rows that are watched, where bags are more than so many
+_WATCHED, _ENOUGH_BAGS = 2**17, 2048  # rows that are watched, where bags are more than so many
 _STRETCH_BOUNDS = (0.5, 2.0)  # what lies outside is due to chance, or to too few trees
 
 

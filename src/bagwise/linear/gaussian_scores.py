@@ -18,11 +18,11 @@ from itertools import combinations
 import numpy as np
 from scipy import linalg
 from scipy.optimize import minimize
-from scipy.special import expit
 
 from bagwise.data.aggregates import Aggregates
 from bagwise.linear.one_hot import LEAST_SHARE, OneHotMoments, largest_eigenvalue
 from bagwise.utils.deadline import check_time
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Floats, Integers
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -98,7 +98,7 @@ def log_loss(
         first = one.probability.shape[0]
         centre = start + (told if one.probability.ndim == 1 else told[:first, None] + told[first:])
         s = centre[..., None] + np.sqrt(rest) * _NODES
-        h = expit(s)
+        h = sigmoid(s)
         value += count * float((one.probability * (np.logaddexp(0, s) @ _WEIGHTS)).sum())
         by_centre = one.probability * (h @ _WEIGHTS)
         by_rest = float((one.probability * ((h * _NODES) @ _WEIGHTS)).sum()) / (2 * np.sqrt(rest))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.optimize import minimize
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
@@ -25,6 +25,7 @@ from bagwise.losses.tilting_classes import TiltedClasses, tilted_classes
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.numeric import check_finite_features
 from bagwise.utils.deadline import check_time
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Floats, Integers
 
 _PIECE = 2**18  # numbers standardised at a time
@@ -288,7 +289,7 @@ def system(design: Design, at: Point) -> System:
         starts, size = bags.offsets[some] - rows.start, bags.rows[some]
         h, v, tilt = at.h[rows], found.spread[rows], np.repeat(found.tilt[some], size)
         weights = np.empty((len(z), 6))
-        slope, q = h * (1 - h), expit(at.s[rows] + tilt)
+        slope, q = h * (1 - h), sigmoid(at.s[rows] + tilt)
         skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
         people = None if bags.weight is None else bags.weight[rows]
         each = (skew, flat) if people is None else (people * skew, people * flat)

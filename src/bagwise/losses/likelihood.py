@@ -7,16 +7,16 @@ counts is the same function of h, as long as E[h] = p. With an `effect_variance`
 
 import numpy as np
 from array_api_compat import array_namespace, is_torch_array
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.reading import name
 from bagwise.bags.weights import whole_people
-from bagwise.losses.label_linear import sigmoid
 from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.losses.tilting_intervals import tilted
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Array, Booleans, Floats, Integers
 
 _SUREST = 300.0  # log odds that stand for certainty
@@ -156,7 +156,7 @@ def predictions(h: Array, *, logits: bool = False) -> Array:
     if not logits:
         return h
     if h.ndim == 1:
-        return sigmoid(h)
+        return h.sigmoid() if is_torch_array(h) else sigmoid(h)
     return h.softmax(1) if is_torch_array(h) else softmax(h, axis=1)
 
 
@@ -190,7 +190,7 @@ def posterior(s: Array, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
     noise = bags.declared_noise
     # Effects let the true count be V(1 + τ²V) off instead of V, V its variance: as if there were less noise.
     if s.ndim == 1:
-        return tilted(s, bags, extra=noise / (1 + effect_variance * bags.sum(expit(s) * expit(-s)))).posterior
+        return tilted(s, bags, extra=noise / (1 + effect_variance * bags.sum(sigmoid(s) * sigmoid(-s)))).posterior
     less = (
         np.linalg.inv(np.eye(s.shape[1]) + effect_variance * _spread(s, bags))
         if effect_variance
@@ -217,15 +217,33 @@ def extra_variance(s: Floats, bags: Bags, effect_variance: float) -> Floats:
     """
     noise = bags.declared_noise
     if s.ndim == 1:
-        if not effect_variance:
-            return noise
-        effects = effect_variance * bags.sum(expit(s) * expit(-s)) ** 2
-        return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
+        return extra_by_predictions(sigmoid(s), bags, effect_variance) if effect_variance else noise
     extra = noise[:, None, None] * np.eye(s.shape[1])
     if effect_variance:
         spread = _spread(s, bags)
         extra = extra + effect_variance * spread @ spread
     return extra
+
+
+def extra_by_predictions(h: Floats, bags: Bags, effect_variance: float) -> Floats:
+    """`extra_variance` of two classes by σ(s).
+
+    Parameters
+    ----------
+    h : array of shape (n,)
+        σ(s) in bag order.
+    bags, effect_variance
+        As for `extra_variance`.
+
+    Returns
+    -------
+    array of shape (m,)
+    """
+    noise = bags.declared_noise
+    if not effect_variance:
+        return noise
+    effects = effect_variance * bags.sum(h * (1 - h)).astype(float) ** 2
+    return noise + np.where(effects > LEAST_EXTRA, effects, 0.0)
 
 
 def are_counts(bags: Bags) -> bool:

@@ -19,16 +19,16 @@ what is said of a row is said of each of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
-from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.weights import whole_people
-from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
+from bagwise.utils.sigmoid import sigmoid
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 EXACT_UP_TO = 20
 """Rows of the largest bag that is computed exactly without need; the series is as good from here on."""
@@ -40,6 +40,7 @@ TINY = 1e-300
 STEPS = 100
 _FAR = 300.0  # log odds whose probability is still a number
 _ROUGH, _LEAST_ROUGHLY = 1e-3, 1.0  # how close tilts are where the series serves from this variance on: within 5 %
+_FREQUENCIES_ROUGHLY = 13  # that suffice below it
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,13 +87,14 @@ def tilted_counts(
     start: Floats | None = None,
     close: float = 1e-11,
     value: bool = True,
+    prediction: Floats | None = None,
 ) -> Tilted:
     """The likelihood of the counts that bags report.
 
     Parameters
     ----------
     s : array of shape (n,)
-        Scores (log odds) in bag order.
+        Scores (log odds) in bag order; in single precision, rows are computed in it, which is for rough answers.
     bags : Bags
         Whose counts are k times their proportions.
     extra : array of shape (m,), optional
@@ -103,9 +105,12 @@ def tilted_counts(
         About where the tilts are: those of scores close by.
     close : float, default 1e-11
         How close, of all, the tilted sums come to the counts. Where that is not very close, 1e-3 or more, the series
-        serves bags of a smaller variance, too, whose gradient it knows to a few percent.
+        serves bags of a smaller variance and of few rows, too, whose gradient it knows to a few percent, and tilted
+        rows are known to first order of the last step.
     value : bool, default True
         Whether the log-likelihood itself is wanted, which takes as long as all the rest; NaN without.
+    prediction : array of shape (n,), optional
+        σ(s), where it is known.
 
     Returns
     -------
@@ -117,73 +122,87 @@ def tilted_counts(
     >>> np.exp(found.log_likelihood).round(3), found.posterior
     (array([0.5  , 0.731]), array([0.5, 0.5, 1. ]))
     """
-    s = np.asarray(s, dtype=float)
+    s, roughly = in_precision(s), close >= _ROUGH
     count, size = bags.size * bags.proportion, bags.size
     if extra is None:
         extra = np.zeros(len(bags)) if bags.noise_variance is None else bags.noise_variance
     known = (extra == 0) & ((count <= 0) | (count >= size))
-    t = solve_tilts(s, bags, count, extra, known, start, close)
-    by_row = bags.repeat(t)
-    q = expit(s + by_row)
-    other = expit(-s - by_row) if value else 1 - q
+    rows = _Rows.of(bags, s)
+    t, q = _solved(s, rows, count, extra, known, start, close)
+    by_row = rows.repeat(t)
+    if q is None or not roughly:
+        q = sigmoid(s + by_row)
+    other = sigmoid(-s - by_row) if value else 1 - q
     v = q * other
-    own = bags.sum(v)
+    own = rows.sum(v)
     variance = np.maximum(own + extra, TINY)
     finite = np.where(known, 0.0, t)
-    h = expit(s)
+    h = sigmoid(s) if prediction is None else prediction
     base = np.full(len(bags), np.nan)
     if value:
         if known.any() or max(np.abs(s).max(initial=0.0), np.abs(s + by_row).max(initial=0.0)) > _FAR:
-            rise = np.logaddexp(0, s + bags.repeat(finite)) - np.logaddexp(0, s)
+            rise = np.logaddexp(0, s + rows.repeat(finite)) - np.logaddexp(0, s)
         else:  # the same, in one logarithm
-            rise = np.log(expit(-s) / other)
-        base = bags.sum(rise) + finite * (extra * finite / 2 - count)
-    least = LEAST_VARIANCE if close < _ROUGH else _LEAST_ROUGHLY
-    exact = ~known & _whole(bags) & ((size <= exact_up_to) | (variance < least))
+            rise = np.log(sigmoid(-s) / other)
+        base = rows.sum(rise) + finite * (extra * finite / 2 - count)
+    least = _LEAST_ROUGHLY if roughly else LEAST_VARIANCE
+    exact = ~known & _whole(bags) & (variance < least)
+    if not roughly:
+        exact |= ~known & _whole(bags) & (size <= exact_up_to)
+    frequencies = _FREQUENCIES_ROUGHLY if roughly else max(exact_up_to + 1, FREQUENCIES)
     log_likelihood, gradient, posterior = base, q - h, q.copy()
     if not (exact | known).all():
-        density, slope = _series(q, v, variance, bags, least)
+        density, slope = _series(q, v, variance, rows, least)
         log_likelihood, gradient = base + density, gradient + slope
     if known.any():
-        all_ones = known & (count > 0)
-        rows = bags.repeat(known)
-        log_likelihood[known] = bags.sum(-np.logaddexp(0, np.where(bags.repeat(all_ones), -s, s)))[known]
-        gradient[rows] = (q - h)[rows]
+        all_ones, inside = known & (count > 0), rows.repeat(known)
+        if value:
+            log_likelihood[known] = rows.sum(-np.logaddexp(0, np.where(rows.repeat(all_ones), -s, s)))[known]
+        gradient[inside] = (q - h)[inside]
     if exact.all():
-        log_p, posterior = _exact(q, bags, count, extra * finite, extra, exact_up_to)
+        log_p, posterior = _exact(q, rows, count, extra * finite, extra, frequencies)
         log_likelihood, gradient = base + log_p, posterior - h
     elif exact.any():
-        rows, some = bags.repeat(exact), _Some.of(bags, exact)
-        log_p, given = _exact(q[rows], some, count[exact], (extra * finite)[exact], extra[exact], exact_up_to)
+        inside, some = rows.repeat(exact), rows.some(exact)
+        log_p, given = _exact(q[inside], some, count[exact], (extra * finite)[exact], extra[exact], frequencies)
         log_likelihood[exact] = base[exact] + log_p
-        posterior[rows] = given
-        gradient[rows] = given - h[rows]
+        posterior[inside] = given
+        gradient[inside] = given - h[inside]
     return Tilted(log_likelihood, gradient, posterior, t, h, v, variance)
 
 
 @dataclass(frozen=True, eq=False)
-class _Some:
-    """Some of the bags, of which no more is known than which rows each has: a fraction of what `Bags.take` costs."""
+class _Rows:
+    """Which rows each bag has, and in what precision these are computed: a fraction of what `Bags` knows, and costs.
+
+    size: (m,) people of each bag.  each: rows of each bag, one number where they are equal.  starts: (m,) the first.
+    """
 
     size: Integers
-    rows: Integers
-    offsets: NDArray[np.int64]
-    equal_size: int | None
+    each: Integers | int
+    starts: Integers
     weight: Floats | None
+    dtype: Any
 
     @classmethod
-    def of(cls, bags: Bags | _Some, chosen: Booleans) -> _Some:
-        rows = bags.rows[chosen]
-        equal = int(rows[0]) if len(rows) and (rows == rows[0]).all() else None
-        weight = None if bags.weight is None else bags.weight[bags.repeat(chosen)]
-        return cls(bags.size[chosen], rows, np.concatenate([[0], np.cumsum(rows)]), equal, weight)
+    def of(cls, bags: Bags, s: Floats) -> _Rows:
+        each = np.diff(bags.offsets) if bags.equal_size is None else bags.equal_size
+        return cls(bags.size, each, bags.offsets[:-1], bags.weight, s.dtype)
 
-    def sum(self, values: Floats) -> Any:
-        values = values if self.weight is None else self.weight * values
-        return segment.sum_sorted(values, self.offsets, equal_size=self.equal_size)
+    def some(self, chosen: Booleans) -> _Rows:
+        size = self.size[chosen]
+        weight = None if self.weight is None else self.weight[self.repeat(chosen)]
+        if isinstance(self.each, int):
+            return _Rows(size, self.each, np.arange(0, len(size) * self.each, self.each), weight, self.dtype)
+        each = self.each[chosen]
+        return _Rows(size, each, np.cumsum(each) - each, weight, self.dtype)
 
-    def repeat(self, values: Any) -> Any:
-        return segment.repeat(values, self.offsets, equal_size=self.equal_size)
+    def sum(self, values: Any) -> Any:
+        return np.add.reduceat(values if self.weight is None else self.weight * values, self.starts)
+
+    def repeat(self, per_bag: Any) -> Any:
+        """Each row's copy of its bag's value; of numbers, in the precision of rows."""
+        return (per_bag if per_bag.dtype == bool else per_bag.astype(self.dtype, copy=False)).repeat(self.each)
 
 
 def _whole(bags: Bags) -> Booleans:
@@ -192,34 +211,48 @@ def _whole(bags: Bags) -> Booleans:
     return np.asarray(whole & whole_people(bags.weight, bags.offsets))
 
 
+def in_precision(s: Any) -> Floats:
+    """Scores in single precision as they are, others in double."""
+    return np.asarray(s, dtype=None if getattr(s, "dtype", None) == np.float32 else float)
+
+
 def solve_tilts(
     s: Floats, bags: Bags, count: Floats, extra: Floats, known: Booleans, start: Floats | None, close: float
 ) -> Floats:
     """(m,) the tilts, by Newton's method kept between bounds; infinite where all labels are known."""
-    size = bags.size
-    starts = bags.offsets[:-1]
+    return _solved(s, _Rows.of(bags, s), count, extra, known, start, close)[0]
+
+
+def _solved(
+    s: Floats, rows: _Rows, count: Floats, extra: Floats, known: Booleans, start: Floats | None, close: float
+) -> tuple[Floats, Floats | None]:
+    """The tilts, and (n,) tilted rows to first order of the last step, None where bags took different numbers of it."""
+    size, possible = rows.size, np.clip(count, 0, rows.size)
     with np.errstate(divide="ignore"):
-        odds = np.log(np.clip(count, 0, size)) - np.log(size - np.clip(count, 0, size))
+        odds = np.log(possible) - np.log(size - possible)
     # Without extra variance the tilt moves some row's odds to those of the count; with it, it stays closer to 0.
-    low, high = odds - np.maximum.reduceat(s, starts), odds - np.minimum.reduceat(s, starts)
+    if start is None:
+        low, high = odds - np.maximum.reduceat(s, rows.starts), odds - np.minimum.reduceat(s, rows.starts)
+    else:  # wider, and quicker to find
+        low, high = odds - s.max(), odds - s.min()
     if extra.any():
-        gap = count - bags.sum(expit(s))
         with np.errstate(divide="ignore", invalid="ignore"):
-            far = np.where(extra > 0, gap / extra, np.inf * np.sign(gap))
-        low = np.where(extra > 0, np.where(gap < 0, np.maximum(far, np.minimum(low, 0)), 0.0), low)
-        high = np.where(extra > 0, np.where(gap > 0, np.minimum(far, np.maximum(high, 0)), 0.0), high)
+            least, most = (count - size) / extra, count / extra  # e t = c − Σσ(s + t)
+        low = np.where(extra > 0, np.maximum(np.minimum(low, 0), least), low)
+        high = np.where(extra > 0, np.minimum(np.maximum(high, 0), most), high)
     t = np.where(known, np.where(count > 0, np.inf, -np.inf), np.clip(0.0 if start is None else start, low, high))
     gap = close * np.where(extra > 0, 1 + np.abs(count), np.minimum(count, size - count))
     short = np.sqrt(close)
-    part: Bags | _Some = bags
-    active, scores, at = np.arange(len(bags)), s, t
+    active, part, scores = np.arange(len(size)), rows, s
+    at: Any = t
     if known.any():
-        active, part, scores = np.flatnonzero(~known), _Some.of(bags, ~known), s[bags.repeat(~known)]
-        at, low, high, gap, count, extra = (one[active] for one in (t, low, high, gap, count, extra))
+        active, part, scores = np.flatnonzero(~known), rows.some(~known), s[rows.repeat(~known)]
+        at, low, high, gap, count, extra = (np.take(one, active) for one in (t, low, high, gap, count, extra))
     for _ in range(STEPS if len(active) else 0):
-        q = expit(scores + part.repeat(at))
+        q = sigmoid(scores + part.repeat(at))
+        v = q * (1 - q)
         over = part.sum(q) + extra * at - count
-        slope = part.sum(q * (1 - q)) + extra
+        slope = part.sum(v) + extra
         above = over > 0
         high, low = np.where(above, at, high), np.where(above, low, at)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -229,24 +262,26 @@ def solve_tilts(
         far = np.abs(over)
         settled = (far <= gap) | (inside & (np.abs(moved - at) <= short))  # a short step squares what is missing
         open_ = ~settled & (high - low > 1e-14 * (1 + np.abs(at)))
-        at = t[active] = np.where(far > 0, moved, at)
+        step = np.where(far > 0, moved - at, 0.0)
+        at = t[active] = at + step
         left = np.count_nonzero(open_)
         if left == 0:
-            break
+            return t, q + part.repeat(step) * v if len(active) == len(size) else None
         if left < len(active) / 2:
-            scores, active, part = scores[part.repeat(open_)], active[open_], _Some.of(part, open_)
+            scores, active, part = scores[part.repeat(open_)], active[open_], part.some(open_)
             at, low, high, gap, count, extra = (one[open_] for one in (at, low, high, gap, count, extra))
-    return t
+    return t, None
 
 
-def _series(q: Floats, v: Floats, variance: Floats, bags: Bags, least: float) -> tuple[Floats, Floats]:
+def _series(q: Floats, v: Floats, variance: Floats, rows: _Rows, least: float) -> tuple[Floats, Floats]:
     """(m,) the logarithm of the density at the middle, and (n,) its derivative by the scores, tilts following.
 
     least: variance below which there is no correction.
     """
     skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
     steep = skew * (1 - 12 * v)
-    m3, m4, m5 = bags.sum(skew), bags.sum(flat), bags.sum(steep)
+    m3, m4, m5 = rows.sum(skew), rows.sum(flat), rows.sum(steep)
+    variance = np.maximum(variance, LEAST_EXTRA)  # below, there are known counts alone
     corrected = variance >= least
     w = np.where(corrected, variance, 1.0)
     by_m4 = np.where(corrected, 1 / (8 * w**2), 0.0)
@@ -254,26 +289,26 @@ def _series(q: Floats, v: Floats, variance: Floats, bags: Bags, least: float) ->
     value = -0.5 * np.log(2 * np.pi * variance) + by_m4 * m4 + by_m3 * m3 / 2
     by_variance = -0.5 / variance - (2 * by_m4 * m4 + 1.5 * by_m3 * m3) / w
     by_tilt = (by_variance * m3 + by_m3 * m4 + by_m4 * m5) / variance
-    a, b, c, d = (bags.repeat(one) for one in (by_variance, by_m3, by_m4, by_tilt))
+    a, b, c, d = (rows.repeat(one) for one in (by_variance, by_m3, by_m4, by_tilt))
     return value, a * skew + b * flat + c * steep - d * v
 
 
 def _exact(
-    q: Floats, bags: Bags | _Some, count: Floats, shift: Floats, extra: Floats, exact_up_to: int
+    q: Floats, rows: _Rows, count: Floats, shift: Floats, extra: Floats, frequencies: int
 ) -> tuple[Floats, Floats]:
     """(m,) log probability of the tilted count, and (n,) of each row's label 1 given it, by Fourier's formula."""
-    n = min(int(bags.size.max()) + 1, max(exact_up_to + 1, FREQUENCIES)) | 1  # odd, so that none is π
+    n = min(int(rows.size.max()) + 1, frequencies) | 1  # odd, so that none is π
     target = np.rint(count) - shift
-    starts = bags.offsets[:-1]
-    p, ones = np.ones(len(count)), np.ones(len(q))  # of frequency 0
+    p, ones = np.ones(len(count)), np.ones_like(q)  # of frequency 0
     for f in range(1, n // 2 + 1):
         omega = 2 * np.pi * f / n
-        real, imaginary = 1 + q * (np.cos(omega) - 1), q * np.sin(omega)  # of z = 1 + q (exp(iω) − 1)
+        real, imaginary = 1 + q * (math.cos(omega) - 1), q * math.sin(omega)  # of z = 1 + q (exp(iω) − 1)
         weight = 2 * np.exp(-1j * omega * target - extra * omega**2 / 2)
         z = real + 1j * imaginary
-        term = weight * np.multiply.reduceat(z if bags.weight is None else z**bags.weight, starts)
+        term = weight * np.multiply.reduceat(z if rows.weight is None else z**rows.weight, rows.starts)
         p += term.real
         term *= np.exp(1j * omega)  # over z, row by row
-        ones += (bags.repeat(term.real) * real + bags.repeat(term.imag) * imaginary) / (real**2 + imaginary**2)
+        by_real, by_imaginary = rows.repeat(term.real), rows.repeat(term.imag)
+        ones += (by_real * real + by_imaginary * imaginary) / (real**2 + imaginary**2)
     p = np.maximum(p, TINY)
-    return np.log(p / n), q * ones / bags.repeat(p)
+    return np.log(p / n), q * ones / rows.repeat(p)

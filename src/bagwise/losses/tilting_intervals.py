@@ -22,12 +22,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.bags.pieces import pieces
 from bagwise.bags.truncated import truncated_normal
-from bagwise.losses.tilting import EXACT_UP_TO, TINY, Tilted, solve_tilts, tilted_counts
+from bagwise.losses.tilting import EXACT_UP_TO, TINY, Tilted, in_precision, solve_tilts, tilted_counts
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _PIECE = 2**16  # rows at a time: what is computed of them stays near the processor
@@ -52,12 +52,13 @@ def tilted(
     start: Floats | None = None,
     close: float = 1e-11,
     value: bool = True,
+    prediction: Floats | None = None,
 ) -> Tilted:
     """The likelihood of what bags report: counts, or between which numbers these lie.
 
     Parameters
     ----------
-    s, exact_up_to, start, close, value
+    s, exact_up_to, start, close, value, prediction
         As for `bagwise.losses.tilting.tilted_counts`.
     bags : Bags
         With `interval` where counts are not known.
@@ -75,21 +76,24 @@ def tilted(
     >>> np.exp(tilted(np.zeros(3), bags).log_likelihood).round(3)
     array([0.75])
     """
-    s, extra = np.asarray(s, dtype=float), bags.declared_noise if extra is None else extra
+    s, extra = in_precision(s), bags.declared_noise if extra is None else extra
     given: dict[str, Any] = {"exact_up_to": exact_up_to, "close": close, "value": value}
     if len(s) <= 2 * _PIECE:
-        return _tilted(s, bags, extra, start, **given)
+        return _tilted(s, bags, extra, start, prediction, **given)
     found: dict[str, Floats] = {}
     for rows, some, part in pieces(bags, _PIECE):
-        one = _tilted(s[rows], part, extra[some], None if start is None else start[some], **given)
-        _put(found, one, rows, some, len(s), len(bags))
+        begin, h = None if start is None else start[some], None if prediction is None else prediction[rows]
+        _put(found, _tilted(s[rows], part, extra[some], begin, h, **given), rows, some, len(s), len(bags))
     return Tilted(**found)
 
 
-def _tilted(s: Floats, bags: Bags, extra: Floats, start: Floats | None, **given: Any) -> Tilted:
+def _tilted(
+    s: Floats, bags: Bags, extra: Floats, start: Floats | None, prediction: Floats | None, **given: Any
+) -> Tilted:
     """The same of few rows."""
     if bags.interval is None or not (unknown := bags.interval.open).any():
-        return _tilted_counts(s, bags, extra, start, **given)
+        return _tilted_counts(s, bags, extra, start, prediction=prediction, **given)
+    s = np.asarray(s, dtype=float)
     size = bags.size
     mean, sd, low, high, _ = _range(s, bags, extra)
     nearest = np.clip(np.clip(mean, low, high), 0, size)  # of rows alike it would vary so much
@@ -134,14 +138,14 @@ def _put(found: dict[str, Floats], some: Tilted, rows: Any, chosen: Any, n: int,
     for field in fields(Tilted):
         by_row = field.name in _BY_ROW
         if field.name not in found:
-            found[field.name] = np.empty(n if by_row else m)
+            found[field.name] = np.empty(n if by_row else m, dtype=getattr(some, field.name).dtype)
         found[field.name][rows if by_row else chosen] = getattr(some, field.name)
 
 
 def _range(s: Floats, bags: Bags, extra: Floats) -> tuple[Floats, Floats, Floats, Floats, Booleans]:
     """Mean and standard deviation of counts, between which numbers they matter, and whether they are whole ones."""
     assert bags.interval is not None
-    h, one = expit(s), bags.interval
+    h, one = sigmoid(s), bags.interval
     mean, sd = bags.sum(h), np.sqrt(bags.sum(h * (1 - h)) + extra)
     whole = one.noise == 0
     low = np.where(whole, np.maximum(np.ceil(one.low), 0), one.low)
@@ -156,7 +160,7 @@ def _tilts(s: Floats, bags: Bags, extra: Floats, middle: Floats, start: Floats |
     """Counts in the middle of the distribution, the tilts that lead there, and tilted predictions."""
     middle = np.where(extra == 0, np.clip(middle, _INSIDE, bags.size - _INSIDE), middle)
     t = solve_tilts(s, bags, middle, extra, np.zeros(len(bags), dtype=bool), start, 1e-9)
-    return middle, t, expit(s + bags.repeat(t))
+    return middle, t, sigmoid(s + bags.repeat(t))
 
 
 def _base(s: Floats, bags: Bags, extra: Floats, t: Floats, middle: Floats) -> Floats:
@@ -208,7 +212,7 @@ def _by_fourier(s: Floats, bags: Bags, extra: Floats, start: Floats | None) -> T
     count = (share * nodes).sum(axis=1)
     varies = (share * (nodes - count[:, None]) ** 2).sum(axis=1)
     log_likelihood = _base(s, bags, extra, t, middle) + most[:, 0] + np.log(total / number)
-    h = expit(s)
+    h = sigmoid(s)
     return _found(log_likelihood, q * ones / bags.repeat(total) - h, t, h, v, variance, varies)
 
 
@@ -230,7 +234,7 @@ def _by_series(s: Floats, bags: Bags, extra: Floats, start: Floats | None) -> Ti
         count = (share * nodes).sum(axis=1)
         if (np.abs(count - middle) <= _NEAR * sd).all():
             break
-    h = expit(s)
+    h = sigmoid(s)
     gradient = q - h
     for place, row in enumerate(rows):
         step = 1e-4 * (np.sqrt(cumulants[1]) if place == 0 else cumulants[1])
