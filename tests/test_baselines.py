@@ -91,3 +91,16 @@ def test_wrong_input_gets_one_clear_sentence():
         GroupPriorClassifier(n_estimators=0).fit(X, y)
     with pytest.raises(NotFittedError):
         GroupPriorClassifier().predict(X)
+
+
+def test_rows_that_stand_for_several_people_count_as_often():
+    """As rows repeated, but for the least number of rows in a leaf; values are few, so that bins are the same."""
+    X, y, _ = data(3000)
+    X = np.round(X)
+    weight, ids = np.random.default_rng(1).integers(1, 4, 3000), np.arange(3000) // 2
+    share, rows = (np.bincount(ids, weight * y) / np.bincount(ids, weight))[ids], np.repeat(np.arange(3000), weight)
+    model = GroupPriorClassifier(n_jobs=1, random_state=0, n_estimators=20, min_child_samples=1)
+    one = model.fit(X, bags=bw.Bags.from_rows(share, ids).with_weights(weight)).predict_proba(X)[:, 1]
+    many = model.fit(X[rows], bags=bw.Bags.from_rows(share[rows], ids[rows])).predict_proba(X)[:, 1]
+    plain = model.fit(X, bags=bw.Bags.from_rows(share, ids)).predict_proba(X)[:, 1]
+    assert np.abs(one - many).mean() < 0.2 * np.abs(plain - many).mean()

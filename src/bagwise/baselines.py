@@ -65,7 +65,7 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     True
     """
 
-    reads: ClassVar[Reads] = Reads(codes=True)
+    reads: ClassVar[Reads] = Reads(codes=True, weights=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {"n_estimators": whole(1)}
 
     def __init__(
@@ -104,10 +104,12 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
         self._tell_formation(X, bags)
         rows = np.sort(bags.order)
         labels = np.clip(bags.outputs, 0, 1)[bags.code[rows]]  # declared noise may leave [0, 1]
+        people = bags.of_table(bags.weight)
+        weight = None if people is None else people[rows]
         self._classes: bool = bags.proportion.ndim == 2
         self.boosters_: list[lgb.Booster] = []
         for label in labels.T:
-            data = lgb.Dataset(X[rows], label, categorical_feature=self._categorical())
+            data = lgb.Dataset(X[rows], label, weight=weight, categorical_feature=self._categorical())
             grown = lgb.train(options, data, num_boost_round=self.n_estimators, callbacks=[lambda _: check_time()])
             self.boosters_.append(grown)
 

@@ -6,7 +6,8 @@ f for each row; and the label itself, whose mean is reported.
 
 .. math:: \hat\theta = \bar f_l - \beta \cdot (\bar z_l - \bar z)
 
-is right for every β, however wrong the model is; the β of least variance makes it no wider than labels alone.
+is right for every β, however wrong the model is; the β of least variance makes it no wider than labels alone. Where
+rows stand for several people, means are of people, and the label of a row is that of all of them.
 """
 
 from collections.abc import Callable
@@ -26,10 +27,13 @@ _FEWEST_LABELS = 5
 _INSIDE = 1e-12  # how close to 0 and 1 probabilities may come whose log odds are taken
 
 
-def prediction_powered(f: Floats, z: Floats, means: Floats, n: int) -> tuple[float, Floats]:
+def prediction_powered(
+    f: Floats, z: Floats, means: Floats, n: float, weight: Floats | None = None
+) -> tuple[float, Floats]:
     """The mean of f over all n rows, and the influence of each labelled row.
 
-    f, z: (l,) and (l, q) of labelled rows, drawn at random.  means: (q,) of z over all rows.
+    f, z: (l,) and (l, q) of labelled rows, drawn at random.  means: (q,) of z over all rows.  weight: (l,) for how many
+    people each stands, of whom n are then all.
 
     >>> rng = np.random.default_rng(0)
     >>> expected = rng.random(10_000)
@@ -38,32 +42,35 @@ def prediction_powered(f: Floats, z: Floats, means: Floats, n: int) -> tuple[flo
     >>> bool(abs(value - y.mean()) < 0.1), bool(influence.std() < y[:200].std())
     (True, True)
     """
-    centred, about = f - f.mean(), z - z.mean(axis=0)
-    slope = np.linalg.lstsq(about, centred)[0]
-    explained = about @ slope
-    rest = centred - explained
+    share = np.ones(len(f)) if weight is None else weight / weight.mean()
+    own, of_z = float(np.average(f, weights=share)), np.average(z, axis=0, weights=share)
+    root = np.sqrt(share)
+    slope = np.linalg.lstsq(root[:, None] * (z - of_z), root * (f - own))[0]
+    explained = share * ((z - of_z) @ slope)
+    rest = share * (f - own) - explained
     # What is explained still varies, as a mean of all rows does.
     left = float(explained @ explained) / n
     scale = np.sqrt(1 + left / max(float(rest @ rest) / len(f), np.finfo(float).tiny))
-    return float(f.mean() - (z.mean(axis=0) - means) @ slope), rest * scale if rest.any() else explained
+    return own - float((of_z - means) @ slope), rest * scale if rest.any() else explained
 
 
 def of_labels(h: Floats, bags: Bags, labels: ArrayLike, *, threshold: float, level: float) -> dict[str, Any]:
     """Metrics of single rows from individual labels, which the model and the reports sharpen, and how many there are.
 
-    h: (n,) or (n, classes).  bags: of some or all rows.  labels: (n,), NaN for rows without.
+    h: (n,) or (n, classes).  bags: of some or all rows.  labels: (n,), NaN for rows without; where rows of bags have
+    weights, those in no bag stand for one person.
     """
     y = np.asarray(labels, dtype=float)
     if y.shape != (bags.n_rows,):
         raise ParameterError("labels", f"must hold one label or NaN per row, shape ({bags.n_rows},), got {y.shape}.")
     labelled = np.flatnonzero(~np.isnan(y))
     classes = 2 if h.ndim == 1 else h.shape[1]
-    if bags.weight is not None:
-        raise ParameterError("labels", "of rows do not go with weights: leave one of them out.")
     if len(labelled) < _FEWEST_LABELS:
         raise ParameterError("labels", f"must hold {_FEWEST_LABELS} labels or more, got {len(labelled)}.")
     if not np.isin(y[labelled], np.arange(classes)).all():
         raise ParameterError("labels", f"must be 0 to {classes - 1}, or NaN for rows without a label.")
+    people = bags.of_table(bags.weight)
+    weight = None if people is None else np.where(bags.code >= 0, people, 1.0)[labelled]
     rows, known = h[bags.order], h[labelled]
     said, said_of_known = rows, known
     if (bags.code[labelled] >= 0).all():  # else what is known of rows in bags is not known of all labelled rows
@@ -82,11 +89,11 @@ def of_labels(h: Floats, bags: Bags, labels: ArrayLike, *, threshold: float, lev
             a, g = of(h)
             return np.asarray(a + (y * g if g.ndim == 1 else (y * g).sum(axis=1)))
 
-        z, means = values(known, said_of_known)[:, None], values(rows, said).mean(keepdims=True)
+        z, means = values(known, said_of_known)[:, None], np.atleast_1d(bags.average(values(rows, said)))
         if not noised:  # labels themselves have a mean that is reported
             z = np.column_stack([z, truth.reshape(len(truth), -1)[:, 1 - classes :]])
             means = np.append(means, prior[1 - classes :])
-        return prediction_powered(values(known, truth), z, means, len(rows))
+        return prediction_powered(values(known, truth), z, means, bags.n_people, weight)
 
     means: dict[str, Callable[[Floats], tuple[Floats, Floats]]]
     means = {"brier": brier, "accuracy": partial(accuracy, threshold=threshold), "log_loss": log_loss}
@@ -96,11 +103,13 @@ def of_labels(h: Floats, bags: Bags, labels: ArrayLike, *, threshold: float, lev
     }
     told["auc"] = None
     if h.ndim == 1 and min(truth.sum(), len(truth) - truth.sum()) >= FEWEST_OF_A_KIND:
-        p, ordered = float(prior[0]), np.sort(rows)
+        order = np.argsort(rows)
+        p, ordered = float(prior[0]), rows[order]
+        upto = np.append(0.0, np.cumsum(np.ones(len(rows)) if bags.weight is None else bags.weight[order]))
 
         def rank(h: Floats) -> tuple[Floats, Floats]:
-            ends = [np.searchsorted(ordered, h, side=side) for side in ("left", "right")]
-            return np.zeros(len(h)), np.asarray((ends[0] + ends[1]) / (2 * len(ordered)))
+            ends = [upto[np.searchsorted(ordered, h, side=side)] for side in ("left", "right")]
+            return np.zeros(len(h)), np.asarray((ends[0] + ends[1]) / (2 * bags.n_people))
 
         value, influence = mean(rank)
         area = (value - p**2 / 2) / (p * (1 - p))

@@ -69,7 +69,7 @@ def own_risk(
     gap: (m,) Σ(y − h) of each bag, or (m, …) of several models.  noise_variance: (m,) s_j².
     clip: (m,) threshold on \|R_j\| beyond which a square does not count; None does not clip.
     """
-    n, m = int(size.sum()), len(size)
+    n, m = float(size.sum()), len(size)
     k = per_bag(size, gap)
     bias = gap.sum(axis=0) / n
     r = gap - k * bias
@@ -80,6 +80,19 @@ def own_risk(
     variance = square.sum(axis=0) / (m - 1) - ((noise / size).sum() - noise.sum() / n) / (m - 1)
     value = (1 - 1 / n) * variance + bias**2 - noise.sum() / n**2
     return value, square - square.mean(axis=0) + 2 * bias * r * m / n
+
+
+def risk_of(gap: Floats, bags: Bags) -> tuple[float, Floats]:
+    """As `own_risk`, of bags whose rows may have weights.  gap: (m,).
+
+    Where every row is a bag of its own, what it reports is the label of all for whom it stands: then this is the mean
+    square of rows, each as often as it says.
+    """
+    if bags.weight is None or bags.equal_size != 1:
+        return own_risk(gap, bags.size, bags.noise_variance)
+    square = gap**2 / bags.size - bags.noise_per_row
+    value = float(square.sum()) / bags.n_people
+    return value, (square - bags.size * value) * (len(bags) / bags.n_people)
 
 
 # -- held-out bags ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats
 
 _CLEARLY = 2.0  # standard errors
+_NONE_BEFORE = "is for models that were fitted with one: leave it out, or fit anew."
+_MISSING = "is missing: the model was fitted with one, and its further bags need theirs (see Bags.with_offset)."
 
 
 class Updatable(BagEstimator):
@@ -36,6 +38,7 @@ class Updatable(BagEstimator):
 
     update_: Update
     memory_: Any
+    updates_offset: ClassVar[bool] = False  # whether further bags may have an offset of rows, as the first had
     gain_: float
     gain_error_: float
 
@@ -57,8 +60,9 @@ class Updatable(BagEstimator):
         """Why it cannot learn from further bags as it is, None if it can."""
         if (reason := self.refuses_updates()) is not None:
             return reason
-        if getattr(self, "has_offset_", False):
-            return "a model with an offset cannot be updated: fit it to the reports of both months together"
+        if getattr(self, "has_offset_", False) and not self.updates_offset:
+            way = "fit it to the reports of both months together, or take logistic regression"
+            return f"a {type(self).__name__} with an offset cannot be updated: {way}"
         return None if getattr(self, "memory_", None) is not None else OLD_FOLDER
 
     @UnlessRefused
@@ -108,10 +112,9 @@ class Updatable(BagEstimator):
         if (reason := self.cannot_update()) is not None:
             raise CannotUpdateError(f"{reason}.")
         check_enough(data.bags)
-        for parameter, of_rows in (("sample_weight", data.bags.weight), ("offset", data.bags.offset)):
-            if of_rows is not None:
-                said = "is not for updates, which count rows: fit the model to the reports of both months together."
-                raise ParameterError(parameter, said)
+        self._check_reads(data)
+        if (data.bags.offset is None) == getattr(self, "has_offset_", False):
+            raise ParameterError("offset", _MISSING if data.bags.offset is None else _NONE_BEFORE)
         before = self._gains_of(data)
         done = self._update_bags(data.X, data.bags, forgetting)
         if done.learned:
@@ -139,7 +142,7 @@ class UpdatableClassifier(BagClassifier, Updatable):
         return self._read_bags(y, bags, n_rows, first=False)
 
     def _gains_of(self, data: InMemory) -> Floats | None:
-        h = np.clip(self._checked_predict(data.X), 0, 1)
+        h = np.clip(self._checked_predict(data.X, data.bags.of_table(data.bags.offset)), 0, 1)
         return gains(h if h.ndim == 1 else h / h.sum(axis=1, keepdims=True), data.bags)
 
     def _read_bags(self, y: Any, bags: Any, n_rows: int, classes: Any = None, *, first: bool) -> Bags:

@@ -79,10 +79,42 @@ def test_what_does_not_go_with_weights_is_refused():
         several([weighted, bags])
     with pytest.raises(ParameterError, match="sample_weight is given to each of several groupings"):
         several([bags, Bags.from_rows([0.2] * 5, [0, 1, 2, 2, 2])]).with_weights(np.ones(5))
-    with pytest.raises(ParameterError, match="labels of rows do not go with weights"):
-        weighted.with_labels([0, np.nan, np.nan, np.nan, np.nan])
+    with pytest.raises(ParameterError, match="labels are of row 3, which is in no bag, so that its offset is"):
+        bags.with_offset(np.zeros(5)).with_labels([np.nan, np.nan, np.nan, 1, np.nan])
     with pytest.raises(ParameterError, match="whole numbers where counts are hidden"):
         bags.with_intervals([0, 0], [1, 2]).with_weights(np.full(5, 1.5))
+
+
+def test_labelled_rows_leave_with_all_their_people():
+    """Bag 0 has people 1, 2 and 4, of whom 6 are positive; the row of 4 is."""
+    bags = Bags.from_rows([6 / 7] * 3 + [0.5, 0.5, 9], [0, 0, 0, 1, 1, -1]).with_weights([1, 2, 4, 1, 3, 1])
+    found = bags.with_offset([0.1, 0.2, 0.3, 0.4, 0.5, 9.0]).with_labels([np.nan, np.nan, 1, 0, np.nan, np.nan])
+    assert found.size.tolist() == [3, 3, 4, 1]
+    np.testing.assert_allclose(found.size * found.proportion, [2, 2, 4, 0])
+    np.testing.assert_allclose(found.of_table(found.offset), [0.1, 0.2, 0.3, 0.4, 0.5, 0.0])
+    outside = bags.with_labels([np.nan] * 5 + [1])  # in no bag: one person
+    assert (outside.size[-1], outside.proportion[-1]) == (1, 1)
+    whole = bags.with_labels([0, 1, 1, np.nan, np.nan, np.nan])  # all of a bag
+    assert (len(whole), whole.n_people) == (4, 11)
+    with pytest.raises(ValueError, match="labels of rows of bag 0 do not fit its report"):
+        bags.with_labels([np.nan, 0, 0, np.nan, np.nan, np.nan])
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_likelihoods_beside_labels_are_those_of_rows_repeated(hidden):
+    rng = np.random.default_rng(2)
+    n, m = 60, 6
+    ids, weight, y = np.arange(n) % m, rng.integers(1, 4, n), rng.integers(0, 2, n)
+    rows, label = np.repeat(np.arange(n), weight), np.where(rng.random(n) < 0.2, y, np.nan)
+    share = (np.bincount(ids, weight * y) / np.bincount(ids, weight))[ids]
+    one, many = Bags.from_rows(share, ids).with_weights(weight), Bags.from_rows(share[rows], ids[rows])
+    if hidden:
+        count = np.bincount(ids, weight * y)
+        one, many = (bags.with_intervals(np.maximum(count - 2, 0), count + 1) for bags in (one, many))
+    one, many, s = one.with_labels(label), many.with_labels(label[rows]), rng.normal(size=n)
+    found, known = (tilted(x[bags.order], bags).log_likelihood for x, bags in ((s, one), (s[rows], many)))
+    np.testing.assert_allclose(found[:m], known[:m], rtol=1e-8)
+    np.testing.assert_allclose(found.sum(), known.sum(), rtol=1e-8)
 
 
 # -- likelihoods ------------------------------------------------------------------------------------------------------

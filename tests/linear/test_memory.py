@@ -196,11 +196,11 @@ def test_weights_of_old_bags():
 
 def test_the_intercept_lies_between_those_of_old_and_new_rows():
     memory = LogisticMemory(*[np.zeros(1)] * 4, np.eye(1), np.eye(1), -1.0, np.zeros(1), 100.0, 10.0)
-    scores = np.zeros(400)
-    new = memory.shift(scores, 0.5, np.zeros(1), Weighing(1.0, apart=True))
+    scores, bags = np.zeros(400), bw.Bags.from_rows(np.full(400, 0.5), np.arange(400) // 10)
+    new = memory.shift(scores, bags, np.zeros(1), Weighing(1.0, apart=True))
     assert new == pytest.approx(0.0, abs=1e-9)
-    assert memory.shift(scores, 0.5, np.zeros(1), TOGETHER) == pytest.approx(-0.5, abs=0.02)  # 400/4 beside 100
-    assert memory.shift(scores, 0.5, np.zeros(1), Weighing(0.0)) == pytest.approx(0.0, abs=1e-9)
+    assert memory.shift(scores, bags, np.zeros(1), TOGETHER) == pytest.approx(-0.5, abs=0.02)  # 400/4 beside 100
+    assert memory.shift(scores, bags, np.zeros(1), Weighing(0.0)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_feature_that_was_constant_may_vary_later():

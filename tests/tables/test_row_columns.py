@@ -257,15 +257,64 @@ def test_several_tables_of_reports(made, tmp_path):
 
 def test_what_does_not_know_them_says_so(made):
     events, reports, _ = made
-    data = tables.join(events, reports, weight="people")
-    for model in ("sgd", "mean-map"):
-        with pytest.raises(ParameterError, match=f"weight is not known to {model}: take ridge"):
-            tables.fit(data, model)
     moved = tables.join(events, reports, weight="people", offset="log_exposure")
-    with pytest.raises(ParameterError, match="offset is added to log odds, which ridge does not have"):
-        tables.fit(moved, "ridge")
-    fitted = tables.fit(data, bw.BagRidgeClassifier(cv=2))
-    with pytest.raises(ParameterError, match="weight does not go with updates"):
-        tables.update(fitted, data)
-    with pytest.raises(ParameterError, match="labels does not go with weight"):
-        tables.with_labels(data, {"x": [0.0], "kind": ["a"], "log_exposure": [0.0], "label": [1]})
+    for model in ("ridge", "sgd"):
+        with pytest.raises(ParameterError, match=f"offset is added to log odds, which {model} does not have"):
+            tables.fit(moved, model)
+    fitted = tables.fit(moved, bw.BagLogisticClassifier(cv=2, random_state=0))
+    with pytest.raises(ParameterError, match="offset is of both or none: the model was fitted with one, the later"):
+        tables.update(fitted, tables.join(events, reports, weight="people"))
+    known = {"x": [0.0], "kind": ["a"], "label": [1]}
+    with pytest.raises(ValueError, match="labels: there is no column 'log_exposure', the offset of the events"):
+        tables.with_labels(moved, known)
+    with pytest.raises(ValueError, match="labels: column 'people' is not 1 in 1 row: a label is of one person"):
+        tables.with_labels(moved, {**known, "log_exposure": [0.0], "people": [2]})
+
+
+def test_labels_beside_reports_of_people(made):
+    """A labelled person is a bag of one; what is learned is that of rows repeated, and measured by labels."""
+    events, reports, _ = made
+    rng = np.random.default_rng(1)
+    some = events.sample(300, random_state=0).drop(columns=["bag", "people"])
+    truth = expit(-2.0 + some.x + 0.8 * (some.kind == "a") + some.log_exposure)
+    some = some.assign(label=rng.binomial(1, truth))
+    repeated = events.loc[events.index.repeat(events.people)].reset_index(drop=True)
+    one = tables.with_labels(tables.join(events, reports, weight="people", offset="log_exposure"), some)
+    many = tables.with_labels(tables.join(repeated.drop(columns="people"), reports, offset="log_exposure"), some)
+    assert (one.summary.bags, one.summary.used_rows, one.summary.people) == (350, 2300, events.people.sum() + 300)
+    assert one.summary.prior == pytest.approx(many.summary.prior)
+    rows, all_rows = (gather(data, features_of(data)) for data in (one, many))
+    encoding = rows.encoding()
+    model = bw.BagLogisticClassifier(alphas=1.0, scaling=1.0, formation="features", random_state=0)
+    found = model.fit(encoding(rows.X), bags=rows.bags).coef_
+    np.testing.assert_allclose(found, model.fit(encoding(all_rows.X), bags=all_rows.bags).coef_, rtol=1e-4)
+    data = tables.join(events, reports, weight="people", offset="log_exposure")
+    fitted = tables.fit(data, bw.BagLogisticClassifier(cv=3, random_state=0))
+    measured = tables.evaluate(fitted, data, labels=some)
+    assert measured.n_labels == 300
+    h = fitted.predict_codes(gather(data, fitted.features).X, gather(data, fitted.features).offset)
+    assert h.shape == (2000,)
+    alone = np.mean((some.label - truth) ** 2)
+    assert measured.brier.low < alone + 0.02
+    assert measured.brier.high > alone - 0.02
+
+
+def test_later_tables_of_people(made):
+    """Half of the bags, then the others: weights and offsets of both."""
+    events, reports, _ = made
+    told = {"weight": "people", "offset": "log_exposure"}
+    fixed = bw.BagLogisticClassifier(alphas=1.0, scaling=1.0, formation="features", cv=3, random_state=0)
+    early, late = (
+        tables.join(events[chosen(events.bag % 2)], reports[chosen(reports.bag % 2)], **told)
+        for chosen in (lambda odd: odd == 0, lambda odd: odd == 1)
+    )
+    before = tables.fit(early, fixed)
+    found = tables.update(before, late)
+    assert found.update.learned
+    assert not found.drift.drifted
+    assert found.model.summary.people == events.people.sum()
+    both = tables.fit(tables.join(events, reports, **told), fixed)
+    data = gather(tables.join(events, reports, **told), both.features)
+    h = [one.predict_codes(data.X, data.offset) for one in (before, found.model, both)]
+    assert np.abs(h[1] - h[2]).mean() < 0.5 * np.abs(h[0] - h[2]).mean()
+    assert found.model.summary.prior == pytest.approx(both.summary.prior)

@@ -203,10 +203,11 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
             read = X if model.reads.codes else self.encoding_(X)
             model.update_rows(InMemory(read, bags, self._categorical()), forgetting=forgetting)
         last = [model.update_ for model in self.models_ if isinstance(model, Updatable)]
-        h = self._mixed(X[some_rows(bags)])
+        h, weight = self._mixed(X[some_rows(bags)]), None if bags.weight is None else bags.weight[:: every_row(bags)]
         if self.stretch_ != 1 or np.any(self.offset_):  # the models' own mean prediction, whatever they are shrunk by
-            s, mean = self.stretch_ * scores_of(h), h.mean(axis=0)
-            self.offset_ = shift_to(float(mean), s) if s.ndim == 1 else shift_to_classes(mean, s)
+            s, mean = self.stretch_ * scores_of(h), np.average(h, axis=0, weights=weight)
+            told: dict[str, Any] = {"weight": weight}
+            self.offset_ = shift_to(float(mean), s, **told) if s.ndim == 1 else shift_to_classes(mean, s, **told)
         self.prior_ = prior_of(bags) if bags.proportion.ndim == 1 else prior_of_classes(bags)
         self.gain_, self.gain_error_ = last[0].after, last[0].after_error
         how = "; ".join(dict.fromkeys(one.how for one in last))

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bagwise.auto.fitting import MEAN_LABEL, PREFERRED, AutoFit, candidates_are
-from bagwise.auto.search import Search, some_rows
+from bagwise.auto.search import Search, every_row, some_rows
 from bagwise.auto.trials import Trial
 from bagwise.bags import Bags
 from bagwise.base import BagRegressor
+from bagwise.data.rows import Reads
 from bagwise.estimators import make
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import worth
@@ -94,6 +95,7 @@ class BagAutoRegressor(AutoFit, BagRegressor):
         "candidates": candidates_are(BagRegressor, "regressors"),
         "nonnegative": NONNEGATIVE,
     }
+    reads: ClassVar[Reads] = Reads(codes=True, weights=True)
     _target: ClassVar[str] = "value"
     _of_few_bags: ClassVar[str] = "ridge"
 
@@ -115,10 +117,11 @@ class BagAutoRegressor(AutoFit, BagRegressor):
         self.nonnegative_ = never_negative(self.nonnegative, bags.size, bags.proportion, bags.noise_variance)
         count = np.ones(len(bags)) if best is None else worth(bags.noise_per_row, best.spread)
         self.prior_ = float(np.average(bags.proportion, weights=count * bags.size))
+        weight = None if bags.weight is None else bags.weight[:: every_row(bags)]
         h = self._mixed(X[some_rows(bags)])
-        self.offset_ = self.prior_ - self.stretch_ * float(h.mean())
+        self.offset_ = self.prior_ - self.stretch_ * float(np.average(h, weights=weight))
         if self.nonnegative_:
-            mean = float(self._predicted(h).mean())
+            mean = float(np.average(self._predicted(h), weights=weight))
             self.factor_ = max(self.prior_, 0.0) / mean if mean > 0 else 1.0
 
     def _predicted(self, h: Floats) -> Floats:

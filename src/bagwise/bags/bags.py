@@ -268,7 +268,8 @@ class Bags(GroupedRows):
     def with_labels(self, labels: ArrayLike) -> Bags:
         """The same with individual labels of some rows: these leave their bag, whose report is less by them.
 
-        A labelled row is then a bag of its own. Nothing that was reported is lost, and nothing counts twice.
+        A labelled row is then a bag of its own. Nothing that was reported is lost, and nothing counts twice. Where rows
+        have weights, a label is that of all for whom the row stands; of a row in no bag, that is one person.
 
         Parameters
         ----------
@@ -286,8 +287,10 @@ class Bags(GroupedRows):
         >>> bags.size, (bags.size * bags.proportion).round(6)
         (array([3, 1]), array([1., 1.]))
         """
-        given, interval = without_labelled(self, labels)
+        given, of_rows, interval = without_labelled(self, labels)
         made = Bags.build(**given)
+        made = made if of_rows["weight"] is None else made.with_weights(of_rows["weight"])
+        made = made if of_rows["offset"] is None else made.with_offset(of_rows["offset"])
         return made if interval is None else made._within(interval.take(made.keys))
 
     @classmethod

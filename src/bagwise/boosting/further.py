@@ -63,18 +63,19 @@ def choose_further(
     parts = []
     for fold in folds:
         train, held_out = bags.take(fold.train), bags.take(fold.held_out)
-        parts.append(HeldOut(prior_of(train), old[train.order], old[held_out.order], held_out))
+        parts.append(HeldOut.of(prior_of(train), train, old[train.order], old[held_out.order], held_out))
     found = preferred(parts, [] if tried is None else tried.parts, effect_variance=variance)
     if found.which == 0:
         return Found(None, found.gains, effect_variance)
     stretch = found.stretch
     if found.which == 1 or tried is None:
-        offset = shift_to(prior_of(bags), stretch * old[bags.order])
+        offset = shift_to(prior_of(bags), stretch * old[bags.order], weight=bags.weight)
         return Found(Further([], stretch, offset), found.gains, effect_variance)
     fits = []
     for kind in tried.kinds.values():
         for fit, stage in zip(kind.fits, kind.stages, strict=True):
             fit.keep(stage.n_trees)
             fits.append(fit)
-    offset = shift_to(prior_of(bags), stretch * tried.sample)
+    weight = next(iter(tried.kinds.values())).stages[0].weight
+    offset = shift_to(prior_of(bags), stretch * tried.sample, weight=weight)
     return Found(Further(fits, stretch, offset), found.gains, variance)

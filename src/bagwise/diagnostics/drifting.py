@@ -108,8 +108,8 @@ def drift(
     *,
     bags: ArrayLike | Bags | None = None,
     noise_variance: ArrayLike | None = None,
-    fitted_bags: int | None = None,
-    fitted_rows: int | None = None,
+    fitted_bags: float | None = None,
+    fitted_rows: float | None = None,
     level: float = 0.01,
     quick_model: bool = True,
     random_state: RandomState = 0,
@@ -124,8 +124,9 @@ def drift(
         The new rows.
     y, bags, noise_variance : array, Bags or None
         As in `fit` and `Bags.from_rows`, of the new rows.
-    fitted_bags, fitted_rows : int, optional
-        What the model was fitted to, which says how well it knows its own mean; None takes that for certain.
+    fitted_bags, fitted_rows : float, optional
+        What the model was fitted to, which says how well it knows its own mean; None takes that for certain. Of rows
+        with weights, people.
     level : float
         Where nothing changed, a drift is told at most this often.
     quick_model : bool

@@ -153,8 +153,6 @@ def _evaluate_values(
 ) -> ValueEvaluation:
     h = predicted_values(model, X)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
-    if given.weight is not None:
-        raise ParameterError("sample_weight", "is for labels 0 and 1 or classes, not for values: leave it out.")
     options["by"] = None if by is None else column("by", by, X, len(h))
     found = measure_values(h, given, X=X, **options)
     found = replace(found, own_bags=getattr(model, "_bags_seen", None) == given.fingerprint)

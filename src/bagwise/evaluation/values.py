@@ -31,7 +31,7 @@ from bagwise.expectations import Expectations, check_enough
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.metrics import Curve, Estimate, calibration, estimated
 from bagwise.predictions import row_values
-from bagwise.risk import own_risk
+from bagwise.risk import risk_of
 from bagwise.utils.parameters import LEVEL, check_parameters, whole
 from bagwise.utils.text import decimals_of
 from bagwise.utils.typing import Floats, NDArray
@@ -211,7 +211,7 @@ def measure_values(
 def _of_rows(found: ValueEvaluation, rows: Expectations) -> ValueEvaluation:
     """The evaluation with numbers of single rows, unless one of them cannot be."""
     bags, level = rows.bags, found.level
-    mse, influence = own_risk(rows.gap, bags.size, bags.noise_variance)
+    mse, influence = risk_of(rows.gap, bags)
     variance, of_variance = _variance(rows)
     least = _CONSTANT * (variance + float(rows.prior) ** 2)
     error = estimated(mse, influence, level, positive=True)
@@ -231,7 +231,7 @@ def _of_rows(found: ValueEvaluation, rows: Expectations) -> ValueEvaluation:
 def _variance(rows: Expectations) -> tuple[float, Floats]:
     """Var(y) from bags, and the influence of each."""
     bags, n = rows.bags, rows.n
-    value, influence = own_risk(rows.count - bags.size * rows.prior, bags.size, bags.noise_variance)
+    value, influence = risk_of(rows.count - bags.size * rows.prior, bags)
     # Less noise of the mean label, which is the centre here and no error.
     return value + (0.0 if bags.noise_variance is None else float(bags.noise_variance.sum()) / n**2), influence
 
@@ -242,7 +242,7 @@ def formation_of_values(formation: str, h: Floats, X: Any, bags: Bags) -> Told:
     How far means of real labels differ by chance is unknown; but what bags have beside their rows makes squares of
     residuals grow with the size of bags, where that differs.
     """
-    if formation == "auto" and (bags.size == 1).all():
+    if formation == "auto" and bags.equal_size == 1:
         return Told("random", "every row is a bag of its own: reports are labels")
     told = formation_of(formation, X, bags, h=h, values=True)
     if formation == "auto" and told.name == "random" and _grows_with_size(h, bags):

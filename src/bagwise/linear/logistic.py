@@ -102,6 +102,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     """
 
     reads: ClassVar[Reads] = Reads(shared=True, weights=True, offset=True)
+    updates_offset: ClassVar[bool] = True
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(above=0), "one or more finite numbers above 0") | NONE,
         "scaling": number(least=0, most=1) | NONE,
@@ -199,8 +200,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         self.alpha_, self.stretch_, self.effect_variance_ = chosen.alpha, chosen.stretch, chosen.effect_variance
         self.effects_ = self._effects(at, bags)
         scores, coef = at.z, self.stretch_ * at.w / design.scale
-        beyond = old.shift(scores, prior, at.w, how) - at.intercept  # of old and new rows, over that of new ones
-        intercept = shift_to(prior, self.stretch_ * scores) + beyond
+        beyond = old.shift(scores, bags, at.w, how) - at.intercept  # of old and new rows, over that of new ones
+        stretched = self.stretch_ * scores if bags.offset is None else self.stretch_ * scores + bags.offset
+        intercept = shift_to(prior, stretched, weight=bags.weight) + beyond
         self._keep(coef[None], np.array([intercept]) - coef @ design.mean, classes=False)
         self.memory_ = old.beside(design, before, sums, sums.free(before.w)[1], how)
         free, covariance = self.memory_.free()

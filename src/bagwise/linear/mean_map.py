@@ -14,6 +14,7 @@ from scipy.special import expit, log_softmax, softmax
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
+from bagwise.data.rows import Reads
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
 from bagwise.linear.probabilities import some_bags
@@ -89,6 +90,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
            [1., 0.]])
     """
 
+    reads: ClassVar[Reads] = Reads(weights=True, offset=True)
+
     _constraints: ClassVar[Mapping[str, Constraint]] = {"alpha": number(above=0) | NONE, "cv": whole(2)}
 
     def __init__(
@@ -105,7 +108,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
         several = bags.proportion.ndim == 2
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found below, with the column's name
             rows = X[bags.order].astype(float)
-            mean, scale = rows.mean(axis=0), rows.std(axis=0)
+            mean = bags.average(rows)
+            scale = np.sqrt(bags.average((rows - mean) ** 2))
             check_finite_features(scale, X, getattr(self, "feature_names_in_", None))
         self._tell_formation(X, bags)
         scale = np.where(scale > 1e-12 * np.abs(mean), scale, np.inf)  # a constant feature gets no weight
@@ -115,7 +119,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
         coef, intercept, means = _fit(rows, bags, self.alpha_)
         if not several and self.stretch_ != 1.0:
             coef = self.stretch_ * coef
-            intercept = np.array([shift_to(prior_of(bags), rows @ coef[0])])
+            s = rows @ coef[0] if bags.offset is None else rows @ coef[0] + bags.offset
+            intercept = np.array([shift_to(prior_of(bags), s, weight=bags.weight)])
         self._keep(coef / scale, intercept - (coef / scale) @ mean, classes=several)
         self.class_means_ = mean + np.where(np.isfinite(scale), scale, 0.0) * means
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=5)
@@ -145,7 +150,7 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
                     s = log_softmax(rows[out] @ coef.T + intercept, axis=1)
                     found.append(log_likelihoods(s, held_out) - log_likelihoods(constant, held_out))
                 else:
-                    part = HeldOut(prior_of(train), rows[~out] @ coef[0], rows[out] @ coef[0], held_out)
+                    part = HeldOut.of(prior_of(train), train, rows[~out] @ coef[0], rows[out] @ coef[0], held_out)
                     parts[place].append(part)
                     found.append(part.gains(np.ones(1))[0])
             gains = np.concatenate([gains, np.array(found[::-1])], axis=1)
@@ -155,6 +160,9 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
             return np.asarray(gains[best])
         self.stretch_, stretched = best_stretch(parts[best])
         return stretched
+
+    def _decision(self, X: Floats) -> Floats:
+        return super()._predict_mean(X)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = super()._predict_mean(X)
@@ -169,27 +177,39 @@ def _fit(
     first = 0 if bags.proportion.ndim == 2 else 1
     proportion = bags.outputs if first == 0 else np.hstack([1 - bags.outputs, bags.outputs])
     means = class_means(bags.mean(rows), bags.size, proportion)
-    prior = (bags.size[:, None] * proportion).sum(axis=0) / bags.n_bagged
-    return *_maximise(rows, prior, prior[:, None] * means, alpha, first=first, start=start, close=close), means
+    prior = (bags.size[:, None] * proportion).sum(axis=0) / bags.n_people
+    told = (rows, bags, prior, prior[:, None] * means, alpha)
+    return *_maximise(*told, first=first, start=start, close=close), means
 
 
 def _maximise(
-    X: Floats, prior: Floats, operator: Floats, alpha: float, *, first: int, start: Floats | None, close: float
+    X: Floats,
+    bags: Bags,
+    prior: Floats,
+    operator: Floats,
+    alpha: float,
+    *,
+    first: int,
+    start: Floats | None,
+    close: float,
 ) -> tuple[Floats, Floats]:
     """Weights (outputs, d) and intercepts of the classes from `first` on; those before it have score 0."""
     target = np.column_stack([operator, prior])[first:]
+    offset = 0.0 if bags.offset is None else bags.offset[:, None]
+    share = np.full(len(X), 1 / len(X)) if bags.weight is None else bags.weight / bags.n_people
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         check_time()
         w = parameters.reshape(target.shape)
-        scores = np.pad(X @ w[:, :-1].T + w[:, -1], ((0, 0), (first, 0)))
+        scores = np.pad(X @ w[:, :-1].T + w[:, -1] + offset, ((0, 0), (first, 0)))
         top = scores.max(axis=1, keepdims=True)
         above = np.exp(scores - top)
         total = above.sum(axis=1, keepdims=True)
-        h = (above / total)[:, first:]
+        h = (above / total)[:, first:] * share[:, None]
         penalty = alpha * np.pad(w[:, :-1], ((0, 0), (0, 1)))
-        gradient = np.column_stack([h.T @ X, h.sum(axis=0)]) / len(X) - target + penalty
-        return (top + np.log(total)).mean() - (w * target).sum() + (w * penalty).sum() / 2, gradient.ravel()
+        gradient = np.column_stack([h.T @ X, h.sum(axis=0)]) - target + penalty
+        value = float(share @ (top + np.log(total))[:, 0])
+        return value - (w * target).sum() + (w * penalty).sum() / 2, gradient.ravel()
 
     begin = 0 * target.ravel() if start is None else start.ravel()
     options = {"maxiter": 1000, "maxfun": 10_000, "ftol": 0.0, "gtol": close}

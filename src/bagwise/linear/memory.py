@@ -222,15 +222,16 @@ class LogisticMemory:
         """What the old bags say of weights."""
         return Quadratic(self.w, weight * self.gradient, weight * self.hessian)
 
-    def shift(self, scores: Floats, prior: float, w: Floats, how: Weighing) -> float:
-        """The intercept at w: that of new rows with these scores, or of old ones and these."""
-        own, moved = shift_to(prior, scores), self.intercept - float(self.centre @ (w - self.w))
+    def shift(self, scores: Floats, bags: Bags, w: Floats, how: Weighing) -> float:
+        """The intercept at w: that of new rows in bags with these scores, or of old ones and these."""
+        prior, s = prior_of(bags), scores if bags.offset is None else scores + bags.offset
+        own, moved = shift_to(prior, s, weight=bags.weight), self.intercept - float(self.centre @ (w - self.w))
         weight = how.weight * self.spread
         if how.apart or weight <= 0 or own == moved:
             return own
 
         def over(b: float) -> float:
-            return float(expit(scores + b).sum()) - len(scores) * prior + weight * (b - moved)
+            return bags.n_people * (float(bags.average(expit(s + b))) - prior) + weight * (b - moved)
 
         return float(brentq(over, min(own, moved), max(own, moved), xtol=1e-12))
 
@@ -247,7 +248,7 @@ class LogisticMemory:
             new.gradient + self.quadratic(weight).slope(at.w),
             weight * self.hessian + new.hessian,
             weight**2 * self.meat + new.meat,
-            self.shift(design.scores(at.w), prior_of(design.bags), at.w, how),
+            self.shift(design.scores(at.w), design.bags, at.w, how),
             (own * self.centre + new.spread * new.centre) / spread,
             spread,
             weight * self.bags + new.bags,
@@ -294,7 +295,7 @@ def choose_refit(
     """
     ways = weighings(asked)
     chosen = np.sort(some_bags(design.bags, design.X.shape[1], rng))
-    share = float(design.bags.size[chosen].sum() / design.bags.n_bagged)
+    share = float(design.bags.size[chosen].sum() / design.bags.n_people)
     folds = folds_of(len(chosen), cv, rng, enough=len(chosen))
     if not folds:
         return Refit(ways[0], before.alpha, before.stretch, before.effect_variance, before.start)
@@ -303,22 +304,24 @@ def choose_refit(
     totals = np.zeros((len(ways), len(tried))) - 0.5 * (np.log10(tried / before.alpha) / _DECADES) ** 2
     pairs = [(some.take(fold.train), some.take(fold.held_out)) for fold in folds]
     for train, held_out in pairs:
-        prior, w = prior_of(train.bags), before.start
+        w, offset = before.start, held_out.bags.offset
         for i, how in enumerate(ways):
             ready = Weighing(how.weight * share, how.apart)
             path = _path(train, memory, ready, before, tried, scaling, w)
             w = path[:, int(np.argmin(np.abs(tried - before.alpha)))]
             trained, held = train.scores(path), held_out.scores(path)
             for a in range(len(tried)):
-                b = memory.shift(trained[:, a], prior, path[:, a], ready)
-                found = log_likelihoods(held[:, a] + b, held_out.bags, effect_variance=before.effect_variance)
+                s = held[:, a] + memory.shift(trained[:, a], train.bags, path[:, a], ready)
+                s = s if offset is None else s + offset
+                found = log_likelihoods(s, held_out.bags, effect_variance=before.effect_variance)
                 totals[i, a] += float(found.sum())
     how = expected(ways, logsumexp(totals, axis=1))
     alpha = float(np.exp(softmax(logsumexp(totals + _plausible(ways)[:, None], axis=0)) @ np.log(tried)))
     ready, parts = Weighing(how.weight * share, how.apart), []
     for train, held_out in pairs:
         w = _path(train, memory, ready, before, np.array([alpha]), scaling, before.start)[:, 0]
-        parts.append(HeldOut(prior_of(train.bags), train.scores(w), held_out.scores(w), held_out.bags))
+        told = (prior_of(train.bags), train.bags, train.scores(w), held_out.scores(w), held_out.bags)
+        parts.append(HeldOut.of(*told))
     variance = before.effect_variance
     new, old = float(len(design.bags)), how.weight * memory.bags
     if effects:

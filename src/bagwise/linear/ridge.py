@@ -116,7 +116,7 @@ class BagRidgeClassifier(SigmoidPredictor, RidgeFit, UpdatableClassifier):
         else:
             steeper = may_be_steeper(formation, round(sum(part.bags for part in parts)))
             h = self._linear(trust.rows)
-            mean = None if how is None or how.apart else float(np.clip(h.mean(), EDGE, 1 - EDGE))
+            mean = None if how is None or how.apart else float(np.clip(trust.bags.average(h), EDGE, 1 - EDGE))
             self.sigmoid_, gains = trust.sigmoid(without, h, steeper=steeper, mean=mean)
         labels = bags.weight is not None and bags.equal_size == 1  # alike for all whom a row stands for
         if formation == "random" and not labels and not np.isnan(self.risks_).all():

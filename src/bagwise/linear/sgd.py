@@ -18,6 +18,7 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor
+from bagwise.data.rows import Reads
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import BagSums
 from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
@@ -143,6 +144,8 @@ def _one_by_one(
 class _SGDFit(LinearPredictor, BagEstimator):
     """The fit of both estimators."""
 
+    reads: ClassVar[Reads] = Reads(weights=True)
+
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "rho_w": number(above=0),
         **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
@@ -213,7 +216,7 @@ class _SGDFit(LinearPredictor, BagEstimator):
         sums = bags.sum_table(X)
         check_finite_features(sums, X, getattr(self, "feature_names_in_", None))
         root = np.sqrt(bags.size)[:, None]
-        mean = _given("mu_x", self.mu_x, sums.sum(axis=0) / bags.n_bagged)
+        mean = _given("mu_x", self.mu_x, sums.sum(axis=0) / bags.n_people)
         prior = _given("mu_y", self.mu_y, np.atleast_1d(means.prior(bags)))
         centroids = sums / root - root * mean  # √k_j c_j
         targets = root * (bags.outputs - prior)
@@ -394,5 +397,5 @@ class BagSGDRegressor(ValuePredictor, _SGDFit, BagRegressor):
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         super()._fit_bags(X, bags)
         self.__dict__.pop("nonnegative_", None)  # of an earlier fit
-        rows = bags.order if bags.n_bagged < len(X) else slice(None)
-        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows)
+        rows = bags.order if bags.n_bagged < len(X) or bags.weight is not None else slice(None)
+        self.settle_sign(X, bags.size, bags.proportion, bags.noise_variance, rows=rows, weight=bags.weight)

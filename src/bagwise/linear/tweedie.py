@@ -17,6 +17,7 @@ from scipy import linalg
 
 from bagwise.bags import Bags
 from bagwise.base import BagRegressor
+from bagwise.data.rows import Reads
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import telling, told_variance, worth
@@ -46,9 +47,8 @@ class _Rows:
     @classmethod
     def of(cls, Z: Floats, bags: Bags) -> _Rows:
         order = np.arange(bags.n_bagged)
-        return cls(
-            Z[bags.order], Bags.build(bags.keys, order, bags.offsets, bags.proportion, bags.noise_variance, len(order))
-        )
+        told = (bags.keys, order, bags.offsets, bags.proportion, bags.noise_variance, len(order))
+        return cls(Z[bags.order], Bags.build(*told, weight=bags.weight))
 
     def predictions(self, w: Floats, p: float) -> Floats:
         """h, of mean p."""
@@ -56,12 +56,13 @@ class _Rows:
 
     def relative(self, w: Floats) -> Floats:
         """h/p."""
-        h = _exp(self.Z @ w)
-        return np.asarray(h / h.mean())
+        h = _exp(self.Z @ w, self.bags)
+        return np.asarray(h / self.bags.average(h))
 
 
-def _exp(s: Floats) -> Floats:
-    return np.asarray(np.exp(np.clip(s - s.mean(), -_FARTHEST, _FARTHEST)))
+def _exp(s: Floats, bags: Bags) -> Floats:
+    """e^s, s measured from its mean; s: (n,) in the order of bags."""
+    return np.asarray(np.exp(np.clip(s - bags.average(s), -_FARTHEST, _FARTHEST)))
 
 
 class _Fit:
@@ -86,7 +87,7 @@ class _Fit:
             h = self.p * relative
             precision = self._precision(h)
             residual = self.target - bags.sum(h)
-            slope = bags.sum(h[:, None] * Z) - bags.sum(h)[:, None] * (relative @ Z / len(Z))
+            slope = bags.sum(h[:, None] * Z) - bags.sum(h)[:, None] * bags.average(relative[:, None] * Z)
             curvature = slope.T @ (precision[:, None] * slope)
             penalty = alpha * float((precision * bags.size).sum()) * self.p**2
             matrix = curvature + penalty * np.eye(len(w)) + 1e-12 * np.trace(curvature) * np.eye(len(w))
@@ -169,6 +170,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     (array([ 0.5, -0. ]), True)
     """
 
+    reads: ClassVar[Reads] = Reads(weights=True)
+
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "power": several(number(least=0, most=2), "one or more numbers from 0 to 2") | NONE,
         "alphas": several(number(least=0), "one or more finite numbers of at least 0") | NONE,
@@ -197,10 +200,10 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         names, rng, bags = getattr(self, "feature_names_in_", None), generator(self.random_state), telling(bags)
         with np.errstate(over="ignore", invalid="ignore"):
-            inside = X if bags.n_bagged == len(X) else X[bags.order]
-            mean = inside.mean(axis=0, dtype=float)
+            inside = (X if bags.n_bagged == len(X) and bags.weight is None else X[bags.order]).astype(float, copy=False)
+            mean = bags.average(inside)
             check_finite_features(mean, X, names)
-            spread = np.sqrt(np.square(inside - mean).mean(axis=0, dtype=float))
+            spread = np.sqrt(bags.average(np.square(inside - mean)))
             check_finite_features(spread, X, names)
         self._tell_formation(X, bags)
         scale = np.where(spread > 1e-12 * np.abs(mean), 1 / np.where(spread > 0, spread, 1), 0.0)
@@ -210,8 +213,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         w = fit.solve(self.alpha_, np.zeros(Z.shape[1]))
         s = fit.rows.Z @ w
         self.coef_ = w * scale
-        level = np.log(max(fit.p, _SMALLEST)) - np.log(_exp(s).mean())
-        self.intercept_ = float(level - s.mean() - mean @ self.coef_)
+        level = np.log(max(fit.p, _SMALLEST)) - np.log(bags.average(_exp(s, bags)))
+        self.intercept_ = float(level - bags.average(s) - mean @ self.coef_)
 
     def _choose(self, Z: Floats, bags: Bags, rng: np.random.Generator) -> None:
         """Power and penalty, by some of the bags where rows are many."""
@@ -231,8 +234,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
                 w: Floats = np.zeros(Z.shape[1])
                 for alpha in reversed(alphas):  # each begins at the one with more penalty
                     w = fit.solve(alpha, w)
-                    h = _exp(rows.Z @ w)
-                    sums = some.sum(h * (fit.p / h[inside].mean()))[fold.held_out]
+                    h = _exp(rows.Z @ w, some)
+                    sums = some.sum(h * (fit.p / some.take(fold.train).average(h[inside])))[fold.held_out]
                     said.setdefault((power, alpha), []).append(HeldOutValues(fit.p, fit.p, sums, held, spread))
         if said:
             risks = {each: _risk(parts) for each, parts in said.items()}

@@ -211,8 +211,8 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         return self
 
     def cannot_update(self) -> str | None:
-        """None: its weights suffice."""
-        return None
+        """None, as its weights suffice, unless it was fitted with an offset."""
+        return super().cannot_update() if getattr(self, "has_offset_", False) else None
 
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         """As many epochs as held-out new bags like, from the weights as they are."""

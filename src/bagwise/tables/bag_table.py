@@ -36,7 +36,7 @@ from bagwise.tables.table import (
     total,
     where,
 )
-from bagwise.utils.parameters import Parameter, ParameterError
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 
@@ -265,12 +265,6 @@ class BagTable:
         if self.target == "label" and one and not self.summary.noised:
             label = f"{prior[0]:g}" if self.classes is None else self.classes[prior.index(1.0)]
             raise ValueError(f"every row has label {label}: a classifier needs 2 classes.")
-
-    def check_no_row_columns(self, parameter: str) -> None:
-        """Raise where rows have weights or an offset, which something that a parameter asks for does not go with."""
-        for name, column in vars(self.of_rows).items():
-            if column is not None:
-                raise ParameterError(parameter, "does not go with ", Parameter(name), ": leave one of them out.")
 
     def rows(self, first: int | None = None) -> Table:
         """The events of usable bags, each with its bag's columns; of the `first` bags only, if that is given."""

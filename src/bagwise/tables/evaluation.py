@@ -126,7 +126,6 @@ def measure(
     if labels is not None:
         if not isinstance(data, BagTable):
             raise ParameterError("labels", "needs tables: rows gathered on disk have no columns to compare.")
-        data.check_no_row_columns("labels")
         known = score_labels(model, data, labels, label)
     names = {"strata": [strata] if isinstance(strata, str) else [*strata], "by": [] if by is None else [by]}
     if not isinstance(data, Predictions):
@@ -169,9 +168,7 @@ def _with(h: Floats, bags: Bags, known: tuple[Floats, Floats] | None) -> tuple[F
     """Predictions and bags, with those of labelled rows, which are in none."""
     if known is None:
         return h, bags
-    rows = bags.n_rows + len(known[0])
-    wider = Bags.build(bags.keys, bags.order, bags.offsets, bags.proportion, bags.noise_variance, rows)
-    return np.concatenate([h, known[0]]), wider
+    return np.concatenate([h, known[0]]), replace(bags, n_rows=bags.n_rows + len(known[0]))
 
 
 def _asked_for(names: Mapping[str, Sequence[str]], data: BagTable | Shards) -> list[str]:

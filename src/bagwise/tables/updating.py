@@ -127,11 +127,9 @@ def update(
     if (reason := model.estimator.cannot_update()) is not None:
         raise CannotUpdateError(f"{reason}.")
     model.check_classes(data.classes)
-    for table in (model, data):
-        for parameter, column in vars(table.of_rows).items():
-            if column is not None:
-                said = "does not go with updates, which count rows: fit a model to the reports of both months together."
-                raise ParameterError(parameter, said)
+    if (model.of_rows.offset is None) != (data.of_rows.offset is None):
+        one, other = ("was", "has none") if model.of_rows.offset is not None else ("was not", "has one")
+        raise ParameterError("offset", f"is of both or none: the model {one} fitted with one, the later table {other}.")
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "comparing new bags with the model")
     news = novelties(model, data)
@@ -141,7 +139,7 @@ def update(
     estimator: Any = copy.deepcopy(model.estimator)
     with telling(estimator, tell):
         tell(0, None, "learning from new bags")
-        if _in_engine(model, estimator):
+        if not data.of_rows.names and _in_engine(model, estimator):
             assert model.encoding is not None
             update_in_engine(data, model.features, estimator, model.encoding, forgetting)
         else:
@@ -160,8 +158,9 @@ def drift_of(model: TableModel, said: Predictions, *, level: float = 0.01) -> Dr
     said: as `tables.predictions.predict` returns it.
     """
     assert isinstance(model.summary, Summary)
-    frame, bags, rows = frame_of(model.features, said.codes), model.summary.bags, model.summary.used_rows
-    return drift(said.said, frame, bags=said.some, level=level, fitted_bags=bags, fitted_rows=rows)
+    frame, bags = frame_of(model.features, said.codes), model.summary.bags
+    people = model.summary.people or model.summary.used_rows
+    return drift(said.said, frame, bags=said.some, level=level, fitted_bags=bags, fitted_rows=people)
 
 
 def _in_engine(model: TableModel, estimator: Any) -> bool:
@@ -187,15 +186,15 @@ def _rows(model: TableModel, data: BagTable, estimator: Any) -> InMemory:
 
 def together(old: Summary, new: Summary) -> Summary:
     """What a model has been fitted to after an update; what was left out is that of the last tables."""
-    rows = old.used_rows + new.used_rows
-    prior = tuple(
-        (old.used_rows * one + new.used_rows * other) / rows for one, other in zip(old.prior, new.prior, strict=True)
-    )
+    rows, people = old.used_rows + new.used_rows, [one.people or one.used_rows for one in (old, new)]
+    pairs = zip(old.prior, new.prior, strict=True)
+    prior = tuple((people[0] * one + people[1] * other) / sum(people) for one, other in pairs)
     sums: dict[str, Any] = {
         name: getattr(old, name) + getattr(new, name) for name in ("rows", "reports", "bags", "labelled")
     }
     ends: dict[str, Any] = {"smallest": min(old.smallest, new.smallest), "largest": max(old.largest, new.largest)}
-    return replace(new, **sums, **ends, used_rows=rows, prior=prior, noised=old.noised or new.noised)
+    all_people = float(sum(people)) if old.people or new.people else 0.0
+    return replace(new, **sums, **ends, used_rows=rows, people=all_people, prior=prior, noised=old.noised or new.noised)
 
 
 def novelties(model: TableModel, data: BagTable) -> tuple[Novelty, ...]:
