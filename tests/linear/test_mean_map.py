@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import bagwise as bw
+from bagwise.bags import Bags
 from bagwise.linear.mean_map import BagMeanMapClassifier, class_means
 from bagwise.utils.parameters import ParameterError
 
@@ -154,3 +156,23 @@ def test_the_penalty_is_chosen_by_held_out_bags():
     assert chosen.alpha_ > 0.01
     assert chosen.formation_.name == "random"
     assert np.isfinite([chosen.gain_, chosen.gain_error_]).all()
+
+
+def test_offsets_are_added_to_log_odds():
+    """Rates differ, and what is added to log odds, too: what is learned is the rest."""
+    rng = np.random.default_rng(3)
+    n, m = 40_000, 100
+    X, offset = rng.normal(size=(n, 2)), rng.normal(scale=1.5, size=n)
+    X[:, 1] += 0.7 * offset  # which would otherwise be taken for a cause
+    y = rng.random(n) < expit(X[:, 0] - 1 + offset)
+    rate = rng.uniform(0.1, 0.9, m)
+    ids = np.where(y, rng.choice(m, n, p=rate / rate.sum()), rng.choice(m, n, p=(1 - rate) / (1 - rate).sum()))
+    bags = Bags.from_rows(bw.aggregate(y.astype(int), ids), ids)
+    model = bw.BagMeanMapClassifier(alpha=1e-3, random_state=0, formation="rates")
+    coef = model.fit(X, bags=bags.with_offset(offset)).coef_
+    np.testing.assert_allclose(coef, [1.0, 0.0], atol=0.12)
+    h = model.predict_proba(X, offset=offset)[:, 1]
+    assert h.mean() == pytest.approx(y.mean(), abs=1e-6)
+    assert model.fit(X, bags=bags).coef_[1] > 0.5
+    with pytest.raises(ParameterError, match="offset is for models that were fitted with one"):
+        model.predict_proba(X, offset=offset)

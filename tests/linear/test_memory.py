@@ -5,10 +5,13 @@ import copy
 import numpy as np
 import pytest
 from scipy.special import expit, xlogy
+from sklearn.base import clone
 
 import bagwise as bw
+from bagwise.bags import Bags
 from bagwise.linear.memory import TOGETHER, LogisticMemory, Weighing
 from bagwise.updates import CannotUpdateError
+from tests.weighted import FORMATIONS, drawn
 
 WEIGHTS = np.array([1.0, -0.5, 0.0])
 
@@ -270,3 +273,71 @@ def test_the_first_call_is_fit_and_later_ones_know_its_classes():
     np.testing.assert_allclose(model.coef_, both.coef_, atol=1e-8)
     with pytest.raises(ValueError, match="y holds the class 'maybe', which is not among classes"):
         model.partial_fit(X[:2], ["maybe", "no"])
+
+
+# -- rows that stand for several people, and offsets ------------------------------------------------------------------
+
+
+def months(formation):
+    """Two months: rows, bags of people, and the same of rows repeated."""
+    found = []
+    for seed in (0, 1):
+        given = drawn(formation, n=900, m=40, seed=seed)
+        found.append([(given.X, given.bags), (given.X[given.rows], given.repeated)])
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("forgetting", [1.0, "auto"])
+@pytest.mark.parametrize("formation", FORMATIONS)
+@pytest.mark.parametrize("kind", [bw.BagRidgeClassifier, bw.BagLogisticClassifier])
+def test_updates_by_people_are_those_by_rows_repeated(kind, formation, forgetting):
+    coef = []
+    for (X, bags), (later, more) in months(formation):
+        model = kind(formation=formation, cv=3, random_state=0).fit(X, bags=bags)
+        before = model.coef_.copy()
+        model.partial_fit(later, bags=more, forgetting=forgetting)
+        coef.append(np.append(model.coef_, model.predict_proba(later[:1])))
+        assert model.update_.learned
+        assert not np.allclose(before, model.coef_, rtol=1e-4)
+    np.testing.assert_allclose(*coef, rtol=1e-3, atol=1e-4)
+
+
+def test_ridge_adds_moments_of_people():
+    (X, bags), (later, more) = next(iter(months("random")))
+    told = {"alphas": 0.01, "scaling": 0.5, "formation": "random", "random_state": 0}
+    model = bw.BagRidgeRegressor(**told).fit(X, bags=bags).partial_fit(later, bags=more)
+    ids, weight = (np.concatenate([getattr(bags, name), getattr(more, name) + plus]) for name, plus in (
+        ("code", len(bags)), ("weight", 0)))  # fmt: skip
+    place = np.concatenate([bags.order, len(X) + more.order])
+    both = np.empty(len(ids))
+    both[place] = weight
+    y = np.concatenate([bags.proportion, more.proportion])[ids]
+    joint = bw.BagRidgeRegressor(**told).fit(np.vstack([X, later]), bags=Bags.from_rows(y, ids).with_weights(both))
+    np.testing.assert_allclose(model.coef_, joint.coef_, atol=1e-8)
+
+
+def test_logistic_regression_is_updated_with_an_offset():
+    """Old and new rows have an offset: nearly the fit to both; whoever else has one says that there is no update."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(6000, 2)), np.arange(6000) // 20
+    X += rng.normal(size=(300, 2))[ids]
+    offset = 1.5 * X[:, 1] + rng.normal(size=6000)
+    y = rng.random(6000) < expit(X[:, 0] - 0.5 + offset)
+    share = bw.aggregate(y.astype(int), ids)
+    model = bw.BagLogisticClassifier(alphas=1.0, scaling=1.0, formation="features", cv=3, random_state=0)
+
+    def part(rows):
+        return X[rows], Bags.from_rows(share[rows], ids[rows]).with_offset(offset[rows])
+
+    first, second, every = (part(rows) for rows in (slice(0, 3000), slice(3000, None), slice(None)))
+    both = clone(model).fit(every[0], bags=every[1])
+    alone = model.fit(first[0], bags=first[1]).free_coef_
+    model.partial_fit(second[0], bags=second[1])
+    assert (np.abs(model.free_coef_ - both.free_coef_) < 0.3 * both.coef_errors_).all()
+    assert (np.abs(alone - both.free_coef_) > 0.3 * both.coef_errors_).any()
+    assert model.intercept_ == pytest.approx(both.intercept_, abs=0.02)
+    assert model.predict_proba(X, offset=offset)[:, 1].mean() == pytest.approx(y.mean(), abs=5e-3)
+    boosted = bw.BagBoostingClassifier(n_estimators=3, n_fits=1, cv=2, n_jobs=1, random_state=0)
+    boosted.fit(first[0], bags=first[1])
+    with pytest.raises(CannotUpdateError, match="a BagBoostingClassifier with an offset cannot be updated: fit it to"):
+        boosted.partial_fit(second[0], bags=second[1])

@@ -182,7 +182,7 @@ def fit(
         before = load_model(source)
     elif forgetting is not None:
         raise Misuse("--forgetting belongs to --from: pass the folder of a model of earlier tables, too.")
-    with show_progress() as progress, joined(progress) as data:
+    with show_progress() as progress, joined(progress, like=before) as data:
         from bagwise.tables import metadata
         from bagwise.tables.evaluation import measure, measure_values
         from bagwise.tables.model import DEFAULT_MODEL

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 
+from bagwise.evaluation.result import RowGroup
 from bagwise.formation import FORMATIONS, Told
 from bagwise.utils.text import decimals_of
 
@@ -15,15 +16,13 @@ _OF_VALUES = {
 
 
 @dataclass(frozen=True)
-class GroupRate:
-    """The share of positive labels, or of a class, in a group of rows; or the mean of their values.
+class GroupRate(RowGroup):
+    """What reports tell of the labels of a group: the share that is positive, or of a class, or the mean value.
 
     Attributes
     ----------
-    value : str
-        What rows of the group have in common.
-    n_rows : int
-        Rows of the group in bags that report something.
+    value, n_rows : str, int
+        As of a `bagwise.evaluation.result.RowGroup`.
     n_people : float
         For how many people they stand: as many as there are rows, where these have no weights.
     prediction : float
@@ -38,8 +37,6 @@ class GroupRate:
         The class, where there are several.
     """
 
-    value: str
-    n_rows: int
     n_people: float
     prediction: float
     rate: float

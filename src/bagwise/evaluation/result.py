@@ -25,23 +25,35 @@ class ClassEvaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupRate:
-    """The rate of positive labels, or the mean value, in a group of rows.
+class RowGroup:
+    """A group of rows, of which something is told.
 
     Attributes
     ----------
     value : str
         What rows of the group have in common.
     n_rows : int
-        How many rows these are.
+        How many of them are in bags that report something.
+    """
+
+    value: str
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRate(RowGroup):
+    """The rate of positive labels, or the mean value, in a group of rows.
+
+    Attributes
+    ----------
+    value, n_rows : str, int
+        As of a `RowGroup`; of rows with weights, people.
     rate : Estimate
         Share of positive labels among them, or their mean value.
     prediction : float
         The model's mean prediction for them.
     """
 
-    value: str
-    n_rows: int
     rate: Estimate
     prediction: float
 

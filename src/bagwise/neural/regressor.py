@@ -68,8 +68,7 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
     risk_ : float
         The held-out risk in units of the labels' variance; NaN where none was measured.
     gain_, gain_error_ : float
-        Log-likelihood of a held-out bag, as if its mean were normal, over that of the mean label, and its standard
-        error; NaN where none was held out.
+        As of `BagTweedieRegressor`.
 
     Examples
     --------

@@ -9,8 +9,8 @@ import numpy as np
 from bagwise.metrics import METRICS, Estimate
 from bagwise.pages import parts
 from bagwise.pages.diagnosis import Funnel, bag_parts
-from bagwise.pages.page import GOOD, UNSURE, Caution, Page, Part, Pictures, Section, Table
-from bagwise.pages.stored import Stored, again, fitted_to, trials
+from bagwise.pages.page import GOOD, UNSURE, Caution, Page, Part, Pictures, Table
+from bagwise.pages.stored import NOT_JUDGED, PASS_TABLES, Stored, sections, verdict_on_all
 from bagwise.pages.values import value_page
 from bagwise.tables import BagTable, Measurement, diagnose
 from bagwise.tables.evaluation import constant_guess
@@ -54,8 +54,7 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
     found, diagnosis = None, []
     if data is not None:
         found = diagnose(data, stored.model.features)
-        told = f"Verdict on all bags of the tables: {found.verdict}. {parts.capital(found.advice)}"
-        diagnosis = [told, _taken_for(about), *parts.finding_parts(found)]
+        diagnosis = [verdict_on_all(found), _taken_for(about), *parts.finding_parts(found)]
         if judged is None or judged.predictions is None:
             told, sizes = parts.sizes(data.reported.rows)
             bags = [told, Pictures(sizes)]
@@ -63,29 +62,20 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
             h, given = judged.predictions.h, judged.predictions.bags
             output = int(np.argmin(np.abs(given.outputs.mean(axis=0) - 0.5)))
             bags = bag_parts(Funnel.of_predictions(h, given, output), data, output, predicted=True)
-    sections = [
-        Section("measures", "How good is it?", _measures(stored, judged, data)),
-        Section("bags", "The bags", bags),
-        Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
-        Section("diagnosis", "What the diagnosis found", diagnosis),
-        Section("trials", "What was tried", trials(about) if about.trials else []),
-        Section("tables", "What it was fitted to", fitted_to(about)),
-        again(stored, data, command),
-    ]
+    measures = _measures(stored, judged, data)
     where = "no bags held out"
     if judged is not None:
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
     subject = f"{about.model} ({about.fitted_by}); {where}."
     verdict = _verdict(about, judged)
-    return Page(f"Model {stored.name}", subject, *verdict, [section for section in sections if section.parts])
+    told_in = sections(stored, data, command, measures=measures, bags=bags, diagnosis=diagnosis)
+    return Page(f"Model {stored.name}", subject, *verdict, told_in)
 
 
 def _verdict(about: About, judged: Measurement | None) -> tuple[str, str, list[str]]:
     no_better = None if about.bag_gain is None else about.bag_gain.doubt
     if judged is None:
-        headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
-        remarks = ["Pass events and reports of bags that it was not fitted to, and this page will tell."]
-        return UNSURE, headline, [*remarks, *([] if no_better is None else [no_better])]
+        return UNSURE, NOT_JUDGED, [PASS_TABLES, *([] if no_better is None else [no_better])]
     evaluation, said = judged.evaluation, judged.predictions
     funnel = None if said is None else Funnel.of_predictions(said.h, said.bags)
     remarks = [*([] if no_better is None else [no_better]), *parts.cautions(evaluation)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from bagwise import saving
+from bagwise.diagnostics import Diagnosis
 from bagwise.estimators import MODELS, VALUE_MODELS
 from bagwise.pages import parts
 from bagwise.pages.page import Code, Part, Section, Table
@@ -87,6 +88,40 @@ class Stored:
         if told is not None and predictions.fingerprint == self.about.held_out:
             return replace(told, predictions=predictions)
         return measure(self.model, predictions)
+
+
+NOT_JUDGED = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
+"""The headline of a model that no bags judge."""
+
+PASS_TABLES = "Pass events and reports of bags that it was not fitted to, and this page will tell."
+
+
+def verdict_on_all(told: Diagnosis) -> str:
+    """What tables came about as."""
+    return f"Verdict on all bags of the tables: {told.verdict}. {parts.capital(told.advice)}"
+
+
+def sections(
+    stored: Stored,
+    data: BagTable | None,
+    command: str | None,
+    *,
+    measures: Sequence[Part],
+    bags: Sequence[Part] = (),
+    diagnosis: Sequence[Part],
+) -> list[Section]:
+    """The sections of a page on a model, but for those that have no parts."""
+    about = stored.about
+    every = [
+        Section("measures", "How good is it?", measures),
+        Section("bags", "The bags", bags),
+        Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
+        Section("diagnosis", "What the diagnosis found", diagnosis),
+        Section("trials", "What was tried", trials(about) if about.trials else []),
+        Section("tables", "What it was fitted to", fitted_to(about)),
+        again(stored, data, command),
+    ]
+    return [one for one in every if one.parts]
 
 
 def trials(about: About) -> list[Part]:

@@ -7,8 +7,8 @@ from bagwise.evaluation import ValueEvaluation
 from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import Curve, Estimate
 from bagwise.pages import parts
-from bagwise.pages.page import GOOD, POOR, UNSURE, Caution, Page, Part, Picture, Pictures, Section, Table
-from bagwise.pages.stored import Stored, again, fitted_to, trials
+from bagwise.pages.page import GOOD, POOR, UNSURE, Caution, Page, Part, Picture, Pictures, Table
+from bagwise.pages.stored import NOT_JUDGED, PASS_TABLES, Stored, sections, verdict_on_all
 from bagwise.tables import BagTable
 from bagwise.tables.diagnosis import diagnose
 from bagwise.tables.evaluation import measure_values
@@ -29,27 +29,18 @@ def value_page(stored: Stored, data: BagTable | None = None, *, command: str | N
     diagnosis: list[Part] = []
     if data is not None:
         told = diagnose(data, stored.model.features)
-        verdict = f"Verdict on all bags of the tables: {told.verdict}. {parts.capital(told.advice)}"
-        diagnosis = [verdict, *parts.finding_parts(told)]
-    sections = [
-        Section("measures", "How good is it?", _measures(found)),
-        Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
-        Section("diagnosis", "What the diagnosis found", diagnosis),
-        Section("trials", "What was tried", trials(about) if about.trials else []),
-        Section("tables", "What it was fitted to", fitted_to(about)),
-        again(stored, data, command),
-    ]
+        diagnosis = [verdict_on_all(told), *parts.finding_parts(told)]
     where = "no bags held out"
     if found is not None:
         where = f"judged by {found.n_bags:,} bags, {found.n_rows:,} rows, without labels of their own"
     subject = f"{about.model} ({about.fitted_by}), a model of values; {where}."
-    return Page(f"Model {stored.name}", subject, standing, headline, remarks, [one for one in sections if one.parts])
+    told_in = sections(stored, data, command, measures=_measures(found), diagnosis=diagnosis)
+    return Page(f"Model {stored.name}", subject, standing, headline, remarks, told_in)
 
 
 def _verdict(found: ValueEvaluation | None) -> tuple[str, str, list[str]]:
     if found is None:
-        headline = "Nobody knows yet how good this model is: no bags were held out when it was fitted."
-        return UNSURE, headline, ["Pass events and reports of bags that it was not fitted to, and this page will tell."]
+        return UNSURE, NOT_JUDGED, [PASS_TABLES]
     remarks = []
     if found.bias.low > 0 or found.bias.high < 0:
         way = "high" if found.bias.low > 0 else "low"

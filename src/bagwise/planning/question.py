@@ -1,39 +1,22 @@
 """The question that is planned, and the answers of theory to it."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import pandas as pd
 
 from bagwise.theory import Setting, bags_needed, regrets
+from bagwise.theory.formations import Circumstances
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, number, whole
 
 SIZES = tuple(2**i for i in range(11))
 """Bag sizes compared where none is asked for, as far as there are rows."""
 
-_OF_SETTING = (
-    "hypotheses",
-    "error",
-    "prior",
-    "risk",
-    "parameters",
-    "formation",
-    "rates_sd",
-    "effects_sd",
-    "between",
-    "noise_scale",
-    "mechanism",
-    "sensitivity",
-    "hidden",
-    "rounded",
-    "clamped",
-    "value_sd",
-    "further",
-)
+_OF_SETTING = ("hypotheses", "error", "parameters", "further", *(one.name for one in fields(Circumstances)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(Circumstances):
     """What is planned; what is None is asked for.
 
     Parameters
@@ -65,20 +48,7 @@ class Question:
     regret: float | None = None
     hypotheses: int = 100
     error: float = 0.05
-    prior: float = 0.5
-    risk: float | None = None
     parameters: int | None = None
-    formation: str = "random"
-    rates_sd: float | None = None
-    effects_sd: float | None = None
-    between: float | None = None
-    noise_scale: float | None = None
-    mechanism: str | None = None
-    sensitivity: float | None = None
-    hidden: tuple[float, float] | None = None
-    rounded: float | None = None
-    clamped: tuple[float, float] | None = None
-    value_sd: float | None = None
     further: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

@@ -36,7 +36,6 @@ from bagwise.tables.table import (
     total,
     where,
 )
-from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of, rows_of
 from bagwise.utils.typing import Floats, Integers
 

@@ -38,7 +38,26 @@ _ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedBags:
+class Circumstances:
+    """How bags come about and what is done to what they report, whatever their size: see `PlannedBags`."""
+
+    prior: float = 0.5
+    risk: float | None = None
+    formation: str = RANDOM
+    rates_sd: float | None = None
+    effects_sd: float | None = None
+    between: float | None = None
+    noise_scale: float | None = None
+    mechanism: str | None = None
+    sensitivity: float | None = None
+    hidden: tuple[float, float] | None = None
+    rounded: float | None = None
+    clamped: tuple[float, float] | None = None
+    value_sd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBags(Circumstances):
     r"""Bags of one size and one formation, and the noise on their counts.
 
     Parameters
@@ -75,19 +94,6 @@ class PlannedBags:
 
     size: int
     epsilon: float | None = None
-    prior: float = 0.5
-    risk: float | None = None
-    formation: str = RANDOM
-    rates_sd: float | None = None
-    effects_sd: float | None = None
-    between: float | None = None
-    noise_scale: float | None = None
-    mechanism: str | None = None
-    sensitivity: float | None = None
-    hidden: tuple[float, float] | None = None
-    rounded: float | None = None
-    clamped: tuple[float, float] | None = None
-    value_sd: float | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, _CONSTRAINTS)
