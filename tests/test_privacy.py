@@ -432,6 +432,20 @@ def test_diagnose_tells_what_aggregation_leaks():
     assert "reports of 40 rows without noise" in str(some)
 
 
+def test_hidden_counts_are_not_taken_for_noised_ones():
+    X, ids = np.arange(60.0)[:, None], np.repeat([0, 1, 2], 20)
+    bags = bw.Bags.from_rows(np.repeat([0.0, 0.25, 1.0], 20), ids)
+    hidden = bags.with_intervals(low=[0, 5, 20], high=[4, 5, 20])
+    joined = bw.tables.join({"bag": ids, "x": X[:, 0]}, {"bag": [0, 1, 2], "count": ["<5", "5", "20"]})
+    for found in (bw.diagnose(X, bags=hidden).leaks, bw.tables.diagnose(joined).leaks):
+        assert (found.hidden_rows, found.noised_rows, found.exposed_rows, found.revealed_rows) == (20, 0, 40, 20)
+        assert "counts of 20 rows are hidden, rounded or clamped, which is no differential privacy" in str(found)
+        assert "noise" not in str(found)
+    noised = bw.Bags.from_rows(np.repeat([0.0, 0.25, 1.0], 20), ids, noise_variance=4.0)
+    both = bw.diagnose(X, bags=noised.with_intervals(low=[0, 5, 20], high=[4, 5, 20])).leaks
+    assert (both.hidden_rows, both.noised_rows) == (0, 60)
+
+
 def test_leaks_of_classes_and_of_real_labels():
     ids = np.repeat([0, 1], 20)
     labels = np.concatenate([np.zeros(20), np.arange(20) % 3]).astype(int)

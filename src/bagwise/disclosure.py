@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagwise.utils.typing import Floats, Integers
+from bagwise.utils.typing import Booleans, Floats, Integers
 
 NEARLY = 0.95
 """A guess that is right with this probability is nearly certain."""
@@ -26,12 +26,14 @@ class Leaks:
     nearly_certain_rows : int
         Rows of other bags whose certainty is at least 0.95.
     certainty : tuple of float, or None
-        Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags without noise; None without them or with real labels.
+        Its quantiles (0, ¼, ½, ¾, 1) over the rows of bags with exact reports; None without them or with real labels.
     exposed_rows, noised_rows : int
-        Rows of bags without noise, and with declared noise. Whoever knows the other labels of a bag without noise knows
-        the last one, too, which is what differential privacy rules out.
+        Rows of bags with exact reports, and with declared noise. Whoever knows the other labels of a bag of which the
+        report is exact knows the last one, too, which is what differential privacy rules out.
     values : bool
         Whether labels are real numbers.
+    hidden_rows : int
+        Rows of bags whose counts are hidden, rounded or clamped, without noise.
     """
 
     single_row_bags: int
@@ -42,6 +44,7 @@ class Leaks:
     exposed_rows: int
     noised_rows: int
     values: bool = False
+    hidden_rows: int = 0
 
     @property
     def statements(self) -> tuple[str, ...]:
@@ -55,10 +58,16 @@ class Leaks:
                 f"not revealed are guessed with {NEARLY:.0%} or more"
             )
         if self.exposed_rows:
-            rows = "" if not self.noised_rows else f" of {self.exposed_rows:,} rows"
+            rows = "" if not self.noised_rows + self.hidden_rows else f" of {self.exposed_rows:,} rows"
+            exact = "without noise" if not self.hidden_rows else "that are exact"
             lines.append(
-                f"reports{rows} without noise are no differential privacy: an insider, who knows all labels of a bag "
+                f"reports{rows} {exact} are no differential privacy: an insider, who knows all labels of a bag "
                 "but one, learns the last"
+            )
+        if self.hidden_rows:
+            lines.append(
+                f"counts of {self.hidden_rows:,} rows are hidden, rounded or clamped, which is no differential privacy "
+                "either: at the ends of what a count may be, an insider learns the last label"
             )
         if self.noised_rows:
             lines.append(
@@ -72,15 +81,25 @@ class Leaks:
         return "leaks: " + "\n  ".join(self.statements)
 
 
-def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = None, *, values: bool = False) -> Leaks:
+def leaks(
+    size: Integers,
+    proportion: Floats,
+    noise_variance: Floats | None = None,
+    *,
+    values: bool = False,
+    hidden: Booleans | None = None,
+) -> Leaks:
     """Leaks of bags from their sizes (m,), proportions (m,) or (m, classes) and noise variances (m,).
 
     values: whether labels are real numbers, as they must be where a proportion without noise is outside [0, 1].
+    hidden: (m,) whether counts are known to lie between two numbers only, to which no noise was added.
 
     >>> leaks(np.array([4, 2]), np.array([0.25, 1.0])).revealed_rows
     2
     """
-    plain = np.ones(len(size), dtype=bool) if noise_variance is None else noise_variance == 0
+    none = np.zeros(len(size), dtype=bool)
+    hidden = none if hidden is None else hidden
+    plain = ~hidden if noise_variance is None else (noise_variance == 0) & ~hidden
     single, seen = size == 1, proportion[plain]
     # Of labels of other values, no proportion tells one but a single row's.
     real = values or bool(((seen < 0) | (seen > 1)).any())
@@ -99,6 +118,7 @@ def leaks(size: Integers, proportion: Floats, noise_variance: Floats | None = No
         nearly_certain_rows=int(size[near].sum()),
         certainty=certainty,
         exposed_rows=int(size[plain].sum()),
-        noised_rows=int(size[~plain].sum()),
+        noised_rows=int(size[~plain & ~hidden].sum()),
         values=real,
+        hidden_rows=int(size[hidden].sum()),
     )

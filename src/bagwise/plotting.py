@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,8 @@ BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, RED, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 GREY, DARK_GREY, DARK_GREEN = "#737373", "#595959", "#00795A"
 GRID, LIGHT_GRID, PAPER = "#b0b0b0", "#e6e6e6", "#ffffff"
+
+_FEATURE = re.compile(r"feature '([^']+)'")  # as findings call it; in figures, the name alone has room
 
 COLOURS, MARKERS = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK), "osD^vPX"
 """For curves that have no look of their own, in turn."""
@@ -128,7 +131,7 @@ def draw_ratios(panel: Axes, names: Sequence[str], ratios: Floats, unusual: Bool
     if unusual.any():
         panel.plot(value[unusual], place[unusual], "D", color=RED, label="unusual")
     panel.set(xscale="log", xlim=(min(0.5, 0.8 * value.min()), max(2.0, 1.25 * value.max())))
-    name_axis(panel, names, "variation, times that of random bags")
+    name_axis(panel, [_FEATURE.sub(r"\1", name) for name in names], "variation, times that of random bags")
     panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     panel.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
     if value.max() < 10:

@@ -32,6 +32,8 @@ from bagwise.pages import comparison_page, diagnosis_page, model_page, parts, re
 from bagwise.pages.comparison import _gain
 from bagwise.pages.diagnosis import Funnel, expected_histogram
 from bagwise.pages.page import GOOD, POOR, UNSURE, clean
+from bagwise.pages.parts import one_panel, size_scale
+from bagwise.plotting import draw_ratios
 from bagwise.tables import metadata
 from bagwise.tables.engines.duckdb import DuckDB
 from bagwise.tables.evaluation import constant_guess
@@ -474,6 +476,29 @@ def test_several_classes_have_no_curves_but_everything_else(folder):
     assert "class <b>lo" in Outline(diagnosis_page(data).html).text or "of class" in page.text
 
 
+def test_hidden_counts_are_told_and_drawn_apart(undrawn, frames):
+    events, reports = frames
+    count = reports["count"].to_numpy().astype(int)
+    few = int(np.median(count))
+    shown = reports.assign(count=np.where(count < few, "*", count.astype(str)))
+    data = tables.join(events, shown, hidden=f"0-{few - 1}")
+    funnel = Funnel.of_reports(data.reported)
+    assert funnel.hidden.sum() == (count < few).sum()
+    html = diagnosis_page(data).html
+    assert f"({(count < few).sum():,} bags), what is likely for them is drawn" in html
+    assert "are hidden, rounded or clamped, which is no differential privacy either" in html
+    assert "noise" not in html.lower()
+
+
+def test_several_tables_say_whose_bags_are_shown(undrawn, frames):
+    events, reports = frames
+    other = events.assign(other=np.arange(len(events)) % 50)
+    further = other.groupby("other", as_index=False).size().assign(count=3).drop(columns="size")
+    html = diagnosis_page(tables.join(other, [reports, further.assign(noise_variance=4.0)])).html
+    assert "Bags are those of the first table of reports" in html
+    assert "of the first table of reports" not in diagnosis_page(tables.join(events, reports)).html
+
+
 def test_noise_that_makes_a_class_rarer_than_never_has_a_page(undrawn, folder):
     """A rare class may have a sum of noised counts below 0."""
     rng = np.random.default_rng(0)
@@ -545,6 +570,25 @@ def test_noise_widens_the_funnel_and_small_bags_make_it_rough():
     assert noised.limits(np.array([40]))["95%"] > plain.limits(np.array([40]))["95%"]
     assert plain.usual_size == 40
     assert bags_of(np.full(50, 3), rng).is_rough
+
+
+@pytest.mark.parametrize("largest", [300, 3_000, 200_000])
+def test_sizes_that_differ_much_have_more_ticks_than_one(largest):
+    with one_panel() as (figure, panel):
+        panel.plot([30, largest], [0, 1])
+        size_scale(panel, np.array([30, largest]))
+        figure.canvas.draw()
+        low, high = panel.get_xlim()
+        told = [one.get_text() for one in panel.get_xticklabels() if low <= one.get_position()[0] <= high]
+    assert 3 <= len(told) <= 8
+    assert all(told)
+
+
+def test_figures_call_columns_by_their_names():
+    with one_panel() as (_, panel):
+        names = ["feature 'age' × feature 'day: days'", "feature 'age' squared", "proportions"]
+        draw_ratios(panel, names, np.ones(3), np.zeros(3, dtype=bool))
+        assert [one.get_text() for one in panel.get_yticklabels()] == ["age × day: days", "age squared", "proportions"]
 
 
 def test_bags_of_one_size_fill_bins_evenly():

@@ -57,6 +57,11 @@ class Intervals:
         unknown = self.low < self.high
         return np.asarray(unknown if unknown.ndim == 1 else unknown.any(axis=1))
 
+    @property
+    def hidden(self) -> Booleans:
+        """(m,) where a count is not known for other reasons than noise."""
+        return np.asarray(self.open & (self.noise == 0))
+
     def take(self, index: Any) -> Intervals:
         """Those of some bags."""
         return Intervals(self.low[index], self.high[index], self.noise[index])

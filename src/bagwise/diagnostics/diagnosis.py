@@ -105,6 +105,7 @@ def diagnose(
     labels |= {name: name for name, _ in of_keys}
     candidates = {name: one for name, scores in [*columns, *of_keys] if (one := strata_of(scores, given)) is not None}
     strata = random_strata(candidates, more, given, level=level) if formation.name != "random" else ()
+    hidden = None if given.interval is None else given.interval.hidden
     return Diagnosis(
         formation=formation,
         evidence=found,
@@ -119,7 +120,7 @@ def diagnose(
         n_rows=given.n_bagged,
         n_bags=len(given),
         n_outside=given.n_rows - given.n_bagged,
-        leaks=leaks(given.size, given.proportion, given.noise_variance, values=values),
+        leaks=leaks(given.size, given.proportion, given.noise_variance, values=values, hidden=hidden),
         level=level,
         n_people=0.0 if given.weight is None else given.n_people,
     )

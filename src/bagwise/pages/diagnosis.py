@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from bagwise.bags import Bags
+from bagwise.bags.intervals import Intervals
 from bagwise.diagnostics import Diagnosis
 from bagwise.dispersion import NOT_RANDOM
 from bagwise.pages import parts
@@ -75,6 +76,8 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
     used = f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}."
     remarks = [*([] if found.random else [advice]), used if left_out else "The tables fit: every row is used."]
+    if data.others:
+        remarks.append("Bags are those of the first table of reports; the others say more of the same rows.")
     if data.summary.noised:
         remarks.append("Reports carry declared noise, which widens all intervals and limits.")
     if found.leaks.revealed_rows:
@@ -120,7 +123,8 @@ class Funnel:
     predictions h are right on average wherever they are equal, and s² the variance of declared noise. With the prior
     as the only prediction, v = p(1 − p).
 
-    size, predicted, reported: (m,) per bag.  noise: (m,) variance of noise on counts.  variance: v.
+    size, predicted, reported: (m,) per bag.  noise: (m,) variance of noise on counts, or of what is not known of them.
+    variance: v.  interval: between which numbers counts lie, where some are hidden.
     """
 
     size: Integers
@@ -128,6 +132,7 @@ class Funnel:
     reported: Floats
     noise: Floats
     variance: float
+    interval: Intervals | None = None
 
     @classmethod
     def of_reports(cls, reports: Reported, output: int = 0) -> Funnel:
@@ -136,7 +141,7 @@ class Funnel:
         prior = float(shares @ reports.size / reports.size.sum())
         p = float(np.clip(prior, 0, 1))
         noise = np.zeros(m) if reports.noise is None else reports.noise
-        return cls(reports.size, np.full(m, prior), shares, noise, p * (1 - p))
+        return cls(reports.size, np.full(m, prior), shares, noise, p * (1 - p), reports.interval)
 
     @classmethod
     def of_predictions(cls, h: Floats, bags: Bags, output: int = 0) -> Funnel:
@@ -146,7 +151,7 @@ class Funnel:
         size = np.asarray(bags.size)
         spread = h * (1 - h)
         variance = float(spread.mean() if bags.weight is None else bags.average(spread[bags.order]))
-        return cls(size, bags.sum_table(h) / size, bags.outputs[:, output], noise, variance)
+        return cls(size, bags.sum_table(h) / size, bags.outputs[:, output], noise, variance, bags.interval)
 
     @cached_property
     def usual_size(self) -> int | None:
@@ -154,6 +159,18 @@ class Funnel:
         sizes, bags = np.unique(self.size, return_counts=True)
         same = bags.max() >= _NEARLY_ALL * len(self.size) and bool((self.noise == self.noise[0]).all())
         return int(sizes[bags.argmax()]) if same else None
+
+    @cached_property
+    def hidden(self) -> Booleans:
+        """(m,) whether a count is hidden, rounded or clamped."""
+        return np.zeros(len(self.size), dtype=bool) if self.interval is None else self.interval.hidden
+
+    @property
+    def said_of_hidden(self) -> str:
+        """How counts that are not known are drawn."""
+        if not (hidden := int(self.hidden.sum())):
+            return ""
+        return f" Where counts are hidden, rounded or clamped ({hidden:,} bags), what is likely for them is drawn."
 
     @property
     def gap(self) -> Floats:
@@ -238,17 +255,18 @@ def bag_parts(funnel: Funnel, data: BagTable, output: int, *, predicted: bool) -
     told, sizes = parts.sizes(funnel.size if data.of_rows.weight is None else data.reported.rows)
     rough = " The limits are rough for bags as small as these." if funnel.is_rough else ""
     if predicted:
-        noise = " Declared noise widens them." if funnel.noise.any() else ""
+        noise = " Declared noise widens them." if funnel.noise[~funnel.hidden].any() else ""
         limits = "Between the limits lie the bags that random bags and a calibrated model would give"
-        caption = f"{limits}, 95% and 99.8% of them.{noise}{rough}"
+        caption = f"{limits}, 95% and 99.8% of them.{noise}{rough}{funnel.said_of_hidden}"
         bags = len(funnel.size)
         also = f" {_POINTS:,} of {bags:,} bags are drawn." if bags > _POINTS else ""
         name, label, pictures = "bags-funnel", "reported − predicted", [_agreement(funnel, caption, also)]
     else:
-        caption, also = "Random bags stay between the limits, 95% and 99.8% of them.", ""
+        caption, also = f"Random bags stay between the limits, 95% and 99.8% of them.{funnel.said_of_hidden}", ""
         name, label, pictures = "funnel", "reported − mean label", [_proportions(funnel)]
     if funnel.usual_size is None:
         pictures.append(_by_size(funnel, name, label, f"{caption}{also}"))
+    told += " They are those of the first table of reports." if data.others else ""
     of_class = "" if data.classes is None else f" of class {data.classes[output]}"
     return [f"{told} Proportions{of_class}: {funnel}.{'' if predicted else rough}", Pictures([*pictures, *sizes])]
 
@@ -256,7 +274,8 @@ def bag_parts(funnel: Funnel, data: BagTable, output: int, *, predicted: bool) -
 def _agreement(funnel: Funnel, limits: str, also: str) -> Picture:
     """Reported against predicted proportions, one point per bag; where bags have one size, with limits."""
     title = "Predicted against reported proportion of each bag"
-    reading = "On the dashed line, they agree." if funnel.usual_size is None else limits
+    one_size = funnel.usual_size is not None
+    reading = limits if one_size else f"On the dashed line, they agree.{funnel.said_of_hidden}"
     with parts.one_panel() as (figure, panel):
         x, y = funnel.predicted[:_POINTS], funnel.reported[:_POINTS]
         ends = np.array(_range(x))
@@ -288,6 +307,7 @@ def _proportions(funnel: Funnel) -> Picture:
     edges, expected = expected_histogram(funnel)
     title, spread, random = "Reported proportions", funnel.reported.std(), np.sqrt((funnel.deviation**2).mean())
     told = f"Their standard deviation is {spread:.4f}; that of random bags would be {random:.4f}."
+    told += funnel.said_of_hidden
     counts = np.histogram(funnel.reported, bins=edges)[0]
     rows = [
         [f"{low:.4f} to {high:.4f}", f"{bags:,}", f"{random:.1f}"]
@@ -322,10 +342,13 @@ def _limits(panel: Axes, funnel: Funnel, size: Floats | Integers, x: Floats, mid
 
 
 def _points(panel: Axes, funnel: Funnel, x: Floats | Integers, y: Floats) -> None:
-    outside = funnel.outside(_WIDER)[:_POINTS]
+    outside, hidden = funnel.outside(_WIDER)[:_POINTS], funnel.hidden[:_POINTS]
     alpha = float(np.clip(60 / np.sqrt(len(x) + 1) / 4, 0.25, 0.8))
     dots: dict[str, Any] = {"color": BLUE, "markersize": 3.5, "markeredgewidth": 0, "alpha": alpha, "label": "bag"}
-    panel.plot(x[~outside], y[~outside], "o", zorder=2.5, **dots)
+    panel.plot(x[~outside & ~hidden], y[~outside & ~hidden], "o", zorder=2.5, **dots)
+    if (unknown := hidden & ~outside).any():
+        hollow = {"markerfacecolor": "none", "markeredgewidth": 0.8}
+        panel.plot(x[unknown], y[unknown], "o", zorder=2.4, **{**dots, **hollow, "label": "bag of hidden count"})
     if outside.any():
         panel.plot(x[outside], y[outside], "^", color=RED, markersize=5, label=f"bag outside {_WIDER}", zorder=2.5)
 

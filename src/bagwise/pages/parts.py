@@ -13,7 +13,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 import bagwise
 from bagwise.diagnostics import Diagnosis
@@ -116,6 +116,8 @@ def size_scale(panel: Axes, size: Integers) -> None:
     if size.max() > 5 * size.min():
         panel.set_xscale("log")
         panel.xaxis.set_minor_locator(NullLocator())
+        if size.max() < 1000 * size.min():  # powers of ten alone would be few
+            panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k:,.0f}"))
 
 

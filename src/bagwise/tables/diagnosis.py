@@ -48,7 +48,9 @@ def diagnose(data: BagTable, features: Features | None = None, *, level: float =
     weight = data.of_rows.read(table).get(WEIGHT) if data.of_rows.weight is not None else None
     bags = bags_of(reports, number, rank[number], weight=weight)
     found = diagnostics.diagnose(frame, bags=bags, keys=keys, level=level, target=data.target)
-    return replace(found, leaks=leaks(reports.size, reports.proportion, reports.noise, values=data.target == "value"))
+    hidden = None if reports.interval is None else reports.interval.hidden
+    told = leaks(reports.size, reports.proportion, reports.noise, values=data.target == "value", hidden=hidden)
+    return replace(found, leaks=told)
 
 
 def frame_of(features: Features, matrix: Floats) -> Any:
