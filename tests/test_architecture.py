@@ -73,7 +73,7 @@ ASSIGNED = re.compile(r"^([^=#\"'\n]+?)(?: [-+*/|&]?= |$)", re.MULTILINE)  # wit
 
 def test_nothing_private_of_a_dependency_is_used():
     """Such names change with any version: what is used is defined or assigned here."""
-    texts = {path.name: path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
+    texts = {path.relative_to(SOURCE).as_posix(): path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")}
     made = {name for text in texts.values() for name in made_in(text)}
     used = [(name, path) for path, text in texts.items() for name in TAKEN.findall(text)]
     assert len(used) > 100
