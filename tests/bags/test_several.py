@@ -15,7 +15,7 @@ from bagwise import (
 from bagwise.bags import several
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut
-from bagwise.linear.likelihood import Design
+from bagwise.linear.design import Design
 from bagwise.linear.penalties import _more_and_held_out
 from bagwise.log_odds import prior_of
 from bagwise.losses.adding_up import adding_up

@@ -11,7 +11,9 @@ from sklearn.metrics import roc_auc_score
 import bagwise as bw
 from bagwise import Bags, aggregate, random_bags
 from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.linear import design as design_module
 from bagwise.linear import likelihood, penalties
+from bagwise.linear.design import Design
 from bagwise.linear.logistic import BagLogisticClassifier
 from bagwise.linear.penalties import penalty_of
 
@@ -83,7 +85,7 @@ def test_hessian_and_gradient_are_derivatives(formation):
     rng = np.random.default_rng(2)
     X, y, ids = FORMATIONS[formation](rng, 40, 60)
     bags = Bags.from_rows(aggregate(y, ids), ids)
-    design, p = likelihood.Design.of(X, bags), float(y.mean())
+    design, p = Design.of(X, bags), float(y.mean())
     w = 0.8 * WEIGHTS * design.scale
 
     def at(w):
@@ -104,8 +106,8 @@ def test_pieces_do_not_change_the_sums(monkeypatch):
     shuffled = rng.permutation(len(X))
     sums = []
     for rows, piece in ((np.arange(len(X)), 2**20), (shuffled, 500)):
-        monkeypatch.setattr(likelihood, "_PIECE", piece)
-        design = likelihood.Design.of(X[rows].astype(np.float32), Bags.from_rows(aggregate(y, ids)[rows], ids[rows]))
+        monkeypatch.setattr(design_module, "_PIECE", piece)
+        design = Design.of(X[rows].astype(np.float32), Bags.from_rows(aggregate(y, ids)[rows], ids[rows]))
         point = likelihood.point(design, np.ones(4), float(y.mean()), 0.0)
         sums.append(likelihood.system(design, point))
     np.testing.assert_allclose(sums[0].hessian, sums[1].hessian, rtol=1e-4, atol=1e-3)
@@ -115,7 +117,7 @@ def test_pieces_do_not_change_the_sums(monkeypatch):
 def test_the_penalty_has_the_maximum_that_it_should():
     """At the maximum the gradient is the penalty's."""
     X, y, ids = at_random(np.random.default_rng(4), 16, 300)
-    design = likelihood.Design.of(X, Bags.from_rows(aggregate(y, ids), ids))
+    design = Design.of(X, Bags.from_rows(aggregate(y, ids), ids))
     penalty = penalty_of(design, 20.0, 0.5)
     at = likelihood.maximise(design, float(y.mean()), penalty, close=1e-9)
     np.testing.assert_allclose(likelihood.system(design, at).gradient, penalty * at.w, atol=1e-3)

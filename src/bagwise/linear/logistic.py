@@ -13,7 +13,8 @@ from bagwise.bags import Bags
 from bagwise.data.rows import Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
-from bagwise.linear.likelihood import Design, Point, climb, maximise, maximise_classes, system
+from bagwise.linear.design import Design
+from bagwise.linear.likelihood import Point, climb, maximise, maximise_classes, system
 from bagwise.linear.memory import TOGETHER, LogisticMemory, Refit, choose_refit
 from bagwise.linear.penalties import (
     ALPHAS,

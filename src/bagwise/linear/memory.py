@@ -18,7 +18,8 @@ from scipy.special import expit, logsumexp, softmax
 from bagwise.bags import Bags
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut, best_stretch, effects_beside_model, log_likelihoods
-from bagwise.linear.likelihood import Design, Place, Quadratic, System, maximise, system
+from bagwise.linear.design import Design
+from bagwise.linear.likelihood import Place, Quadratic, System, maximise, system
 from bagwise.linear.moments import Moments, coefficients
 from bagwise.linear.penalties import penalty_of
 from bagwise.linear.probabilities import some_bags

@@ -11,7 +11,7 @@ from bagwise.dispersion import Columns, Scores, have_real_labels
 from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.formation.support import likeliest_factors
 from bagwise.gains import HeldOut
-from bagwise.linear.likelihood import Design
+from bagwise.linear.design import Design
 from bagwise.linear.penalties import choose
 from bagwise.losses.likelihood import check_counts
 from bagwise.utils.typing import Floats
