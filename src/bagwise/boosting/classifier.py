@@ -29,8 +29,9 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
 
     Bags are held out fold by fold; the fits without a fold are the ensemble whose mean log odds are the prediction, cut
     at the number of trees that held-out bags choose, stretched as they expect it, and shifted so that the mean
-    prediction is p. Where rows are too many for memory, settings are chosen so on a sample, and `n_fits` fits of each
-    kind to all bags are the ensemble.
+    prediction is p. Which kinds are fitted, and whether they allow for effects of bags, the bags of the first folds
+    decide where these are 128 or more. Where rows are too many for memory, settings are chosen so on a sample, and
+    `n_fits` fits of each kind to all bags are the ensemble.
 
     Parameters
     ----------
