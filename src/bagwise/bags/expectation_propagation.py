@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bagwise.bags.intervals import Intervals
 
 _KNOWN, _NOTHING = 1e8, 1e-12  # precisions: of a count that is known, and of one of which nothing is
-_SWEEPS, _CLOSE = 50, 1e-9
+_SWEEPS, _CLOSE = 3, 1e-9  # as many serve where the mean and the covariance follow the sites
 _LEAST = 1e-10  # variance of a count that may still be another
 _LEAST_SHARE, _LEAST_LEFT = 1e-9, 1e-8  # of a variance that an interval leaves; of a precision without its site
 
@@ -122,7 +122,7 @@ class Sites:
 
 
 def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sites:
-    """The sites of all intervals.
+    """The sites of all intervals, by a few sweeps over the classes, beginning with others.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sit
     inside = ~ends.known & (np.isfinite(ends.low) | np.isfinite(ends.high))
     for _ in range(_SWEEPS):
         at, spread = _beside_sites(mean, covariance, precision, shift)
-        before = at
+        before = at.copy()
         for c in range(mean.shape[1]):
             chosen = np.flatnonzero(inside[:, c] & (spread[:, c, c] > _LEAST))
             if not len(chosen):

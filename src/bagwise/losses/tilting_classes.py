@@ -177,13 +177,14 @@ def _known(log_h: Floats, bags: Bags, extra: Floats, start: TiltedClasses | None
     whole = bags.declared_noise == 0
     left_out = whole[:, None] & ((count <= 0) | (np.arange(len(unit)) == count.argmax(axis=1)[:, None]))
     near = None if start is None else start.tilt
-    found = _Counted.of(log_h, bags, count, extra, left_out, np.broadcast_to(whole[:, None], count.shape), near)
+    q, height, t = solve_class_tilts(log_h, bags, count, extra, left_out, near)
+    found = _Counted.of(q, height, _spread(q, bags) + extra, left_out, np.broadcast_to(whole[:, None], count.shape))
     alike = count[:, :, None] * (unit - (count / bags.size[:, None])[:, None, :])
     beside = np.linalg.slogdet(np.where(found.kept, alike + unit / (2 * np.pi), unit))[1]
     value = found.value + np.where(whole, _log_multinomial(count, bags.size), -0.5 * len(unit) * np.log(2 * np.pi))
     value += 0.5 * np.where(whole, beside, 0.0)
-    nothing = np.zeros_like(found.t)
-    return TiltedClasses(value, found.gradient(log_h, bags), found.q, found.t, nothing, nothing)
+    nothing = np.zeros_like(t)
+    return TiltedClasses(value, found.gradient(log_h, bags), q, t, nothing, nothing)
 
 
 def _between(
@@ -199,16 +200,16 @@ def _between(
     for _ in range(_AT_ONCE):
         e, count = np.where(ends.known, 0.0, 1 / sites.precision), sites.shift / sites.precision
         noised = extra + e[:, :, None] * unit
-        found = _Counted.of(log_h, bags, count, noised, left_out, whole & ends.known, t)
-        t, spread = found.t, _spread(found.q, bags)
-        at = bags.sum(found.q) + np.einsum("mcd,md->mc", extra, t)
-        prior = bags.sum(found.q) - np.einsum("mcd,md->mc", spread, t)
-        sites = propagate(prior, spread + extra, ends, sites)
+        q, height, t = solve_class_tilts(log_h, bags, count, noised, left_out, t)
+        sums, spread = bags.sum(q), _spread(q, bags)
+        at = sums + np.einsum("mcd,md->mc", extra, t)
+        sites = propagate(sums - np.einsum("mcd,md->mc", spread, t), spread + extra, ends, sites)
         settled = (np.abs(sites.mean - at) <= _CLOSE * (1 + np.abs(at))).all(axis=1)
         if settled.all():
             break
+    found = _Counted.of(q, height, spread + noised, left_out, whole & ends.known)
     value = found.value + sites.chance - 0.5 * np.log(2 * np.pi) * found.counted.sum(axis=1)
-    made = TiltedClasses(value, found.gradient(log_h, bags), found.q, t, sites.precision, sites.shift)
+    made = TiltedClasses(value, found.gradient(log_h, bags), q, t, sites.precision, sites.shift)
     if not settled.all():
         rows, some = bags.repeat(~settled), bags.take(~settled)
         given = log_h[rows], some, extra[~settled]
@@ -242,12 +243,10 @@ def _nearest(log_h: Floats, bags: Bags, extra: Floats, expected: Floats | None =
 class _Counted:
     """Rows tilted to counts, with the determinant of their likelihood.
 
-    t: (m, classes) tilts.  q: (n, classes).  value: (m,) L without −½ log 2π for each class that is counted.
-    w: (m, classes, classes) its matrix.  flow: inverse of the one by which tilts follow counts.  kept: (m, …) classes
-    in both.  counted: (m, classes) where they are.
+    q: (n, classes).  value: (m,) L without −½ log 2π for each class that is counted.  w: (m, classes, classes) its
+    matrix.  flow: the one by which tilts follow counts.  kept: (m, …) classes in both.  counted: (m, classes) the same.
     """
 
-    t: Floats
     q: Floats
     value: Floats
     w: Floats
@@ -256,24 +255,16 @@ class _Counted:
     counted: Booleans
 
     @classmethod
-    def of(
-        cls,
-        log_h: Floats,
-        bags: Bags,
-        count: Floats,
-        extra: Floats,
-        left_out: Booleans,
-        whole: Booleans,
-        start: Floats | None = None,
-    ) -> _Counted:
-        """left_out, whole: (m, classes) which classes have no tilt, and which counts have no noise of any kind."""
-        q, height, t = solve_class_tilts(log_h, bags, count, extra, left_out, start)
-        unit, kept = np.eye(count.shape[1]), ~(left_out[:, :, None] | left_out[:, None, :])
-        spread = _spread(q, bags) + extra
+    def of(cls, q: Floats, height: Floats, spread: Floats, left_out: Booleans, whole: Booleans) -> _Counted:
+        """height: (m,) L without its determinant.  spread: (m, classes, classes) variance of the tilted counts.
+
+        left_out, whole: (m, classes) which classes have no tilt, and which counts have no noise of any kind.
+        """
+        unit, kept = np.eye(q.shape[1]), ~(left_out[:, :, None] | left_out[:, None, :])
         # Whole counts that hardly vary have a probability, not a density that grows without bound.
         w = np.where(kept, spread + (whole[:, None, :] * unit) / (2 * np.pi), unit)
         flow = np.where(kept, spread + _TINY * unit, unit)
-        return cls(t, q, height - 0.5 * np.linalg.slogdet(w)[1], w, flow, kept, ~left_out)
+        return cls(q, height - 0.5 * np.linalg.slogdet(w)[1], w, flow, kept, ~left_out)
 
     def gradient(self, log_h: Floats, bags: Bags) -> Floats:
         """(n, classes) by the scores."""
