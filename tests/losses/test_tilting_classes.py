@@ -224,13 +224,15 @@ def test_labels_of_rows_move_the_intervals():
 def test_counts_in_place_of_intervals_say_as_much(how):
     """They add up to the bag, are off by about as much as they say, and, so weighed, tell p."""
     rng = np.random.default_rng(10)
-    counts = rng.multinomial(40, [0.6, 0.25, 0.15], size=4000).astype(float)
+    counts = rng.multinomial(40, [0.75, 0.15, 0.1], size=4000).astype(float)
     bags = within(counts, np.repeat(np.arange(4000), 40), how)
     told, hidden = bags.size[:, None] * bags.proportion, bags.interval.open
     np.testing.assert_allclose(told.sum(axis=1), 40)
     np.testing.assert_allclose(told[~hidden], counts[~hidden])
-    np.testing.assert_allclose(((told - counts)[hidden] ** 2).mean(), bags.noise_variance[hidden].mean(), rtol=0.5)
-    np.testing.assert_allclose(prior_of_classes(bags), counts.sum(axis=0) / counts.sum(), atol=0.003)
+    np.testing.assert_allclose(((told - counts)[hidden] ** 2).mean(), bags.noise_variance[hidden].mean(), rtol=0.25)
+    off = prior_of_classes(bags) - counts.sum(axis=0) / counts.sum()
+    # By chance 0.0005, the standard error of what is hidden; whole counts are taken for numbers.
+    assert np.abs(off).max() < 0.003
 
 
 def test_shifts_follow_what_is_expected_of_hidden_counts():

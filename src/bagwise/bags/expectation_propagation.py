@@ -15,7 +15,7 @@ that its derivatives are those of a bag that reports c with noise of variance e.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 
 _KNOWN, _NOTHING = 1e8, 1e-12  # precisions: of a count that is known, and of one of which nothing is
 _SWEEPS, _CLOSE = 3, 1e-9  # as many serve where the mean and the covariance follow the sites
+_WHOLE = 0.05  # variance of a count, about which it is no number but a whole count
 _LEAST = 1e-10  # variance of a count that may still be another
 _LEAST_SHARE, _LEAST_LEFT = 1e-9, 1e-8  # of a variance that an interval leaves; of a precision without its site
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Between which numbers counts of classes lie, where these count as numbers.
+    """Between which numbers counts of classes lie.
 
     Attributes
     ----------
     low, high : array of shape (m, classes)
-        Half a count beyond the last one allowed; infinite where an end says nothing beside those of other classes.
+        The last ones allowed; infinite where an end says nothing beside those of other classes.
+    half : array of shape (m, classes)
+        How far beyond them a number is that stands for whole counts; 0 where counts are noised.
     known : array of shape (m, classes)
         Where a count is known.
     count : array of shape (m, classes)
@@ -47,6 +50,7 @@ class Ends:
 
     low: Floats
     high: Floats
+    half: Floats
     known: Booleans
     count: Floats
 
@@ -71,7 +75,7 @@ class Ends:
         >>> some = Intervals(np.array([[0.0, 2.0, 4.0]]), np.array([[4.0, 2.0, 8.0]]), np.zeros(1))
         >>> ends = Ends.of(some, np.array([10]))
         >>> ends.low, ends.high  # the last class says no more than the first
-        (array([[-inf,  1.5, -inf]]), array([[4.5, 2.5, inf]]))
+        (array([[-inf,   2., -inf]]), array([[ 4.,  2., inf]]))
         """
         low, high, k = interval.low, interval.high, size[:, None]
         whole, known = (interval.noise == 0)[:, None], low == high
@@ -87,11 +91,16 @@ class Ends:
             lows, highs = (gone.sum(axis=1) - gone[lines, c] == 0 for gone in (no_low, no_high))
             no_high[lines, c] = there & lows & ~most[lines, c] & (high[lines, c] >= from_low[lines, c])
             no_low[lines, c] = there & highs & ~least[lines, c] & (low[lines, c] <= from_high[lines, c])
-        half, middle = np.where(whole, 0.5, 0.0), (np.clip(low, 0, k) + np.clip(high, 0, k)) / 2
-        middle = np.where(known, low, middle)
-        return cls(
-            np.where(least | no_low, -np.inf, low - half), np.where(most | no_high, np.inf, high + half), known, middle
-        )
+        middle = (np.clip(low, 0, k) + np.clip(high, 0, k)) / 2
+        count = np.where(known, low, middle)
+        low, high = np.where(least | no_low, -np.inf, low), np.where(most | no_high, np.inf, high)
+        return cls(low, high, np.where(whole, 0.5, np.zeros_like(low)), known, count)
+
+    def between(self, chosen: Any, c: Any, mean: Floats, variance: Floats) -> tuple[Floats, Floats]:
+        """The ends in standard deviations from a mean; counts that hardly vary are whole ones, not half beyond."""
+        sd = np.sqrt(variance)
+        beyond = self.half[chosen, c] * variance / (variance + _WHOLE)
+        return (self.low[chosen, c] - beyond - mean) / sd, (self.high[chosen, c] + beyond - mean) / sd
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,11 +164,11 @@ def propagate(mean: Floats, covariance: Floats, ends: Ends, start: Sites) -> Sit
             if not len(chosen):
                 continue
             own = spread[chosen, c, c]
-            m, v, far = _without(at[chosen, c], own, precision[chosen, c], shift[chosen, c])
-            off, left = truncated_normal((ends.low[chosen, c] - m) / far, (ends.high[chosen, c] - m) / far)
+            m, v = _without(at[chosen, c], own, precision[chosen, c], shift[chosen, c])
+            off, left = truncated_normal(*ends.between(chosen, c, m, v))
             left = np.maximum(left, _LEAST_SHARE)
             new = np.maximum((1 / left - 1) / v, _NOTHING)
-            new_shift = (m + far * off) / (left * v) - m / v
+            new_shift = (m + np.sqrt(v) * off) / (left * v) - m / v
             more, further = new - precision[chosen, c], new_shift - shift[chosen, c]
             precision[chosen, c], shift[chosen, c] = new, new_shift
             line, scale = spread[chosen, :, c], 1 / (1 + more * own)
@@ -182,19 +191,18 @@ def _beside_sites(mean: Floats, covariance: Floats, precision: Floats, shift: Fl
     return at, spread
 
 
-def _without(at: Floats, own: Floats, precision: Floats, shift: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, variance and standard deviation of a class without its own site."""
+def _without(at: Floats, own: Floats, precision: Floats, shift: Floats) -> tuple[Floats, Floats]:
+    """Mean and variance of a class without its own site."""
     left = np.maximum(1 - precision * own, _LEAST_LEFT)
-    v = own / left
-    return (at - shift * own) / left, v, np.sqrt(v)
+    return (at - shift * own) / left, own / left
 
 
 def _chance(at: Floats, spread: Floats, ends: Ends, inside: Booleans, precision: Floats, shift: Floats) -> Floats:
     """(m,) Σ log P(low ≤ z ≤ high) − log N(c; m, V + e) of what is not known."""
     own = np.diagonal(spread, axis1=1, axis2=2)
     there = inside & (own > _LEAST)
-    m, v, far = _without(at, np.maximum(own, _LEAST), precision, shift)
-    chance = log_normal_between((ends.low - m) / far, (ends.high - m) / far)
+    m, v = _without(at, np.maximum(own, _LEAST), precision, shift)
+    chance = log_normal_between(*ends.between(slice(None), slice(None), m, v))
     e = 1 / precision
     normal = -0.5 * np.log(2 * np.pi * (v + e)) - (shift * e - m) ** 2 / (2 * (v + e))
     return np.asarray((np.where(there, chance, 0.0) - np.where(ends.known, 0.0, normal)).sum(axis=1))
