@@ -14,7 +14,8 @@ from bagwise.data.rows import Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear.design import Design
-from bagwise.linear.likelihood import Point, climb, maximise, maximise_classes, system
+from bagwise.linear.likelihood import Point, climb, maximise, system
+from bagwise.linear.likelihood_classes import maximise_classes
 from bagwise.linear.memory import TOGETHER, LogisticMemory, Refit, choose_refit
 from bagwise.linear.penalties import (
     ALPHAS,
