@@ -135,7 +135,8 @@ class BagEstimator(ABC, BaseEstimator):
             said = f"is not known to a {kind}: take ridge, logistic regression or boosting, or repeat rows."
             raise ParameterError("sample_weight", said)
         if data.offset is not None and not self.reads.offset:
-            raise ParameterError("offset", f"is not known to a {kind}: {_WITH_LOG_ODDS}.")
+            others = "take BagTweedieRegressor" if isinstance(self, BagRegressor) else _WITH_LOG_ODDS
+            raise ParameterError("offset", f"is not known to a {kind}: {others}.")
         if data.offset is not None and data.proportion.ndim == 2:
             raise ParameterError("offset", "is for two classes: several have no log odds that one number is added to.")
 
@@ -174,18 +175,22 @@ class BagEstimator(ABC, BaseEstimator):
         kind = type(self).__name__
         raise ParameterError("offset", f"is not known to a {kind}: {_WITH_LOG_ODDS}.")
 
+    def _predict_moved(self, X: Floats, offset: Floats) -> Floats:
+        """(n,) predictions of rows to whose scores an offset (n,) is added."""
+        return np.asarray(expit(self._decision(X) + offset))
+
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
         X = self._check_features(X, fitting=False)
         known = getattr(self, "has_offset_", False)
         if known and offset is None:
-            said = f"is missing: the {type(self).__name__} was fitted with one, which its log odds are without."
+            said = f"is missing: the {type(self).__name__} was fitted with one, which its scores are without."
             raise ParameterError("offset", said)
         if offset is not None and not known:
             raise ParameterError("offset", "is for models that were fitted with one: leave it out.")
         if offset is None:
             h = self._predict_mean(X)
         else:
-            h = expit(self._decision(X) + offsets_of_rows(offset, len(X), np.arange(len(X))))
+            h = self._predict_moved(X, offsets_of_rows(offset, len(X), np.arange(len(X))))
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))
         return h
 
@@ -278,7 +283,7 @@ class BagRegressor(RegressorMixin, BagEstimator):
             raise ValueError("a regressor learns one real label: the bags must report one mean each.")
         check_enough(bags)
 
-    def predict(self, X: Any, *, bags: Bags | None = None) -> Floats:
+    def predict(self, X: Any, *, bags: Bags | None = None, offset: ArrayLike | None = None) -> Floats:
         """The expected label of each row.
 
         Parameters
@@ -288,12 +293,15 @@ class BagRegressor(RegressorMixin, BagEstimator):
         bags : Bags, optional
             Exact reports about these rows: predictions of rows of a bag then add up to its sum, by the least change
             (see `bagwise.losses.adding_up`); those of rows in no bag stay as they are.
+        offset : array, shape (n,), optional
+            What is added to the logarithm of each prediction, where the model was fitted with an offset (see
+            `Bags.with_offset`): it must be given then.
 
         Returns
         -------
         array, shape (n,)
         """
-        h = self._checked_predict(X)
+        h = self._checked_predict(X, offset)
         return h if bags is None else self.given_sums(h, bags)
 
     def given_sums(self, h: Floats, bags: Bags) -> Floats:

@@ -28,10 +28,7 @@ def predicted(model: Any, X: Any, bags: Any = None) -> Floats:
             "evaluate needs probabilities: the model has no predict_proba; if labels are real numbers, say "
             "target='value'."
         )
-    more = {}
-    if isinstance(bags, Bags) and bags.offset is not None and getattr(model, "has_offset_", False):
-        more["offset"] = bags.of_table(bags.offset)
-    h = _numbers(model.predict_proba(X, **more) if is_model else model)
+    h = _numbers(model.predict_proba(X, **_offset_for(model, bags)) if is_model else model)
     if h is None or h.ndim not in (1, 2):
         got = type(model).__name__ if h is None or h.ndim == 0 else f"shape {h.shape}"
         raise TypeError(
@@ -49,10 +46,16 @@ def predicted(model: Any, X: Any, bags: Any = None) -> Floats:
     return h[:, 1] if h.shape[1] == 2 else h
 
 
-def predicted_values(model: Any, X: Any) -> Floats:
-    """(n,) the predictions h of a regressor; or the predictions given."""
+def _offset_for(model: Any, bags: Any) -> dict[str, Any]:
+    """What to hand to a model that was fitted with an offset, where bags of the rows have one."""
+    known = isinstance(bags, Bags) and bags.offset is not None and getattr(model, "has_offset_", False)
+    return {"offset": bags.of_table(bags.offset)} if known else {}
+
+
+def predicted_values(model: Any, X: Any, bags: Any = None) -> Floats:
+    """(n,) the predictions h of a regressor; or the predictions given.  bags: as for `predicted`."""
     is_model = hasattr(model, "predict") and not isinstance(model, type)
-    h = _numbers(model.predict(X) if is_model else model)
+    h = _numbers(model.predict(X, **_offset_for(model, bags)) if is_model else model)
     if h is not None and h.ndim == 2 and h.shape[1] == 1:
         h = h[:, 0]
     if h is None or h.ndim != 1:

@@ -71,6 +71,6 @@ def test_regressors_of_people_are_those_of_rows_repeated(name, noise):
 def test_who_has_no_log_odds_says_so():
     given = drawn("random", n=300, m=20)
     moved = given.bags.with_offset(np.zeros(300))
-    for model in (bw.BagSGDClassifier(), bw.BagRidgeClassifier(), bw.BagTweedieRegressor()):
+    for model in (bw.BagSGDClassifier(), bw.BagRidgeClassifier(), bw.BagSGDRegressor()):
         with pytest.raises(ParameterError, match="offset is not known to a Bag"):
             model.fit(given.X, bags=moved)

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import PoissonRegressor
 
 import bagwise as bw
+from bagwise.utils.parameters import ParameterError
 
 WEIGHTS = np.array([0.6, -0.4])
 
@@ -62,3 +63,32 @@ def test_ten_bags_and_labels_that_are_all_0_are_no_trouble():
         bw.BagTweedieRegressor().fit(X, -bw.aggregate(y, ids), bags=ids)
     with pytest.raises(ValueError, match="power must be one or more numbers from 0 to 2"):
         bw.BagTweedieRegressor(power=3.0).fit(X, bw.aggregate(y, ids), bags=ids)
+
+
+def test_offsets_are_added_to_logarithms():
+    """Values are in proportion to exposure; what is learned is that of one unit, and sums of people are counted."""
+    rng = np.random.default_rng(4)
+    n, m = 20_000, 400
+    X, ids, weight = rng.normal(size=(n, 2)), np.arange(n) % m, rng.integers(1, 4, n)
+    X += 0.7 * rng.normal(size=(m, 2))[ids]
+    offset = X[:, 1] + rng.normal(size=n)
+    value = rng.gamma(weight, np.exp(1 + 0.5 * X[:, 0] + offset))
+    bags = bw.Bags.from_rows((np.bincount(ids, value) / np.bincount(ids, weight))[ids], ids).with_weights(weight)
+    model = bw.BagTweedieRegressor(alphas=1e-3, power=1.0, random_state=0)
+    known = model.fit(X, bags=bags.with_offset(offset))
+    np.testing.assert_allclose(known.coef_, [0.5, 0.0], atol=0.1)
+    h = known.predict(X, offset=offset)
+    assert np.average(h, weights=weight) == pytest.approx(value.sum() / weight.sum())
+    np.testing.assert_allclose(h, known.predict(X, offset=offset + 1) / np.e)
+    with pytest.warns(bw.evaluation.BagsNotRandomWarning, match="fitted to these very bags"):
+        found = bw.evaluate(known, X, bags=bags.with_offset(offset), formation="random")
+    assert found.mean_prediction.value == pytest.approx(found.mean_label.value)
+    by = (X[:, 0] > 0).astype(int)
+    for one in bw.group_rates(known, X, bags=bags.with_offset(offset), by=by, formation="features").rates:
+        inside = by == int(one.value)
+        assert one.low < value[inside].sum() / weight[inside].sum() < one.high
+    with pytest.raises(ParameterError, match="offset is missing: the BagTweedieRegressor was fitted with one"):
+        known.predict(X)
+    assert model.fit(X, bags=bags).coef_[1] > 0.8
+    with pytest.raises(ParameterError, match="offset is not known to a BagRidgeRegressor: take BagTweedieRegressor"):
+        bw.BagRidgeRegressor().fit(X, bags=bags.with_offset(offset))

@@ -32,7 +32,7 @@ def made() -> Any:
     return visits, sold, truth
 
 
-@pytest.mark.parametrize("model", ["ridge"])
+@pytest.mark.parametrize("model", ["ridge", "tweedie"])
 def test_mean_values_by_models_of_the_same_bags(made: Any, tmp_path: Any, model: str) -> None:
     visits, sold, truth = made
     data = tables.join(visits, sold, sum="revenue", weight="people")
@@ -67,3 +67,40 @@ def test_values_that_may_be_negative_have_no_bounds(made: Any) -> None:
     assert "There are no bounds" in str(found)
     with pytest.raises(ParameterError, match="of several tables make labels add up, not values"):
         tables.group_rates(fitted, visits, reports=[sold, sold], by="country")
+
+
+def test_values_with_exposure_from_fit_to_groups(made: Any, tmp_path: Any) -> None:
+    """A column of log exposure: fitted, measured, scored and told of groups by commands; others say they cannot."""
+    visits, sold, _ = made
+    rng = np.random.default_rng(1)
+    exposure, x = rng.uniform(0.2, 4.0, len(visits)), visits.x + 0.5 * (visits.country == "DE")
+    value = rng.gamma(visits.people, exposure * np.exp(1 + 0.5 * x))
+    sold = sold.assign(revenue=np.bincount(visits.campaign, value))
+    visits = visits.assign(log_exposure=np.log(exposure))
+    paths = [str(tmp_path / name) for name in ("visits.parquet", "sold.parquet")]
+    for frame, path in zip((visits, sold), paths, strict=True):
+        frame.to_parquet(path, index=False)
+    others = [str(tmp_path / "other-visits.parquet"), str(tmp_path / "other-sold.parquet")]
+    for frame, path in zip((visits, sold), others, strict=True):
+        frame[frame.campaign < 70].to_parquet(path, index=False)
+    folder, run = str(tmp_path / "model"), CliRunner().invoke
+    asked = ["fit", *paths, "--sum", "revenue", "--weight", "people", "--offset", "log_exposure"]
+    refused = run(app, [*asked, "--model", "ridge", "--out", folder])
+    assert refused.exit_code == 1
+    assert "--offset is added to logarithms of values, which ridge does not have: take tweedie" in refused.output
+    for command in (
+        [*asked, "--model", "tweedie", "--out", folder],
+        ["evaluate", folder],
+        ["evaluate", folder, *others],
+        ["predict", folder, paths[0], "--out", str(tmp_path / "scored.parquet")],
+        ["page", "--model", folder, "--out", str(tmp_path / "page.html")],
+    ):
+        done = run(app, command)
+        assert done.exit_code == 0, done.output
+    h = pd.read_parquet(tmp_path / "scored.parquet").prediction
+    expected = exposure * np.exp(1 + 0.5 * x)
+    assert np.average((h - expected) ** 2) < 0.1 * expected.var()
+    said = run(app, ["predict", folder, paths[0], "--reports", paths[1], "--by", "country", "--json"])
+    for one in json.loads(said.stdout)["rates"]:
+        inside = visits.country == one["value"]
+        assert one["low"] < value[inside].sum() / visits.people[inside].sum() < one["high"]

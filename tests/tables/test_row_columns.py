@@ -259,7 +259,7 @@ def test_what_does_not_know_them_says_so(made):
     events, reports, _ = made
     moved = tables.join(events, reports, weight="people", offset="log_exposure")
     for model in ("ridge", "sgd"):
-        with pytest.raises(ParameterError, match=f"offset is added to log odds, which {model} does not have"):
+        with pytest.raises(ParameterError, match=f"added to log odds, which {model} does not have: take logistic"):
             tables.fit(moved, model)
     fitted = tables.fit(moved, bw.BagLogisticClassifier(cv=2, random_state=0))
     with pytest.raises(ParameterError, match="offset is of both or none: the model was fitted with one, the later"):

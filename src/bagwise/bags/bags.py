@@ -185,6 +185,8 @@ class Bags(GroupedRows):
     def with_offset(self, offset: ArrayLike) -> Bags:
         """The same bags, of which something is added to the log odds of each row, such as the log of its exposure.
 
+        Log-linear models of values (`BagTweedieRegressor`) add it to the logarithm of the value that they expect.
+
         Parameters
         ----------
         offset : array-like of shape (n_rows,)

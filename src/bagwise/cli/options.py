@@ -146,7 +146,7 @@ def _join(
     mean: Annotated[Text, _column("Reports' column of means of values", "mean")] = None,
     ignore: Annotated[Text, Option(help="Columns of the events that are no features, as a,b.")] = None,
     weight: Annotated[Text, Option(help="Events' column that says for how many people a row stands.")] = None,
-    offset: Annotated[Text, Option(help="Events' column that is added to log odds, as the log of exposure.")] = None,
+    offset: Annotated[Text, Option(help="Events' column added to log odds or logarithms, as that of exposure.")] = None,
     on_mismatch: Annotated[str, Option(help=_MISMATCH)] = "error",
     memory: Memory = None,
     like: Any = None,

@@ -107,7 +107,7 @@ def group_rates(
     settings["nonnegative"] = nonnegative
     check_parameters(settings, {**CONSTRAINTS, "target": TARGET, "nonnegative": NONNEGATIVE})
     of_values = target == "value" or (target == "auto" and isinstance(model, BagRegressor))
-    h = predicted_values(model, X) if of_values else predicted(model, X, bags)
+    h = (predicted_values if of_values else predicted)(model, X, bags)
     every = as_bags(y, bags, len(h), whole_labels=not of_values)
     if of_values:
         check_one_label(given := every)

@@ -40,7 +40,7 @@ def refit_of(model: BagClassifier | BagRegressor, X: Floats, every: Bags) -> Ref
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoBetterThanConstantWarning)
             fresh.fit_rows(InMemory(X, bags))
-        return predicted_values(fresh, X) if isinstance(model, BagRegressor) else predicted(fresh, X, every)
+        return (predicted_values if isinstance(model, BagRegressor) else predicted)(fresh, X, every)
 
     return refit
 

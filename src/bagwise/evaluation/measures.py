@@ -151,7 +151,7 @@ def _evaluate_values(
     by: ArrayLike | str | None,
     **options: Any,
 ) -> ValueEvaluation:
-    h = predicted_values(model, X)
+    h = predicted_values(model, X, bags)
     given = as_bags(y, bags, len(h), noise_variance=noise_variance)
     options["by"] = None if by is None else column("by", by, X, len(h))
     found = measure_values(h, given, X=X, **options)

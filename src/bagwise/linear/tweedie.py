@@ -48,7 +48,7 @@ class _Rows:
     def of(cls, Z: Floats, bags: Bags) -> _Rows:
         order = np.arange(bags.n_bagged)
         told = (bags.keys, order, bags.offsets, bags.proportion, bags.noise_variance, len(order))
-        return cls(Z[bags.order], Bags.build(*told, weight=bags.weight))
+        return cls(Z[bags.order], Bags.build(*told, weight=bags.weight, offset=bags.offset))
 
     def predictions(self, w: Floats, p: float) -> Floats:
         """h, of mean p."""
@@ -56,8 +56,13 @@ class _Rows:
 
     def relative(self, w: Floats) -> Floats:
         """h/p."""
-        h = _exp(self.Z @ w, self.bags)
+        h = _exp(self.scores(w), self.bags)
         return np.asarray(h / self.bags.average(h))
+
+    def scores(self, w: Floats) -> Floats:
+        """(n,) of w, with the offset of rows."""
+        s = self.Z @ w
+        return np.asarray(s if self.bags.offset is None else s + self.bags.offset)
 
 
 def _exp(s: Floats, bags: Bags) -> Floats:
@@ -124,6 +129,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     r"""Log-linear regression of real labels that are never negative, such as purchases of which most are 0.
 
     With :math:`h(x) = e^{b + w \cdot x}` predictions are above 0, effects multiply, and E[h] = p in the training rows.
+    An offset of rows (see `Bags.with_offset`), such as the log of their exposure, is added to :math:`b + w \cdot x`.
     A label's variance is taken for :math:`\varphi h^q`, by which bags count for what they are worth, declared noise
     included; those with so much noise that together they are worth no more than a twentieth of the others are left out.
     Power and penalty are those with the least held-out label-free risk, which in bags that are not random is
@@ -170,7 +176,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     (array([ 0.5, -0. ]), True)
     """
 
-    reads: ClassVar[Reads] = Reads(weights=True)
+    reads: ClassVar[Reads] = Reads(weights=True, offset=True)
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "power": several(number(least=0, most=2), "one or more numbers from 0 to 2") | NONE,
@@ -211,7 +217,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         self._choose(Z, bags, rng)
         fit = _Fit(_Rows.of(Z, bags), self.power_)
         w = fit.solve(self.alpha_, np.zeros(Z.shape[1]))
-        s = fit.rows.Z @ w
+        s = fit.rows.scores(w)
         self.coef_ = w * scale
         level = np.log(max(fit.p, _SMALLEST)) - np.log(bags.average(_exp(s, bags)))
         self.intercept_ = float(level - bags.average(s) - mean @ self.coef_)
@@ -234,7 +240,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
                 w: Floats = np.zeros(Z.shape[1])
                 for alpha in reversed(alphas):  # each begins at the one with more penalty
                     w = fit.solve(alpha, w)
-                    h = _exp(rows.Z @ w, some)
+                    h = _exp(rows.scores(w), some)
                     sums = some.sum(h * (fit.p / some.take(fold.train).average(h[inside])))[fold.held_out]
                     said.setdefault((power, alpha), []).append(HeldOutValues(fit.p, fit.p, sums, held, spread))
         if said:
@@ -254,7 +260,10 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         return np.asarray(self.coef_ != 0)
 
     def _predict_mean(self, X: Floats) -> Floats:
-        s = X @ self.coef_ + self.intercept_
+        return self._predict_moved(X, np.zeros(len(X)))
+
+    def _predict_moved(self, X: Floats, offset: Floats) -> Floats:
+        s = X @ self.coef_ + self.intercept_ + offset
         check_finite_features(s, X, getattr(self, "feature_names_in_", None))
         return np.asarray(np.exp(np.minimum(s, _LARGEST)))
 

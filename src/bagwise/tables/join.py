@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from bagwise.data.shards import end_columns, proportion_columns
+from bagwise.data.shards import OFFSET, WEIGHT, end_columns, proportion_columns
 from bagwise.tables.bag_lines import aligned, joined, numbered
 from bagwise.tables.bag_table import ROW, BagTable, Summary, is_reserved
 from bagwise.tables.engines import Connection
@@ -306,7 +306,8 @@ def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, tak
     """The columns to learn from."""
     ignored = [ignore] if isinstance(ignore, str) else list(ignore)
     if unknown := [name for name in ignored if name not in rows.columns]:
-        raise ValueError(f"the events have no column {unknown[0]!r} to ignore: they have {', '.join(rows.columns)}.")
+        there = ", ".join(name for name in rows.columns if name not in (WEIGHT, OFFSET))
+        raise ValueError(f"the events have no column {unknown[0]!r} to ignore: they have {there}.")
     features = tuple(name for name in rows.columns if name not in {*keys, *ignored, *taken})
     if not features:
         raise ValueError("the events have no column left to learn from: every one is a key or ignored.")

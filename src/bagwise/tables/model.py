@@ -109,7 +109,7 @@ class TableModel:
         """The same of the numbers and `codes` that `Features.matrix` makes; `offset`: of rows, if it needs one."""
         rows = codes if self.encoding is None else self.encoding(codes)
         if isinstance(self.estimator, BagRegressor):
-            return self.estimator.predict(rows)
+            return self.estimator.predict(rows) if offset is None else self.estimator.predict(rows, offset=offset)
         more = {} if offset is None else {"offset": offset}
         h: Floats = self.estimator.predict_proba(rows, **more)
         return h if self.classes is not None else h[:, 1]
@@ -286,9 +286,11 @@ def _check_of_rows(data: BagTable, estimator: BagEstimator, kind: str) -> None:
     if data.of_rows.weight is not None and not estimator.reads.weights:
         raise ParameterError("weight", f"is not known to {kind}: take ridge, logistic or boosting, or repeat rows.")
     if data.of_rows.offset is not None and not (estimator.reads.offset and data.classes is None):
-        what = kind if data.classes is None else "models of several classes"
-        way = "take logistic, boosting or network"
-        raise ParameterError("offset", f"is added to log odds, which {what} does not have: {way}.")
+        what, way = f"{kind} does not have", "take logistic, boosting, network or mean-map"
+        if data.target == "value":
+            raise ParameterError("offset", f"is added to logarithms of values, which {what}: take tweedie.")
+        what = what if data.classes is None else "models of several classes do not have"
+        raise ParameterError("offset", f"is added to log odds, which {what}: {way}.")
 
 
 def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
