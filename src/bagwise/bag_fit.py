@@ -17,8 +17,8 @@ from scipy.special import logit
 
 from bagwise.bags import Bags
 from bagwise.dispersion import Finding, among
-from bagwise.gains import log_likelihoods
 from bagwise.log_odds import prior_of, prior_of_classes
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.metrics import Curve, Estimate, estimated, intervals, within_unit
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers

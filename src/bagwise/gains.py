@@ -15,19 +15,14 @@ from scipy.special import logit, softmax
 
 from bagwise.bags import Bags
 from bagwise.log_odds import shift_to, shift_to_classes, stretched
-from bagwise.losses.likelihood import extra_variance
-from bagwise.losses.tilting_classes import tilted_classes
-from bagwise.losses.tilting_intervals import tilted
-from bagwise.utils.deadline import check_time
+from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
 from bagwise.utils.typing import Floats
 
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
 """Factors of log odds that held-out bags choose from."""
 
 _CLEARLY = 2.0  # standard errors
-_CLOSE = 1e-7  # of tilted counts, at which a log-likelihood is at its end: it is flat there
 _ROWS = 60_000  # that effects are told by
-_AT_ONCE = 20_000  # rows: beyond, several models take as long together as one by one
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
 
@@ -81,60 +76,6 @@ def tell_gain(gains: Floats | None, *, stacklevel: int = 2) -> tuple[float, floa
             stacklevel=stacklevel + 1,
         )
     return gain, error
-
-
-def log_likelihoods(s: Floats, bags: Bags, *, effect_variance: float = 0.0) -> Floats:
-    """The log-likelihood of each bag's count.
-
-    Parameters
-    ----------
-    s : array of shape (n,) or (n, classes)
-        Log odds, or logarithms of class probabilities, in bag order.
-    bags : Bags
-        The reports.
-    effect_variance : float
-        τ² of effects of bags.
-
-    Returns
-    -------
-    array of shape (m,)
-    """
-    check_time()
-    extra = extra_variance(s, bags, effect_variance)
-    if s.ndim == 1:
-        return tilted(s, bags, extra=extra, close=_CLOSE).log_likelihood
-    return tilted_classes(s, bags, extra=extra).log_likelihood
-
-
-def log_likelihoods_by_each(scores: Sequence[Floats], bags: Bags, *, effect_variance: float = 0.0) -> Floats:
-    """The log-likelihood of each bag's count by each of several models: where rows are few, of many at once.
-
-    Parameters
-    ----------
-    scores : sequence of array
-        What each model says, as in `log_likelihoods`.
-    bags, effect_variance
-        As in `log_likelihoods`.
-
-    Returns
-    -------
-    array of shape (models, m)
-
-    Examples
-    --------
-    >>> bags = Bags.from_rows([0.5, 0.5, 1.0], [0, 0, 1])
-    >>> np.exp(log_likelihoods_by_each([np.zeros(3), np.array([0.0, 0.0, 1.0])], bags)).round(3)
-    array([[0.5  , 0.5  ],
-           [0.5  , 0.731]])
-    """
-    step = max(_AT_ONCE // max(bags.n_bagged, 1), 1)
-    found: list[Floats] = [np.zeros((0, len(bags)))]
-    for place in range(0, len(scores), step):
-        some = scores[place : place + step]
-        each = bags if len(some) == 1 else bags.take(np.tile(np.arange(len(bags)), len(some)))
-        value = log_likelihoods(np.concatenate(some), each, effect_variance=effect_variance)
-        found.append(value.reshape(len(some), len(bags)))
-    return np.concatenate(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,8 +371,6 @@ __all__ = [
     "clear",
     "effects_beside_constant",
     "effects_beside_model",
-    "log_likelihoods",
-    "log_likelihoods_by_each",
     "most_likely",
     "tell_gain",
 ]

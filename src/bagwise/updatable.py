@@ -11,8 +11,9 @@ from bagwise.bags import Bags, as_bags
 from bagwise.bags.reading import name
 from bagwise.base import BagClassifier, BagEstimator, check_enough, classes_of
 from bagwise.data.rows import InMemory
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods
+from bagwise.gains import HeldOut, best_stretch
 from bagwise.log_odds import stretched
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.risk import least_of
 from bagwise.updates import FORGETTING, OLD_FOLDER, CannotUpdateError, Forgetting, Step, UnlessRefused, Update
 from bagwise.utils.parameters import ParameterError, check_parameters

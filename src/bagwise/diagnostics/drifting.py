@@ -19,9 +19,10 @@ from scipy import special
 from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, log_likelihoods
+from bagwise.gains import HeldOut
 from bagwise.linear import quick
 from bagwise.log_odds import prior_of, prior_of_classes, scores_of
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.metrics import Estimate, estimated
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import NONE, check_level, check_parameters, number

@@ -26,10 +26,11 @@ from scipy.special import expit
 from bagwise.bags import Bags
 from bagwise.base import given_reports
 from bagwise.disaggregation.members import members, one_by_one, people_of
-from bagwise.gains import log_likelihoods, most_likely
+from bagwise.gains import most_likely
 from bagwise.linear.design import Design
 from bagwise.linear.likelihood import Point, System, maximise, system
 from bagwise.log_odds import prior_of
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.losses.tilting_intervals import tilted
 from bagwise.utils.typing import Floats, Integers
 

@@ -16,9 +16,10 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.rows import Reads
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, log_likelihoods, tell_gain
+from bagwise.gains import HeldOut, best_stretch, tell_gain
 from bagwise.linear.probabilities import some_bags
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import NONE, Constraint, number, whole

@@ -17,13 +17,14 @@ from scipy.special import expit, logsumexp, softmax
 
 from bagwise.bags import Bags
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, effects_beside_model, log_likelihoods
+from bagwise.gains import HeldOut, best_stretch, effects_beside_model
 from bagwise.linear.design import Design
 from bagwise.linear.likelihood import Place, Quadratic, System, maximise, system
 from bagwise.linear.moments import Moments, coefficients
 from bagwise.linear.penalties import penalty_of
 from bagwise.linear.probabilities import some_bags
 from bagwise.log_odds import prior_of, shift_to
+from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.updates import MOST_KEPT, WEIGHTS, Forgetting
 from bagwise.utils.typing import Floats
 

@@ -7,11 +7,12 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from bagwise.folds import folds_of
-from bagwise.gains import HeldOut, best_stretch, effects_beside_model, log_likelihoods, log_likelihoods_by_each
+from bagwise.gains import HeldOut, best_stretch, effects_beside_model
 from bagwise.linear.design import Design
 from bagwise.linear.likelihood import Point, System, maximise, system
 from bagwise.linear.likelihood_classes import maximise_classes
 from bagwise.log_odds import prior_of, prior_of_classes
+from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
 from bagwise.risk import least_of
 from bagwise.utils.typing import Floats, Integers
 

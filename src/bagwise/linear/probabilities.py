@@ -12,8 +12,9 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.gains import STRETCHES, HeldOut, best_stretch, log_likelihoods, log_likelihoods_by_each
+from bagwise.gains import STRETCHES, HeldOut, best_stretch
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
+from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.typing import Booleans, Floats, Integers
 

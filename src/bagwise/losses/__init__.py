@@ -32,6 +32,7 @@ from bagwise.losses.debiased import (
 )
 from bagwise.losses.label_linear import centred, components, difference, easyllp
 from bagwise.losses.likelihood import count_likelihood, count_likelihood_gradient, posterior, predictions
+from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
 from bagwise.means import Means
 from bagwise.utils.parameters import check_parameters, one_of
 from bagwise.utils.typing import Array
@@ -55,6 +56,8 @@ __all__ = [
     "generate_labels",
     "label_generation",
     "li_square",
+    "log_likelihoods",
+    "log_likelihoods_by_each",
     "matching_cross_entropy",
     "matching_square",
     "posterior",
