@@ -288,6 +288,8 @@ def scores_of(values: NDArray[Any], name: str, weight: Floats | None = None) -> 
     ordered = kind in _ORDERED
     if ordered and (pd.isna(values).any() or (kind == "f" and np.isinf(values).any())):
         raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
+    if kind == "f":
+        return [_ranks(values, weight)]
     try:
         codes, levels = pd.factorize(values, use_na_sentinel=False)
     except TypeError:
@@ -303,6 +305,17 @@ def scores_of(values: NDArray[Any], name: str, weight: Floats | None = None) -> 
         return scores
     frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
     return scores + [((codes == c).astype(float), float(min(counts[c], total - counts[c]))) for c in frequent]
+
+
+def _ranks(values: Floats, weight: Floats | None) -> tuple[Floats, float]:
+    """Mean ranks of numbers, less a half, and how many differ from the most common one."""
+    order = np.argsort(values)
+    level = values[order]
+    level = np.concatenate([[0], np.cumsum(level[1:] != level[:-1])])
+    counts = np.bincount(level, None if weight is None else weight[order])
+    ranks = np.empty(len(values))
+    ranks[order] = (np.cumsum(counts) - counts / 2)[level]
+    return ranks, float((len(values) if weight is None else weight.sum()) - counts.max())
 
 
 def feature_spread(subject: str, scores: Scores, bags: Bags) -> Finding:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, ndtri
 
+from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.dispersion import Columns, Scores, have_real_labels
 from bagwise.formation.evidence import ENOUGH_BAGS
@@ -57,18 +58,26 @@ def quick_model(
         check_counts(bags)
     except ValueError:  # rounded proportions: a likelihood of counts would be that of others
         return None
+    if not (bags.size > 1).any():
+        return None
+    most = max(int(np.searchsorted(np.cumsum(bags.rows), _ROWS, side="right")), ENOUGH_BAGS)
+    some = np.sort(rng.permutation(len(bags))[:most])
+    rows, offsets = segment.take(np.arange(bags.n_bagged), bags.offsets, some)
+    columns, more = (
+        [(name, [(x[rows], unusual) for x, unusual in scores]) for name, scores in given] for given in (columns, more)
+    )
     steps = [x for (_, scores), one in zip(columns, differing, strict=True) if one for x in _steps(scores)]
     X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more] + steps[:_WIDEST]
     X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
-    if not X or not (bags.size > 1).any():
+    if not X:
         return None
-    rows = np.arange(bags.n_bagged)
-    given = (bags.keys, rows, bags.offsets, bags.proportion, bags.noise_variance, len(rows))
-    ready = Bags.build(*given, weight=bags.weight, offset=bags.offset)
-    most = np.searchsorted(np.cumsum(bags.rows), _ROWS, side="right")
-    order = np.sort(rng.permutation(len(bags))[: max(int(most), ENOUGH_BAGS)])
-    design = Design.of(np.stack(X, axis=1), ready).take(order)
-    chosen = choose(design, _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
+    noise = None if bags.noise_variance is None else bags.noise_variance[some]
+    weight, offset = (None if one is None else one[rows] for one in (bags.weight, bags.offset))
+    order = np.arange(len(rows))
+    ready = Bags.build(
+        bags.keys[some], order, offsets, bags.proportion[some], noise, len(rows), weight=weight, offset=offset
+    )
+    chosen = choose(Design.of(np.stack(X, axis=1), ready), _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
     return QuickModel(tuple(chosen.parts)) if chosen.parts else None
 
 
