@@ -38,11 +38,12 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl and shown with those of before
+## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl, shown with those of before, and docs/costs.md
 RATIOS := bags ridge ridge_in_engine logistic reports boosting_cost auto_budget sgd neural replicas distributed
 bench: .venv/dev
 	for name in $(RATIOS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/history.py
+	$(BIN)/python benchmarks/history.py --page
 
 ## make docs: the documentation site, in docs/_build/html; its examples run, warnings are errors
 docs: .venv/docs

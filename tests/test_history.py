@@ -35,3 +35,12 @@ def test_machines_of_other_size_stand_apart(history):
     line = json.loads(history.FILE.read_text(encoding="utf-8"))
     history.FILE.write_text("\n".join(json.dumps({**line, "cores": cores}) for cores in (2, 64)) + "\n")
     assert len(history.shown(history.read())) == 2
+
+
+def test_the_page_has_the_latest_of_each(history):
+    for ratio in (3.0, 1.5):
+        history.record("ridge", "to sums", ratio, at_most=1)
+    history.record("sgd", "to a loop", 5.0)
+    *_, ridge, sgd = history.page(history.read()).splitlines()
+    assert ridge.startswith("| `ridge` | to sums | at most 1 | 1.50 (missed) | 20")
+    assert sgd.startswith("| `sgd` | to a loop |  | 5.00 | 20")
