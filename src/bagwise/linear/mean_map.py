@@ -92,7 +92,6 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
     """
 
     reads: ClassVar[Reads] = Reads(weights=True, offset=True)
-
     _constraints: ClassVar[Mapping[str, Constraint]] = {"alpha": number(above=0) | NONE, "cv": whole(2)}
 
     def __init__(

@@ -145,7 +145,6 @@ class _SGDFit(LinearPredictor, BagEstimator):
     """The fit of both estimators."""
 
     reads: ClassVar[Reads] = Reads(weights=True)
-
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "rho_w": number(above=0),
         **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
