@@ -294,3 +294,20 @@ def test_evaluation_and_bounds_know_of_hidden_classes():
     )
     assert least[0] <= least[1] <= right <= most[1] <= most[0]
     assert 0 < found.bags.gain.value < exact.bags.gain.value + 0.5
+
+
+def test_whole_weights_are_rows_repeated():
+    rng = np.random.default_rng(12)
+    s, ids, weight = rng.normal(size=(90, 3)), np.repeat(np.arange(10), 9), rng.integers(1, 5, size=90)
+    rows = np.repeat(np.arange(90), weight)
+    y = (s[rows] + rng.gumbel(size=(len(rows), 3))).argmax(axis=1)
+    counts = np.stack([np.bincount(ids[rows][y == c], minlength=10) for c in range(3)], axis=1).astype(float)
+    weighted = Bags.from_rows(np.zeros((90, 3)), ids).with_weights(weight)
+    repeated = Bags.from_rows(np.zeros((len(rows), 3)), ids[rows])
+    one, other = (bags.with_intervals(*HIDDEN["1 to 9"](counts)) for bags in (weighted, repeated))
+    np.testing.assert_allclose(one.proportion, other.proportion)
+    found, known = tilted_classes(s[one.order], one), tilted_classes(s[rows][other.order], other)
+    np.testing.assert_allclose(found.log_likelihood, known.log_likelihood, atol=1e-5)
+    np.testing.assert_allclose(one.sum(found.posterior), other.sum(known.posterior), atol=1e-4)
+    with pytest.raises(ValueError, match="whole numbers where counts are hidden"):
+        one.with_weights(weight + 0.5)

@@ -94,6 +94,20 @@ def test_counts_that_a_clean_room_does_not_show(tmp_path, last, most):
     assert sorted(zip(interval.low, interval.high, strict=True)) == [(0, 9), (0, most), (60, 60)]
 
 
+def test_classes_that_a_clean_room_does_not_show(tmp_path):
+    """What is hidden of one class lies below the threshold, and in the rows that the other classes leave."""
+    text = "city,red,blue,green,users\nRome,60,30,10,100\nOslo,24,NULL,,30\n*,,15,*,20\n"
+    options = {"keys": ["city"], "count": ["red", "blue", "green"], "threshold": 10, "size": "users"}
+    found, _ = imported(tmp_path, "clean-room", text, **options)
+    assert found.options["low"] == "low_red,low_blue,low_green"
+    events = {"city": np.repeat(["Rome", "Oslo", "Bonn", "Kyiv"], [100, 30, 13, 7]), "x": np.arange(150)}
+    data = joined(found, events)
+    assert (data.classes, data.summary.inexact) == (("red", "blue", "green"), 2)
+    interval = data.reported.interval
+    ends = sorted(zip(interval.low.tolist(), interval.high.tolist(), strict=True))
+    assert ends == [([0, 15, 0], [5, 15, 5]), ([24, 0, 0], [24, 6, 6]), ([60, 30, 10], [60, 30, 10])]
+
+
 def test_codes_that_begin_with_zero_stay_text(tmp_path):
     _, lines = imported(tmp_path, "clean-room", "zip,n\n00501,3\n10001,4\n", keys=["zip"], count=["n"])
     assert list(lines["zip"]) == ["00501", "10001"]

@@ -14,7 +14,7 @@ from bagwise.utils.parameters import NONE, ParameterError, check_parameters, who
 from bagwise.utils.text import number_of
 
 _OPEN = ("", REST, "null", "none", "(all others)", "filtered", "filtered rows")  # a key that a line leaves open
-LOW, HIGH = "low", "high"  # columns of what counts may be that are not shown
+LOW, HIGH = "low", "high"  # columns of what counts may be that are not shown; of classes, low_a, …
 _HIDDEN = ("", REST, "null", "none", "suppressed", "hidden")
 
 
@@ -40,7 +40,8 @@ def clean_room(
     every = [name for names in named.values() for name in names]
     if twice := [name for name in every if every.count(name) > 1]:
         raise ValueError(f"column {twice[0]!r} is named for two things: it can say one only.")
-    if taken := [name for name in every if name.lower() in (LOW, HIGH)]:
+    ends = {end: [end] if len(count) == 1 else [f"{end}_{name}" for name in count] for end in (LOW, HIGH)}
+    if taken := [name for name in every if name.lower() in (*ends[LOW], *ends[HIGH])]:
         raise ValueError(f"column {taken[0]!r} has a name that the tables need: rename it first.")
     columns: dict[str, pa.Array] = {}
     left = {name: [value.lower() in _OPEN for value in lines.column(name)] for name in keys}
@@ -56,11 +57,13 @@ def clean_room(
     options = {"keys": ",".join(keys), "count": ",".join(count)}
     if size is not None:
         columns[size], options["size"] = pa.array(sizes, pa.int64()), size
-    hidden = sum(one is not None for one in most)
+    hidden = sum(one is None for values in counts.values() for one in values)
     if hidden:
-        columns[LOW] = pa.array([None if one is None else 0.0 for one in most], pa.float64())
-        columns[HIGH] = pa.array(most, pa.float64())
-        options |= {"low": LOW, "high": HIGH}
+        for low, high, told in zip(ends[LOW], ends[HIGH], counts.values(), strict=True):
+            of_class = [end if one is None else None for end, one in zip(most, told, strict=True)]
+            columns[low] = pa.array([None if one is None else 0.0 for one in of_class], pa.float64())
+            columns[high] = pa.array(of_class, pa.float64())
+        options |= {end: ",".join(names) for end, names in ends.items()}
     if any(columns[name].null_count for name in keys):
         options["null_keys"] = "rest"
     return Read(pa.table(columns), None, options, _notes(sum(rests), hidden))
@@ -75,7 +78,10 @@ def _most(
     *,
     rest: bool,
 ) -> float | None:
-    """The most that a count can be which a line does not show, None where it does; an error where that cannot be."""
+    """The most that a count can be which a line does not show, None where it shows all; an error where that cannot be.
+
+    Counts of classes that are shown leave so much less.
+    """
     told, of = [values[line] for values in counts.values()], None if sizes is None else sizes[line]
     if None not in told:
         total = sum(one or 0 for one in told)
@@ -85,8 +91,8 @@ def _most(
         if of is not None and total > of:
             raise lines.wrong(line, f"has a count above its size {of}: correct one of the two.")
         return None
-    if len(told) > 1:
-        raise lines.wrong(line, "a count is not shown: of several classes all counts must be.")
+    if of is not None and (of := of - sum(one or 0 for one in told)) < 0:
+        raise lines.wrong(line, "has counts above its size: correct one of them.")
     if rest:  # of groups that are below the threshold one by one
         return math.inf if of is None else float(of)
     if threshold is None:
