@@ -257,8 +257,8 @@ def hidden_register(rng, m=150, k=40):
 def test_weights_are_learned_without_bias(how):
     """Over registers, the mean of weights is the truth, within 5 of its standard errors and what a penalty takes."""
     found = []
-    for seed in range(6):
-        X, _, ids, counts, truth = hidden_register(np.random.default_rng(seed), m=100)
+    for seed in range(5):
+        X, _, ids, counts, truth = hidden_register(np.random.default_rng(seed), m=80)
         model = bw.BagLogisticClassifier(alphas=0.01, cv=2).fit(X, bags=within(counts, ids, how))
         found.append(model.coef_ - model.coef_.mean(axis=0))
     off, error = np.mean(found, axis=0) - truth, np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
@@ -268,7 +268,7 @@ def test_weights_are_learned_without_bias(how):
 @pytest.mark.parametrize("estimator", ["BagRidgeClassifier", "BagBoostingClassifier", "BagSGDClassifier"])
 def test_others_learn_from_hidden_counts_too(estimator):
     X, y, ids, counts, _ = hidden_register(np.random.default_rng(0))
-    options = {"n_estimators": 30} if "Boosting" in estimator else {}
+    options = {"n_estimators": 15, "n_jobs": 1} if "Boosting" in estimator else {}
     bags = within(counts, ids, "1 to 9")
     known = counts.copy()
     known[(counts > 0) & (counts < 10)] = 5  # what one might put
