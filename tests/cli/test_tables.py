@@ -32,7 +32,8 @@ def call(*arguments, stdin=None):
 def sentence(result, code=1):
     assert result.exit_code == code, result.output
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
+    # Where the machine is busy, lines of progress come before.
+    (line,) = (one for one in result.stderr.splitlines() if not re.match(r"\d+:\d\d ", one))
     assert line.startswith("Error: ")
     assert "Traceback" not in line
     return line
