@@ -2,9 +2,10 @@
 
 The table has the shape of Higgs: numbers of single precision in columns of doubles, as pandas reads and writes them.
 Both sides read the Parquet file; the fit includes the join with the reports, its checks and the cross-validated choice
-of the penalty. At most 2.5 × the sums, under 2 GB. The sums of small bags, which are many, do not fit into the
+of the penalty. At most 2.0 × the sums, under 2 GB. The sums of small bags, which are many, do not fit into the
 processor's cache, and how long the plain sums take depends on how a file is compressed: so there are three sizes of
-bags, and a file of numbers with all digits at random, which nothing compresses, as DuckDB writes it for itself.
+bags, and a file of numbers with all digits at random, which nothing compresses, as DuckDB writes it for itself. What
+DuckDB takes to group the same sums by bag, and for nothing else, is measured beside them: no fit takes less.
 """
 
 import resource
@@ -22,7 +23,7 @@ from bagwise import tables
 from history import record
 
 ROWS, COLUMNS, SIZES = 11_000_000, 28, (64, 256, 512)
-REPEATS = 3
+REPEATS = 4
 PIECE = 1_000_000
 
 
@@ -65,6 +66,16 @@ def add_up(events: str) -> float:
     return time.perf_counter() - start
 
 
+def group(events: str) -> float:
+    """Seconds of the sums of each bag, by the quicker of DuckDB's ways: places in an array, not hashes."""
+    duck = duckdb.connect(config={"threads": 2, "memory_limit": "1500MB", "perfect_ht_threshold": 18})
+    duck.execute("SET preserve_insertion_order = false")
+    sums = ", ".join(f"sum(x{i}) AS s{i}" for i in range(COLUMNS))
+    start = time.perf_counter()
+    duck.execute(f"CREATE TEMP TABLE sums AS SELECT bag, {sums} FROM '{events}' GROUP BY bag")
+    return time.perf_counter() - start
+
+
 def fit(events: str, reports: str) -> tuple[float, tables.TableModel]:
     connection = tables.connect(threads=2, memory="1500MB")
     start = time.perf_counter()
@@ -73,24 +84,26 @@ def fit(events: str, reports: str) -> tuple[float, tables.TableModel]:
 
 
 def compare(what: str, events: str, reports: str) -> None:
-    sums, fits = [], []
+    sums, groups, fits = [], [], []
     for _ in range(REPEATS):
         sums.append(add_up(events))
+        groups.append(group(events))
         seconds, model = fit(events, reports)
         fits.append(seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     coef = model.estimator.coef_
     print(
-        f"{what}: sums {min(sums):.2f} s, fit {min(fits):.2f} s, ratio {min(fits) / min(sums):.2f}; most memory "
-        f"{peak:.2f} GB; coefficients of x0, x1 {coef[0]:.3f}, {coef[1]:.3f} (truth ½), of the others at most "
+        f"{what}: sums {min(sums):.2f} s, by bag {min(groups):.2f} s ({min(groups) / min(sums):.2f} ×), fit "
+        f"{min(fits):.2f} s ({min(fits) / min(sums):.2f} ×); most memory {peak:.2f} GB; coefficients of x0, x1 {coef[0]:.3f}, {coef[1]:.3f} (truth ½), of the others at most "
         f"{abs(coef[2:]).max():.3f}",
         flush=True,
     )
-    record("ridge_in_engine", f"{what}, to column sums", min(fits) / min(sums), at_most=2.5)
+    record("ridge_in_engine", f"{what}, to column sums", min(fits) / min(sums), at_most=2.0)
+    record("ridge_in_engine", f"{what}, sums by bag alone to column sums", min(groups) / min(sums))
 
 
 def main(rows: int) -> None:
-    print(f"{rows:,} rows × {COLUMNS} columns (ratio at most 2.5, memory at most 2 GB)")
+    print(f"{rows:,} rows × {COLUMNS} columns (at most 2.0 × the sums, memory at most 2 GB)")
     for size in SIZES:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)

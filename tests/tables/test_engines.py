@@ -70,6 +70,23 @@ def test_settings_reach_duckdb_and_its_folder_goes(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+@pytest.mark.parametrize(("memory", "places"), [("100MB", 14), ("10GB", 21), ("1MB", 12)])
+def test_groups_get_as_many_places_as_memory_has_room_for(memory: str, places: int) -> None:
+    duck = connect(memory=memory, threads=2)
+    found = "SELECT current_setting('perfect_ht_threshold')"
+    with pytest.raises(RuntimeError), engine_of(duck).grouping(28):
+        assert duck.execute(found).fetchone() == (places,)  # 2 ** places * 28 sums of 16 bytes, of two threads
+        raise RuntimeError
+    assert duck.execute(found).fetchone() == (12,)
+
+
+def test_settings_that_are_locked_are_left_alone() -> None:
+    duck = connect()
+    duck.execute("SET lock_configuration = true")
+    with engine_of(duck).grouping(28):
+        assert join(EVENTS, REPORTS, connection=duck).summary.bags == 3
+
+
 def of_range(duck: Any, rows: int) -> Table:
     return Table.of(duck.sql(f"SELECT range AS x FROM range({rows})"), engine_of(duck))
 

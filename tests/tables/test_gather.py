@@ -134,6 +134,29 @@ def test_infinity_is_named(value):
         tables.fit(tables.join(events, reports), "ridge")
 
 
+def test_means_of_columns_without_gaps_are_those_of_all_events():
+    events, reports = made_up(600)
+    events, fewer = events.assign(t=pd.Timestamp("2024-02-29")), reports[reports["bag"] % 3 > 0]
+    for table in (events, events.assign(whole=events["age"].fillna(7.0).where(events["bag"] % 3 > 0, np.nan))):
+        data = tables.join(table, fewer, on_mismatch="drop")
+        of_all = Features.of(data.events, data.features).columns
+        found = tables.fit(data, "ridge").features.columns
+        assert [column.typical is None for column in found] == [column.typical is None for column in of_all]
+        known = [(one.typical, other.typical) for one, other in zip(found, of_all, strict=True) if one.typical]
+        assert known
+        np.testing.assert_allclose(*zip(*known, strict=True), rtol=1e-12)
+
+
+def test_keys_of_numbers_and_of_text_give_the_same_coefficients():
+    """Groups that are whole numbers have places in an array, others are hashed."""
+    events, reports = narrow(3000)
+    one, other = (
+        tables.fit(tables.join(*(table.astype({"bag": kind}) for table in (events, reports))), "ridge").estimator
+        for kind in (int, str)
+    )
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-9 * np.abs(one.coef_).max())
+
+
 def test_one_class_only_is_refused():
     events, reports = made_up(600)
     with pytest.raises(ValueError, match="every row has label 0: a classifier needs 2 classes"):

@@ -172,8 +172,12 @@ class Features:
         *,
         roles: Mapping[str, str] | None = None,
         max_levels: int = MAX_LEVELS,
+        means: bool = True,
     ) -> Features:
-        """Learn the roles of columns from their types and values; roles, max_levels: as in `tables.fit`."""
+        """Learn the roles of columns from their types and values.
+
+        roles, max_levels: as in `tables.fit`.  means: of numbers; without, they are unknown until `with_means`.
+        """
         check_parameters({"max_levels": max_levels}, {"max_levels": whole(1)})
         for name, value in (roles or {}).items():
             if value not in [*Role]:
@@ -187,7 +191,7 @@ class Features:
             if not _fits(role, table.schema[name]):
                 held, asked = kind_of(table.schema[name]), "hashed" if role is Role.hashed else f"a {role}"
                 raise ValueError(f"column {name!r} holds {held} and cannot be {asked}: convert it or ignore it.")
-        found = _figures(table, kinds, given)
+        found = _figures(table, kinds, given, means=means)
         columns = []
         for number, (name, role) in enumerate(kinds.items()):
             type_ = table.schema[name]
@@ -206,6 +210,15 @@ class Features:
             notes = "; ".join(f"{column.name}: {column.note or 'ignored'}" for column in columns)
             raise ValueError(f"there is no column to learn from ({notes}).")
         return features
+
+    def with_means(self, means: Mapping[int, float]) -> Features:
+        """The same, with the means of numbers that have no gaps, by the number of the made column."""
+        columns, place = [], 0
+        for column in self.columns:
+            known = column.role is Role.number and place in means
+            columns.append(replace(column, typical=means[place]) if known else column)
+            place += len(column.made)
+        return Features(tuple(columns))
 
     def among(self, names: Collection[str]) -> Features:
         """Those of the columns that have one of these names."""
@@ -295,11 +308,15 @@ def _fits(role: Role, type_: DataType) -> bool:
     return role is Role.ignored or not (type_.is_nested() or isinstance(type_, nw.Binary))
 
 
-def _figures(table: Table, kinds: Mapping[str, Role], given: Collection[str]) -> dict[str, Any]:
-    """In one query: when times begin and end, sums, and about how many values there are of what may be a category."""
+def _figures(table: Table, kinds: Mapping[str, Role], given: Collection[str], *, means: bool) -> dict[str, Any]:
+    """In one query: when times begin and end, sums, and about how many values there are of what may be a category.
+
+    means: whether numbers are added up, too.
+    """
     places = {name: number for number, name in enumerate(kinds)}
     times, numbers = ([name for name, one in kinds.items() if one is role] for role in (Role.time, Role.number))
     texts = [name for name, role in kinds.items() if role is Role.category and name not in given]
+    numbers = numbers if means else []
     if not (times or numbers or texts):
         return {}
     read = {name: _READ.format(places[name]) for name in (*times, *numbers, *texts)}

@@ -221,21 +221,26 @@ def _kept(data: BagTable, features: Features) -> list[Kept]:
 # -- moments ----------------------------------------------------------------------------------------------------------
 
 
-def fit_in_engine(data: BagTable, features: Features, model: Any) -> Encoding:
-    """Fit a model that reads moments (see `data.Reads`) in the engine; the encoding of its columns."""
-    sums, totals = _bag_sums(data, features)
+def fit_in_engine(data: BagTable, features: Features, model: Any) -> tuple[Features, Encoding]:
+    """Fit a model that reads moments (see `data.Reads`) in the engine.
+
+    features: whose means may be unknown.
+    Returns them with means, and the encoding of their columns.
+    """
+    sums, totals, means = _bag_sums(data, features)
+    features = features.with_means(means)
     encoding, origin, deviations = _encode(totals, features)
     parts, noise = _moments(sums, deviations, data, model.n_folds(data.summary.bags))
     model.fit_moments(parts, origin, noise=noise)
     _settle_sign(data, features, model, encoding)
-    return encoding
+    return features, encoding
 
 
 def update_in_engine(
     data: BagTable, features: Features, model: Any, encoding: Encoding, forgetting: Forgetting
 ) -> None:
     """Update a model that was fitted in the engine, or to the same columns, by moments of further bags."""
-    sums, totals = _bag_sums(data, features)
+    sums, totals, _ = _bag_sums(data, features)
     _, _, deviations = _encode(totals, features, (encoding, model.memory_.origin))
     parts, noise = _moments(sums, deviations, data, len(model.memory_.parts))
     model.update_moments(parts, noise=noise, forgetting=forgetting)
@@ -249,8 +254,11 @@ def _settle_sign(data: BagTable, features: Features, model: Any, encoding: Encod
         model.settle_sign(encoding(features.matrix(some)), *data.reported[:3])
 
 
-def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]]:
-    """Per usable bag: sums of numbers, how many are known, rows of each level; and the sums of these over all bags."""
+def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any], dict[int, float]]:
+    """Per usable bag: sums of numbers, how many are known, rows of each level; and the sums of these over all bags.
+
+    And, by their number, the means of numbers that all events have, whether of usable bags or not.
+    """
     columns = list(enumerate(zip(features.names, features.made, strict=True)))
     numbers = {number: name for number, (name, made) in columns if made.levels is None}
     levels = {(number, i): (name, one) for number, (name, made) in columns for i, one in enumerate(made.levels or ())}
@@ -264,12 +272,17 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]
         sums = {_LEVEL.format(*place): total(col(name) == level) for place, (name, level) in levels.items()}
         sums |= {_SUM.format(number): col(name).sum() for number, name in numbers.items()}
         sums |= {_KNOWN.format(number): col(name).count() for number, name in numbers.items() if name in gaps}
-        bags = rows.group_by(data.keys, sums).join(data.bags, data.keys).keep()
-        names = [name for name in bags.columns if name.startswith(_OURS)]
-        totals = bags.line(**{name: col(name).cast(nw.Float64).sum() for name in (*names, SIZE)})
+        with data.events.engine.grouping(len(sums)):
+            groups = rows.group_by(data.keys, sums).keep()
+        bags = groups.join(data.bags, data.keys)
+        added = {name: col(name).cast(nw.Float64).sum() for name in sums}
+        totals = bags.line(**added, **{SIZE: col(SIZE).cast(nw.Float64).sum()})
         if all(_finite(totals[_SUM.format(number)]) for number in numbers):
             break
-    return bags, totals
+    of_all, every = groups.line(**added), known["rows"]
+    whole = [number for number in numbers if of_all.get(_KNOWN.format(number), every) == every]
+    found = {number: of_all[_SUM.format(number)] for number in whole}
+    return bags, totals, {number: float(added) / every for number, added in found.items() if _finite(added)}
 
 
 def _known(number: int, columns: Collection[str]) -> str:

@@ -269,15 +269,20 @@ def fit(
         estimator.set_params(formation=formation)
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
-    features = features_of(data, roles=roles, max_levels=max_levels)
+    by_moments = estimator.reads.moments and not (data.others or data.of_rows.names)
+    features = features_of(data, roles=roles, max_levels=max_levels, means=not by_moments)
     kind = model if isinstance(model, str) else type(model).__name__
     data.check_two_classes()
     end = None if time_budget is None else began + time_budget
     with telling(estimator, tell):
         tell(0, None, f"fitting {kind}")
         width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
-        in_engine = estimator.reads.moments and width <= WIDEST and not (data.others or data.of_rows.names)
-        encoding = fit_in_engine(data, features, estimator) if in_engine else _fit_rows(data, features, estimator, end)
+        encoding: Encoding | None
+        if by_moments and width <= WIDEST:
+            features, encoding = fit_in_engine(data, features, estimator)
+        else:
+            features = features_of(data, roles=roles, max_levels=max_levels) if by_moments else features
+            encoding = _fit_rows(data, features, estimator, end)
     return Recipe.of(features, data).model(estimator, encoding, kind)
 
 
@@ -293,9 +298,11 @@ def _check_of_rows(data: BagTable, estimator: BagEstimator, kind: str) -> None:
         raise ParameterError("offset", f"is added to log odds, which {what}: {way}.")
 
 
-def features_of(data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS) -> Features:
-    """The columns to learn from and their roles; roles, max_levels: as in `fit`."""
-    return Features.of(data.events, data.features, roles=roles, max_levels=max_levels)
+def features_of(
+    data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS, means: bool = True
+) -> Features:
+    """The columns to learn from and their roles; roles, max_levels, means: as in `fit` and `Features.of`."""
+    return Features.of(data.events, data.features, roles=roles, max_levels=max_levels, means=means)
 
 
 def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:

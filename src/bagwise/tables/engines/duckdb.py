@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import log2
 from pathlib import Path
 
 import duckdb
@@ -26,6 +27,8 @@ Connection = duckdb.DuckDBPyConnection
 
 _SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
 _SETTINGS = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET parquet_metadata_cache = true"
+_PLACES = "perfect_ht_threshold"  # the setting: how many binary digits the places of groups in an array may have
+_SHARE, _PER_FIGURE = 0.25, 16  # of the memory, for such an array; and bytes of a sum in it, which each thread has
 _FUNCTIONS = {"md5": "md5({})", "seconds": "epoch({})", "about": "approx_count_distinct({})"}
 
 
@@ -171,6 +174,21 @@ class DuckDB:
         with self.asking():
             table.write_parquet(str(path))
 
+    @contextmanager
+    def grouping(self, figures: int) -> Iterator[None]:
+        """Groups that are whole numbers get places in an array, if it fits into memory: faster than to hash them."""
+        asked = "SELECT " + ", ".join(f"current_setting('{name}')" for name in (_PLACES, "memory_limit", "threads"))
+        with self.asking():
+            before, memory, threads = self.connection.execute(asked).fetchall()[0]
+            places = _SHARE * _bytes_of(memory) / (_PER_FIGURE * figures * int(threads))
+            with suppress(duckdb.Error):  # of a connection whose settings are locked
+                self.connection.execute(f"SET {_PLACES} = {max(int(before), int(log2(max(places, 1))))}")
+        try:
+            yield
+        finally:
+            with suppress(duckdb.Error):
+                self.connection.execute(f"SET {_PLACES} = {before}")
+
     def take(self, table: pa.Table) -> Relation:
         """See `Engine`; the table is not copied."""
         return self.connection.from_arrow(table)
@@ -187,6 +205,16 @@ class DuckDB:
     def number(self, table: Relation, name: str) -> Relation:
         """See `Engine`."""
         return table.project(f"*, row_number() OVER () - 1 AS {name}")
+
+
+def _bytes_of(size: str) -> float:
+    """A size as DuckDB says it.
+
+    >>> _bytes_of("1.5 GiB") / 2**30
+    1.5
+    """
+    number, unit = size.split()
+    return float(number) * 1024.0 ** ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"].index(unit)
 
 
 def in_sql(figures: Mapping[str, tuple[str, ...]], functions: Mapping[str, str]) -> list[str]:

@@ -34,6 +34,10 @@ class Ibis:
         kept = table.cache()
         return kept, kept
 
+    def grouping(self, figures: int) -> AbstractContextManager[None]:
+        """See `Engine`."""
+        return nullcontext()
+
     def take(self, table: pa.Table) -> Any:
         """See `Engine`."""
         import ibis

@@ -39,6 +39,10 @@ class Spark:
         weakref.finalize(held, _release, kept).atexit = False
         return kept, held
 
+    def grouping(self, figures: int) -> AbstractContextManager[None]:
+        """See `Engine`."""
+        return nullcontext()
+
     def take(self, table: pa.Table) -> Any:
         """See `Engine`."""
         for number, column in enumerate(table.schema):
