@@ -94,8 +94,8 @@ def compare(what: str, events: str, reports: str) -> None:
     coef = model.estimator.coef_
     print(
         f"{what}: sums {min(sums):.2f} s, by bag {min(groups):.2f} s ({min(groups) / min(sums):.2f} ×), fit "
-        f"{min(fits):.2f} s ({min(fits) / min(sums):.2f} ×); most memory {peak:.2f} GB; coefficients of x0, x1 {coef[0]:.3f}, {coef[1]:.3f} (truth ½), of the others at most "
-        f"{abs(coef[2:]).max():.3f}",
+        f"{min(fits):.2f} s ({min(fits) / min(sums):.2f} ×); most memory {peak:.2f} GB; coefficients of x0, x1 "
+        f"{coef[0]:.3f}, {coef[1]:.3f} (truth ½), of the others at most {abs(coef[2:]).max():.3f}",
         flush=True,
     )
     record("ridge_in_engine", f"{what}, to column sums", min(fits) / min(sums), at_most=2.0)
