@@ -1,11 +1,12 @@
 """Ridge inside DuckDB against merely adding up the same columns: 11,000,000 rows × 28 columns in scattered bags.
 
 The table has the shape of Higgs: numbers of single precision in columns of doubles, as pandas reads and writes them.
-Both sides read the Parquet file, with two threads, and seconds are of computing, since the machine may be shared; the fit includes the join with the reports, its checks and the cross-validated choice
-of the penalty. At most 2.0 × the sums, under 2 GB. The sums of small bags, which are many, do not fit into the
-processor's cache, and how long the plain sums take depends on how a file is compressed: so there are three sizes of
-bags, and a file of numbers with all digits at random, which nothing compresses, as DuckDB writes it for itself. What
-DuckDB takes to group the same sums by bag, and for nothing else, is measured beside them: no fit takes less.
+Both sides read the Parquet file with two threads; seconds are of computing, since the machine may be shared. The fit
+includes the join with the reports, its checks and the cross-validated choice of the penalty. At most 2.0 × the sums,
+under 2 GB. The sums of small bags, which are many, do not fit into the processor's cache, and how long the plain sums
+take depends on how a file is compressed: so there are three sizes of bags, and a file of numbers with all digits at
+random, which nothing compresses, as DuckDB writes it for itself. What DuckDB takes to group the same sums by bag, and
+for nothing else, is measured beside them: no fit takes less.
 """
 
 import resource
