@@ -14,8 +14,14 @@ a label's part in it is told by how reports move with g:
   :math:`E[y\,g] = p\,\bar g + p(1-p)\,C_{\alpha g}/C_{\alpha\alpha}`, less declared noise in the denominator. Several
   classes are regressed on together.
 
-With one row per bag both equal the plain mean. Rows count as often as they stand for someone. Errors come from
-leaving out each bag in turn.
+Counts that are hidden, rounded or clamped take part as what they are on average, stretched to vary as counts do
+(`bagwise.bags.expected_counts`): of random bags, these are binomial. Where rates differ nobody knows the law of rates,
+and bags of which little is known say nothing of slopes, which are the same in the others whatever was hidden by their
+counts; their mean label is the one by which their mean prediction differs from that of the others,
+:math:`\alpha = p + (\bar h_j - \bar h) / \text{slope of } h`.
+
+With one row per bag both equal the plain mean. Rows count as often as they stand for someone. Errors come from leaving
+out each bag in turn.
 """
 
 from __future__ import annotations
@@ -27,6 +33,8 @@ from typing import Any
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.bags.expected_counts import stretched_counts
+from bagwise.bags.intervals import Intervals
 from bagwise.segment import per_bag
 from bagwise.utils.typing import Floats, Integers
 
@@ -69,11 +77,43 @@ class Expectations:
         self.bags, self.by_slope, self.label = bags, by_slope, label
         self.strata = np.zeros(self.m, dtype=np.intp) if strata is None else strata
         self._all = h, per_bag(bags.size, bags.outputs) * bags.outputs
+        self.noise: Floats = (bags.noise_per_row * bags.size)[:, None] * np.ones(bags.outputs.shape[1])
+        self._shown = np.ones(self.m, dtype=bool)
+        if bags.interval is not None:
+            self._read(bags.interval)
         self.h: Floats = h if label is None else h[:, label]
         self.count: Floats = self._all[1] if h.ndim == 2 and label is None else self._all[1][:, label or 0]
         self.sums: Floats = bags.sum_table(self.h)
         self.gap: Floats = self.count - self.sums  # Σ(y − h) of each bag
-        self.prior = self.count.sum(axis=0) / self.n
+
+    def _read(self, interval: Intervals) -> None:
+        """Counts that are not known, as what they are on average; those of which little is, as predictions say."""
+        h, size = self._all[0], self.bags.size
+        self._shown = interval.narrow(size) if self.by_slope else self._shown
+        some = np.flatnonzero(self._shown)
+        told = interval.take(some), size[some], self.strata[some]
+        count = self.bags.sum_table(h).reshape(self.m, -1)
+        if len(some):
+            made = stretched_counts(*told, rates_differ=self.by_slope)
+            count[some], self.noise[some] = (one.reshape(len(some), -1) for one in made)
+        self._all = h, count
+
+    @cached_property
+    def _mean_label(self) -> tuple[Any, Floats]:
+        """The mean label, of each class if there are several, and the influence of each bag on it."""
+        if self._shown.all():
+            return self.mean(self.count)
+        return self.positives(self.sums, per_bag(self.bags.size, self.sums) * np.ones_like(self.sums))
+
+    @property
+    def prior(self) -> Any:
+        """The mean label, of each class if there are several."""
+        return self._mean_label[0]
+
+    @property
+    def prior_influence(self) -> Floats:
+        """The influence of each bag on the mean label."""
+        return self._mean_label[1]
 
     @cached_property
     def levels(self) -> tuple[Floats, Integers, Integers]:
@@ -138,24 +178,45 @@ class Expectations:
 
     def _slope_pieces(self, hg: Floats, g: Floats, label: Integers, inside: Integers) -> tuple[_Parts, _Estimate]:
         k, count = self.bags.size[inside].astype(float)[:, None], self._all[1][inside]
-        a = count[:, : max(1, count.shape[1] - 1)]  # classes add up: the last one is known by the others
-        r = a.shape[1]
-        noise = self.bags.noise_per_row[inside][:, None]
+        r = max(1, count.shape[1] - 1)  # classes add up: the last one is known by the others
+        shown = self._shown[inside][:, None]
+        telling = 0 if shown.all() else r  # columns of predictions that tell the mean label where nothing else does
+        x = np.column_stack([self._of_model[inside, :telling], g]) if telling else g
+        n_shown, a, x_shown = (np.where(shown, one, 0.0) for one in (k, count[:, :r], x))
+        noise = np.where(shown, self.noise[inside, :r] / k, 0.0)
         squares = (a[:, :, None] * a[:, None, :]).reshape(len(k), -1) / k
-        cross = (a[:, :, None] * g[:, None, :]).reshape(len(k), -1) / k
+        cross = (a[:, :, None] * x_shown[:, None, :]).reshape(len(k), -1) / k
 
-        def estimate(n: Floats, a: Floats, squares: Floats, noise: Floats, g: Floats, cross: Floats) -> Floats:
-            p = (a / n)[:, :, None]
+        def estimate(
+            n: Floats,
+            x: Floats,
+            n_shown: Floats,
+            a: Floats,
+            squares: Floats,
+            noise: Floats,
+            x_shown: Floats,
+            cross: Floats,
+        ) -> Floats:
+            p = _ratio(a, n_shown)[:, :, None]
             about = squares.reshape(-1, r, r) - p * a[:, None, :] - noise[:, :, None] * np.eye(r)
-            moved = cross.reshape(-1, r, g.shape[1]) - p * g[:, None, :]
+            moved = cross.reshape(-1, r, x.shape[1]) - p * x_shown[:, None, :]
+            slopes = _solved(about, moved, n_shown)
+            if telling:
+                differ = (x / n - _ratio(x_shown, n_shown))[:, :telling, None]
+                p = p + _divided(differ, slopes[:, :, :telling])
             spread = p * (np.eye(r) - p.transpose(0, 2, 1))
-            mean = (g / n)[:, None, :]
-            found = p * mean + spread @ _solved(about, moved, n)
+            mean = (x / n)[:, None, telling:]
+            found = p * mean + spread @ slopes[:, :, telling:]
             if count.shape[1] > 1:
                 found = np.concatenate([found, mean - found.sum(axis=1, keepdims=True)], axis=1)
             return np.asarray(found[:, label, np.arange(g.shape[1])])
 
-        return (k, a, squares, noise, g, cross), estimate
+        return (k, x, n_shown, a, squares, noise, x_shown, cross), estimate
+
+    @cached_property
+    def _of_model(self) -> Floats:
+        """(m, classes) sums of the predictions of all classes."""
+        return np.asarray(self.bags.sum_table(self._all[0]).reshape(self.m, -1))
 
 
 def _jackknife(parts: _Parts, estimate: _Estimate) -> tuple[Floats, Floats]:
@@ -175,3 +236,16 @@ def _solved(about: Floats, moved: Floats, n: Floats) -> Floats:
         return np.linalg.solve(about, moved)
     except np.linalg.LinAlgError:
         return np.full_like(moved, np.nan)
+
+
+def _divided(differ: Floats, slopes: Floats) -> Floats:
+    """Mean labels (…, r, 1) by which mean predictions differ (…, r, 1), given slopes of these by those (…, r, r)."""
+    try:
+        return np.linalg.solve(slopes.transpose(0, 2, 1), differ)
+    except np.linalg.LinAlgError:
+        return np.full_like(differ, np.nan)
+
+
+def _ratio(sums: Floats, n: Floats) -> Floats:
+    """Means over rows; NaN where there are none."""
+    return np.asarray(np.divide(sums, n, out=np.full_like(sums, np.nan), where=n > 0))

@@ -161,7 +161,7 @@ def auc(rows: Expectations) -> tuple[float, Floats] | None:
     influence = influence + rows.mean(bags.sum(above[level]))[1]
     spread = p * (1 - p)
     area = (value - p**2 / 2) / spread
-    p_influence = rows.mean(rows.count)[1]
+    p_influence = rows.prior_influence
     return float(area), (influence - (p + area * (1 - 2 * p)) * p_influence) / spread
 
 
@@ -252,7 +252,7 @@ def _roc(expectations: Expectations, rows: Floats, h: Floats) -> _Points:
     p = float(expectations.prior)
     share, share_influence = expectations.mean(rows)
     positives, influence = expectations.positives(h, rows)
-    p_influence = expectations.mean(expectations.count)[1][:, None]
+    p_influence = expectations.prior_influence[:, None]
     true_rate = positives / p
     false_rate = (share - positives) / (1 - p)
     false_influence = (share_influence - influence + false_rate * p_influence) / (1 - p)

@@ -25,7 +25,7 @@ from scipy import stats
 
 from bagwise import segment
 from bagwise.bags.expectation_propagation import Ends, Sites, propagate
-from bagwise.bags.truncated import truncated_normal
+from bagwise.bags.truncated import log_normal_between, truncated_normal
 from bagwise.utils.typing import Booleans, Floats, Integers, NDArray
 
 _ROUNDS = 20
@@ -61,6 +61,21 @@ class Intervals:
     def hidden(self) -> Booleans:
         """(m,) where a count is not known for other reasons than noise."""
         return np.asarray(self.open & (self.noise == 0))
+
+    def narrow(self, size: Integers) -> Booleans:
+        """(m,) whether intervals leave little open: a variance of at most a quarter of that of chance.
+
+        Examples
+        --------
+        >>> one = Intervals(np.array([0.0, 18.0, 20.0]), np.array([9.0, 22.0, 20.0]), np.zeros(3))
+        >>> one.narrow(np.full(3, 80))
+        array([False,  True,  True])
+        """
+        k = size.astype(float) if self.low.ndim == 1 else size.astype(float)[:, None]
+        low, high = np.clip(self.low, 0, k), np.clip(self.high, 0, k)
+        p = (low + high).sum(axis=0) / 2 / k.sum()
+        narrow = (self.low == self.high) | (((high - low + 1) ** 2 - 1) / 12 <= k * p * (1 - p) / 4)
+        return np.asarray(narrow if narrow.ndim == 1 else narrow.all(axis=1))
 
     def take(self, index: Any) -> Intervals:
         """Those of some bags."""
@@ -165,8 +180,10 @@ def _as_counts(low: Floats, high: Floats, own: Floats, size: Integers) -> tuple[
             p,
             float(np.clip((weight * count).sum() / (weight * size).sum(), _LEAST_PRIOR, 1 - _LEAST_PRIOR)),
         )
-        mean, variance = _within(low, high, own, k, p)
+        _, mean, variance = reports_within(low, high, own, k, p)
         prior, by_chance = k * p, k * p * (1 - p)
+        share = by_chance / (by_chance + own)  # of what a noised count deviates by, that is the count's
+        mean, variance = prior + share * (mean - prior), share**2 * variance + share * own
         told = 1 / np.maximum(variance, 1e-12) - 1 / by_chance
         e = 1 / np.maximum(told, 1 / (_MOST_NOISE * by_chance))
         count[unknown] = np.clip(mean + e * (mean - prior) / by_chance, *ends)
@@ -211,8 +228,16 @@ def _classes_as_counts(interval: Intervals, size: Integers) -> tuple[Floats, Flo
     return count, noise
 
 
-def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tuple[Floats, Floats]:
-    """Mean and variance of binomial counts given that they, or these and noise, lie between two ends."""
+def reports_within(
+    low: Floats, high: Floats, noise: Floats, k: Floats, p: float | Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Chance that binomial counts, with their noise, lie between two ends, and their mean and variance given that.
+
+    Examples
+    --------
+    >>> [one.round(4) for one in reports_within(np.zeros(1), np.ones(1), np.zeros(1), np.full(1, 2.0), 0.5)]
+    [array([0.75]), array([0.6667]), array([0.2222])]
+    """
     low, high = np.where(noise == 0, np.maximum(np.ceil(low), 0), low), np.where(noise == 0, np.minimum(high, k), high)
     tail = stats.binom.cdf
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -226,10 +251,9 @@ def _within(low: Floats, high: Floats, noise: Floats, k: Floats, p: float) -> tu
     mean = np.where(unlikely, np.clip(k * p, low, high), mean)
     variance = np.where(unlikely, 0.25, np.maximum(variance, 1e-9))
     if (noised := noise > 0).any():
-        spread = k * p * (1 - p)
-        sd = np.sqrt(spread + noise)
-        off, within = truncated_normal((low - k * p) / sd, (high - k * p) / sd)
-        share = spread / (spread + noise)  # of what a noised count deviates by, that is the count's
-        mean = np.where(noised, k * p + share * sd * off, mean)
-        variance = np.where(noised, share**2 * sd**2 * within + share * noise, variance)
-    return mean, variance
+        sd = np.sqrt(k * p * (1 - p) + noise)
+        ends = (low - k * p) / sd, (high - k * p) / sd
+        off, within = truncated_normal(*ends)
+        chance = np.where(noised, np.exp(log_normal_between(*ends)), chance)
+        mean, variance = np.where(noised, k * p + sd * off, mean), np.where(noised, sd**2 * within, variance)
+    return chance, mean, variance

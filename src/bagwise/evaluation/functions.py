@@ -133,5 +133,5 @@ def risk(h: ArrayLike, bags: Bags, *, level: float = 0.95) -> Estimate:
     if bags.weight is not None:
         said = "is not known to risk, which is of random rows: use evaluate, which asks how bags came about."
         raise ParameterError("sample_weight", said)
-    gap = Expectations(row_values("h", h, bags), bags).gap
-    return estimated(*own_risk(gap, bags.size, bags.noise_variance), level)
+    rows = Expectations(row_values("h", h, bags), bags)
+    return estimated(*own_risk(rows.gap, bags.size, rows.noise.mean(axis=1)), level)
