@@ -28,8 +28,8 @@ from bagwise.neural.batches import BagTensors
 from bagwise.neural.distributed import Distributed, joined
 from bagwise.neural.training import Objective, Training
 from bagwise.tables import join
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
-from bagwise.tables.model import features_of
 from bagwise.utils.files import replacing
 from history import record
 

@@ -21,8 +21,8 @@ from bagwise.cli import app
 from bagwise.evaluation.measures import measure
 from bagwise.linear.probabilities import ENOUGH_BAGS
 from bagwise.losses import debiased_square
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
-from bagwise.tables.model import features_of
 
 opendp = pytest.importorskip("opendp", reason="OpenDP is not installed: pip install 'bagwise[privacy]'")
 

@@ -218,7 +218,7 @@ def test_boosting_reads_values_in_blocks_and_in_memory(bought, monkeypatch):
     few = bw.BagBoostingRegressor(n_estimators=12, cv=2, n_fits=1, kinds=("greedy",), n_jobs=1, random_state=0)
     inside = tables.fit(data, few)
     assert measure_values(inside, data).r2.value > 0.05
-    monkeypatch.setattr("bagwise.tables.model.IN_MEMORY", 1)
+    monkeypatch.setattr("bagwise.tables.fitting.IN_MEMORY", 1)
     assert predict(tables.fit(data, few), data).h == pytest.approx(predict(inside, data).h, rel=0.2, abs=2)
 
 

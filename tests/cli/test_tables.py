@@ -819,7 +819,7 @@ def test_the_default_minds_the_time(few, tmp_path, monkeypatch):
         call("fit", *few, "--out", tmp_path / "model", *options)
     assert seen == [("auto", 250), ("auto", 115), ("auto", 34), ("auto", 1), ("ridge", None)]
     seen.clear()
-    fitted = bagwise.tables.model.fit(split(join(*few), 0.2)[0], "ridge")
+    fitted = bagwise.tables.fitting.fit(split(join(*few), 0.2)[0], "ridge")
 
     def slow_fit(bags, kind, *, time_budget, **_):
         clock[0] += 100  # less than it might have taken

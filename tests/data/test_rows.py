@@ -15,7 +15,7 @@ from bagwise.data.features import TableFeatures
 from bagwise.data.rows import InMemory, Reads
 from bagwise.data.shards import Shards
 from bagwise.numeric import NumericFeatures
-from bagwise.tables import model as table_model
+from bagwise.tables import fitting
 
 
 class OfCodes(TableFeatures, BagClassifier):
@@ -89,7 +89,7 @@ def test_an_estimator_that_reads_numbers_is_handed_finite_ones(data):
 def test_an_estimator_that_reads_blocks_is_handed_shards_where_rows_are_too_many(data, monkeypatch):
     memory = tables.fit(data, OfBlocks()).estimator
     assert (memory.kind_, memory.blocks_) == (InMemory, 1)
-    monkeypatch.setattr(table_model, "IN_MEMORY", 100)
+    monkeypatch.setattr(fitting, "IN_MEMORY", 100)
     disk = tables.fit(data, OfBlocks()).estimator
     assert disk.kind_ is Shards
     np.testing.assert_allclose(disk.sum_, memory.sum_, rtol=1e-6)
@@ -102,7 +102,7 @@ def test_a_table_that_fits_into_memory_is_not_written_to_disk(data, monkeypatch)
     def refuse(*args, **options):
         raise AssertionError("shards were written")
 
-    monkeypatch.setattr(table_model, "write_shards", refuse)
+    monkeypatch.setattr(fitting, "write_shards", refuse)
     model = tables.fit(data, bw.BagBoostingClassifier(n_estimators=3, n_jobs=1, random_state=0))
     assert model.estimator.categorical_features == [1]
 

@@ -743,6 +743,6 @@ def test_several_tables_of_reports_say_why_they_are_not_written(tmp_path, monkey
     with pytest.raises(ValueError, match="share rows cannot be read block by block"):
         write_shards(data, Features.of(data.events, data.features), tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
-    monkeypatch.setattr("bagwise.tables.model.IN_MEMORY", 100)
+    monkeypatch.setattr("bagwise.tables.fitting.IN_MEMORY", 100)
     with pytest.raises(ValueError, match="leave out columns with ignore, or pass the one table"):
         tables.fit(data, "boosting")

@@ -182,7 +182,7 @@ def test_many_categories_are_fitted_from_rows(monkeypatch):
     def refuse(*_):
         raise AssertionError("so many columns are not for the engine")
 
-    monkeypatch.setattr("bagwise.tables.model.fit_in_engine", refuse)
+    monkeypatch.setattr("bagwise.tables.fitting.fit_in_engine", refuse)
     events, reports = made_up()
     events["place"] = np.random.default_rng(1).choice([f"place {i}" for i in range(120)], len(events))
     model = tables.fit(tables.join(events, reports), "ridge", max_levels=200)

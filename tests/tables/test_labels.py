@@ -45,12 +45,7 @@ def test_a_labelled_row_is_a_bag_of_one_row(tables):
     plain = bw.BagRidgeClassifier(alphas=1.0, scaling=1.0, formation="random")
     plain.fit(X, bw.aggregate(both["label"], ids), bags=ids)
     expected = np.clip(X @ plain.coef_ + plain.intercept_, 0.01, 0.99)
-    assert np.clip(model.predict(features_of(model, both)), 0.01, 0.99) == pytest.approx(expected, abs=1e-6)
-
-
-def features_of(model, rows):
-    """The rows as the model reads them."""
-    return model.features.select(bw.tables.read(rows, bw.tables.connect(ordered=True))).fetch()
+    assert np.clip(model.predict_proba(both)[:, 1], 0.01, 0.99) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["ridge", "logistic", pytest.param("boosting", marks=pytest.mark.slow)])
@@ -65,7 +60,7 @@ def test_every_kind_of_model_learns_from_labels(tables, kind):
     errors = []
     for bags in (data, bw.tables.with_labels(data, labelled)):
         model = bw.tables.fit(bags, kind, random_state=0)
-        h = model.predict(features_of(model, test))
+        h = model.predict_proba(test)[:, 1]
         errors.append(float(((h - test["label"]) ** 2).mean()))
     assert errors[1] < errors[0]
 
@@ -78,10 +73,10 @@ def test_evaluation_by_labels_is_right_where_bags_do_not_tell(tables):
         assert bw.tables.evaluate(model, data).withheld
     found = bw.tables.evaluate(model, data, labels=labelled)
     assert found.n_labels == 200
-    h = model.predict(features_of(model, rows))
+    h = model.predict_proba(rows)[:, 1]
     truth = float(((h > 0.5) == rows["label"]).mean())
     assert found.accuracy.low < truth < found.accuracy.high
-    alone = ((model.predict(features_of(model, labelled)) > 0.5) == labelled["label"]).std(ddof=1) / np.sqrt(200)
+    alone = ((model.predict_proba(labelled)[:, 1] > 0.5) == labelled["label"]).std(ddof=1) / np.sqrt(200)
     assert found.accuracy.standard_error <= alone * (1 + 1e-9)
 
 

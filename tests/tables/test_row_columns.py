@@ -13,8 +13,9 @@ import bagwise as bw
 from bagwise import tables
 from bagwise.cli import app
 from bagwise.data.rows import fit_codes
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import gather, write_shards
-from bagwise.tables.model import Recipe, features_of
+from bagwise.tables.model import Recipe
 from bagwise.tables.row_columns import RowColumns
 from bagwise.utils.parameters import ParameterError
 

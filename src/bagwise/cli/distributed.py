@@ -35,8 +35,9 @@ def gather(
     check_free(out)
     held = options.HeldOut.parse(hold_out, latest)
     with show_progress() as progress, joined(progress) as data:
+        from bagwise.tables.fitting import features_of
         from bagwise.tables.gather import write_shards
-        from bagwise.tables.model import Recipe, features_of
+        from bagwise.tables.model import Recipe
 
         check_of_labels(data, "bagwise train")
         progress(0, None, "reading columns")
@@ -134,8 +135,9 @@ def fit_in_processes(
     """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
     from bagwise.estimators import make
     from bagwise.neural.distributed import launch
+    from bagwise.tables.fitting import features_of
     from bagwise.tables.gather import write_shards
-    from bagwise.tables.model import Recipe, features_of
+    from bagwise.tables.model import Recipe
 
     # Where torch is missing, this says so before anything is sorted.
     estimator = make("network", target=data.target, random_state=random_state)

@@ -93,7 +93,7 @@ def diagnose(
     """
     fitted = None if model is None else load_model(model)
     with show_progress() as progress, joined(progress, like=fitted) as data:
-        from bagwise.tables.model import features_of
+        from bagwise.tables.fitting import features_of
 
         progress(1, 2, "looking at the bags")
         features = features_of(data) if fitted is None else fitted.features
@@ -185,7 +185,7 @@ def fit(
     with show_progress() as progress, joined(progress, like=before) as data:
         from bagwise.tables import metadata
         from bagwise.tables.evaluation import measure, measure_values
-        from bagwise.tables.model import DEFAULT_MODEL
+        from bagwise.tables.fitting import DEFAULT_MODEL
         from bagwise.utils.records import as_data
 
         told: dict[str, Any] = {"roles": options.parse_roles(roles), "max_levels": max_levels}

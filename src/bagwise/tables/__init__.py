@@ -16,11 +16,12 @@ from bagwise.tables.diagnosis import diagnose
 from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, evaluate, measure
+from bagwise.tables.fitting import fit
 from bagwise.tables.formats import Imported, import_reports
 from bagwise.tables.held_out import split
 from bagwise.tables.join import join
 from bagwise.tables.labels import with_labels
-from bagwise.tables.model import TableModel, fit
+from bagwise.tables.model import TableModel
 from bagwise.tables.predictions import sensitivity
 from bagwise.tables.publish import Published, put_in_bags
 from bagwise.tables.publish_aggregates import PublishedAggregates, publish_aggregates

@@ -10,7 +10,7 @@ from bagwise.data.shards import WEIGHT
 from bagwise.disclosure import leaks
 from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.columns import Features
-from bagwise.tables.model import features_of
+from bagwise.tables.fitting import features_of
 from bagwise.tables.predictions import SAMPLE, bags_of
 from bagwise.tables.table import col
 from bagwise.utils.typing import Floats

@@ -1,49 +1,36 @@
-"""A model of tables: what was learned of the columns, and the estimator that reads them; how it is fitted."""
+"""A model of tables: what was learned of the columns, and the estimator that reads them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import clone
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
-from bagwise.data.rows import InMemory, fit_codes
 from bagwise.data.shards import OFFSET
-from bagwise.estimators import make
-from bagwise.formation import FORMATION
 from bagwise.linear.aggregated import AggregatedClassifier
 from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Summary
-from bagwise.tables.columns import MAX_LEVELS, Features
-from bagwise.tables.gather import WIDEST, fit_in_engine, gather, write_shards
+from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.row_columns import RowColumns
 from bagwise.tables.schema import Reading
-from bagwise.tables.table import Table
-from bagwise.utils.files import TemporaryFolder
-from bagwise.utils.parameters import AdviceError, Parameter, ParameterError, check_parameters
-from bagwise.utils.rng import RandomState
-from bagwise.utils.typing import Floats
+from bagwise.tables.sources import Source, home, in_memory, read
+from bagwise.tables.table import Table, is_time
+from bagwise.utils.parameters import AdviceError, Parameter
+from bagwise.utils.text import listed, number_of
+from bagwise.utils.typing import Floats, NDArray
 
-Tell: TypeAlias = Callable[[int, int | None, str], None]
-"""Called with steps done, steps in all (None where nobody knows) and what is going on."""
-
-DEFAULT_MODEL = "auto"
-"""What `fit` takes where no model is named."""
-
-IN_MEMORY = 2**28  # numbers: a gigabyte in single precision
+_NAMED = 5  # classes that a representation lists
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TableModel:
     """A fitted model that scores rows of a table.
 
@@ -78,10 +65,10 @@ class TableModel:
     classes: tuple[str, ...] | None
     kind: str
     keys: tuple[str, ...]
-    summary: Summary | AggregatesSummary = field(repr=False)
-    reports: ReportColumns = field(default_factory=ReportColumns, repr=False)
+    summary: Summary | AggregatesSummary
+    reports: ReportColumns = field(default_factory=ReportColumns)
     ignored: tuple[str, ...] = ()
-    of_rows: RowColumns = field(default_factory=RowColumns, repr=False)
+    of_rows: RowColumns = field(default_factory=RowColumns)
 
     def __post_init__(self) -> None:
         kinds: dict[str, Any] = {"features": Features, "encoding": Encoding | None, "kind": str}
@@ -101,12 +88,86 @@ class TableModel:
         """What it predicts: a "label", or a real "value"."""
         return "value" if isinstance(self.estimator, BagRegressor) else "label"
 
-    def predict(self, batch: pa.RecordBatch | pa.Table) -> Floats:
-        """(n,) probabilities of label 1 or values, or (n, classes), of a `batch` of rows with the made columns."""
-        return self.predict_codes(self.features.matrix(batch))
+    def __repr__(self) -> str:
+        read, what = sum(bool(column.made) for column in self.features.columns), "values"
+        if self.target == "label":
+            names = [str(name) for name in self.classes_[:_NAMED]]
+            what = (
+                f"classes {listed(names + ([f'{left:,} more'] if (left := len(self.classes_) - _NAMED) > 0 else []))}"
+            )
+        return f"<TableModel: {self.kind} of {number_of(read, 'column')}, {what}>"
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """Names of the classes, or the labels 0 and 1: what `predict` tells, and the columns of `predict_proba`."""
+        if self.target == "value":
+            raise AttributeError("a model of values has no classes.")
+        return np.array((0, 1) if self.classes is None else self.classes)
+
+    def predict(self, X: Source, *, missing_columns: str = "error") -> NDArray[Any]:
+        """The most probable class of each row, or its expected value.
+
+        Rows are read as `write_scores` reads them: columns of other types are converted where nothing is lost,
+        categories that training did not have count as missing, columns that the model does not know are left alone. A
+        table in memory is read where it is, without an engine.
+
+        Parameters
+        ----------
+        X : table, dict or path
+            A pandas, polars or Arrow table, a dict of columns, or anything else that `tables.read` takes.
+        missing_columns : {"error", "as-missing"}
+            Whether columns that the model uses and the table lacks raise, or count as missing in every row.
+
+        Returns
+        -------
+        array, shape (n,)
+            One of `classes_` for each, or values.
+        """
+        h = self._predicted(X, missing_columns)
+        if self.target == "value":
+            return h
+        return np.asarray(self.classes_[(h > 0.5).astype(int) if h.ndim == 1 else h.argmax(axis=1)])
+
+    def predict_proba(self, X: Source, *, missing_columns: str = "error") -> Floats:
+        """Probabilities of the classes of each row.
+
+        Parameters
+        ----------
+        X, missing_columns
+            As for `predict`.
+
+        Returns
+        -------
+        array, shape (n, classes)
+            In the order of `classes_`.
+        """
+        if self.target == "value":
+            raise AttributeError("a model of values has no probabilities: call predict.")
+        h = self._predicted(X, missing_columns)
+        return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
+
+    def _predicted(self, X: Source, missing_columns: str) -> Floats:
+        """(n,) or (n, classes) predictions of the rows of a table, wherever it is."""
+        table = in_memory(X)
+        if table is None or any(self._is_told_by_engine(table, column) for column in self.features.columns):
+            table = read(X, home(X, ordered=True))
+        if not table.head(1).count():  # before its columns are looked at, which may be of any type
+            raise ValueError("the table is empty: there is no row to score.")
+        reading = self.reading(table, missing_columns=missing_columns)
+        found = np.concatenate([h for _, h in self._batches(reading, [])])
+        reading.met.warn(stacklevel=3)
+        return found
+
+    def _is_told_by_engine(self, table: Table, column: Column) -> bool:
+        """Whether the text of a time is compared, which every engine writes in its own way; training had DuckDB's."""
+        texts = column.role in (Role.category, Role.hashed)
+        return texts and column.name in table.columns and is_time(table.schema[column.name])
 
     def predict_codes(self, codes: Floats, offset: Floats | None = None) -> Floats:
-        """The same of the numbers and `codes` that `Features.matrix` makes; `offset`: of rows, if it needs one."""
+        """(n,) probabilities of label 1 or values, or (n, classes), of `codes` that `Features.matrix` makes.
+
+        offset: of rows, if it needs one.
+        """
         rows = codes if self.encoding is None else self.encoding(codes)
         if isinstance(self.estimator, BagRegressor):
             return self.estimator.predict(rows) if offset is None else self.estimator.predict(rows, offset=offset)
@@ -144,12 +205,16 @@ class TableModel:
         pyarrow.RecordBatch
         """
         reading = self.reading(table) if isinstance(table, Table) else table
-        kept = list((table if isinstance(table, Table) else table.table).columns if keep is None else keep)
+        kept = list(reading.table.columns if keep is None else keep)
+        yield from (self.scored(rows, h) for rows, h in self._batches(reading, kept))
+
+    def _batches(self, reading: Reading, kept: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Floats]]:
+        """Rows, of which columns are kept, and their predictions, piece by piece."""
         needed = RowColumns(offset=self.of_rows.offset)
         with_offset = needed.added(reading.table) if needed.names else None
         for batch in reading.select(*kept, *needed.ours, of=with_offset).batches():
             offset = needed.read(batch).get(OFFSET)
-            yield self.scored(batch.select(kept), self.predict_codes(reading.matrix(batch), offset))
+            yield batch.select(kept), self.predict_codes(reading.matrix(batch), offset)
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
         """Rows with columns of their predictions."""
@@ -212,145 +277,3 @@ class Recipe:
         """The model, once an estimator is fitted to them."""
         about = (self.classes, kind, self.keys, self.summary, self.reports, self.ignored, self.of_rows)
         return TableModel(self.features, estimator, encoding, *about)
-
-
-def fit(
-    data: BagTable,
-    model: str | BagEstimator | None = None,
-    *,
-    roles: Mapping[str, str] | None = None,
-    max_levels: int = MAX_LEVELS,
-    formation: str = "auto",
-    time_budget: float | None = None,
-    random_state: RandomState = None,
-    progress: Tell | None = None,
-) -> TableModel:
-    """Learn from events and reports.
-
-    Parameters
-    ----------
-    data : BagTable
-        Events and reports, joined.
-    model : str, BagClassifier or BagRegressor, optional
-        One of `MODELS` ("auto", "boosting", "logistic", "mean-map", "network", "ridge", "sgd"), for values one of
-        `VALUE_MODELS` ("auto", "boosting", "network", "ridge", "sgd", "tweedie"), or an estimator with settings of your
-        own. "auto" by default.
-        Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
-        order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
-        as boosting and networks do (see `bagwise.data.Reads`).
-    roles, max_levels : dict and int, optional
-        Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
-        tell them; and how many values a text may have to be a category.
-    formation : {"auto", "random", "rates", "features", "effects"}
-        How bags came about (see `bagwise.formation`), handed to the estimator; "auto" leaves that as it is.
-    time_budget : float, optional
-        Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
-    random_state : int, Generator or None
-        For everything that is drawn.
-    progress : callable, optional
-        Called with steps done, steps in all and what comes now.
-
-    Returns
-    -------
-    TableModel
-        It scores rows of a table.
-    """
-    began = time.monotonic()
-    check_parameters({"formation": formation}, {"formation": FORMATION})
-    model = model or DEFAULT_MODEL
-    estimator: Any = make(model, target=data.target) if isinstance(model, str) else clone(model)
-    if not isinstance(estimator, BagRegressor if data.target == "value" else BagClassifier):
-        wanted = "a regressor, since reports tell of values" if data.target == "value" else "a classifier"
-        raise ParameterError("model", f"must be {wanted}, got {type(estimator).__name__}.")
-    _check_of_rows(data, estimator, model if isinstance(model, str) else type(model).__name__)
-    if isinstance(model, str) and "random_state" in estimator.get_params(deep=False):
-        estimator.set_params(random_state=random_state)
-    if formation != "auto":
-        estimator.set_params(formation=formation)
-    tell = progress or (lambda done, total, text: None)
-    tell(0, None, "reading columns")
-    by_moments = estimator.reads.moments and not (data.others or data.of_rows.names)
-    features = features_of(data, roles=roles, max_levels=max_levels, means=not by_moments)
-    kind = model if isinstance(model, str) else type(model).__name__
-    data.check_two_classes()
-    end = None if time_budget is None else began + time_budget
-    with telling(estimator, tell):
-        tell(0, None, f"fitting {kind}")
-        width = sum(1 if made.levels is None else len(made.levels) for made in features.made)
-        encoding: Encoding | None
-        if by_moments and width <= WIDEST:
-            features, encoding = fit_in_engine(data, features, estimator)
-        else:
-            features = features_of(data, roles=roles, max_levels=max_levels) if by_moments else features
-            encoding = _fit_rows(data, features, estimator, end)
-    return Recipe.of(features, data).model(estimator, encoding, kind)
-
-
-def _check_of_rows(data: BagTable, estimator: BagEstimator, kind: str) -> None:
-    """Raise where rows have weights or an offset that the estimator does not know what to do with."""
-    if data.of_rows.weight is not None and not estimator.reads.weights:
-        raise ParameterError("weight", f"is not known to {kind}: take ridge, logistic or boosting, or repeat rows.")
-    if data.of_rows.offset is not None and not (estimator.reads.offset and data.classes is None):
-        what, way = f"{kind} does not have", "take logistic, boosting, network or mean-map"
-        if data.target == "value":
-            raise ParameterError("offset", f"is added to logarithms of values, which {what}: take tweedie.")
-        what = what if data.classes is None else "models of several classes do not have"
-        raise ParameterError("offset", f"is added to log odds, which {what}: {way}.")
-
-
-def features_of(
-    data: BagTable, *, roles: Mapping[str, str] | None = None, max_levels: int = MAX_LEVELS, means: bool = True
-) -> Features:
-    """The columns to learn from and their roles; roles, max_levels, means: as in `fit` and `Features.of`."""
-    return Features.of(data.events, data.features, roles=roles, max_levels=max_levels, means=means)
-
-
-def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: float | None) -> Encoding | None:
-    """Fit to rows, gathered on disk if many, by the `end` of the time; their encoding, None where codes are read."""
-    many = data.summary.used_rows * len(features.made) > IN_MEMORY
-    if many and not data.others and not estimator.reads.blocks:
-        what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
-        way = "choose boosting, a network, or ridge with fewer categories"
-        raise ValueError(f"{what}, as {type(estimator).__name__} does: {way}.")
-    if many and data.others:
-        what = f"{data.summary.rows:,} rows of {len(features.made)} columns are too many to be read into memory"
-        why = "which several tables of reports need, since bags that share rows cannot be read block by block"
-        other = ", or pass the one table of reports that has the most bags."
-        raise AdviceError(f"{what}, {why}: leave out columns with ", Parameter("ignore"), other)
-    with TemporaryFolder() as place:
-        rows = write_shards(data, features, place / "shards") if many else gather(data, features)
-        if end is not None and hasattr(estimator, "time_budget"):
-            estimator.set_params(time_budget=max(1.0, end - time.monotonic()))
-        if isinstance(rows, InMemory) and not estimator.reads.codes:  # codes are gone before anything is learned
-            encoding = rows.encoding()
-            rows = rows.encoded(encoding)
-            fit_codes(estimator, rows, rows)
-            return encoding
-        return fit_codes(estimator, rows)
-
-
-@contextmanager
-def telling(estimator: Any, tell: Tell) -> Iterator[None]:
-    """While this lasts, the estimator tells of every step."""
-    silent = estimator.get_params(deep=False).get("callback", tell) is None
-    if silent:
-        estimator.set_params(callback=lambda line: tell(*_step(estimator, line)))
-    try:
-        yield
-    finally:
-        if silent:
-            estimator.set_params(callback=None)
-
-
-def _step(estimator: Any, line: Mapping[str, Any]) -> tuple[int, int | None, str]:
-    """A line as candidates, trees or networks give it."""
-    if "candidate" in line:
-        comes = {"trial": f"trying {line['next']}", "fit": "fitting to all bags", "end": "fitted"}
-        comes["second trial"] = f"trying {line['next']} again, for bags formed by {estimator.formation_.name}"
-        return line["done"], line["total"], f"{comes[line['stage']]} ({line['candidate']}: {line['note'] or 'tried'})"
-    chooses = line["stage"] == "choice"
-    what = "choosing settings" if chooses else "fitting to all bags"
-    if "fits" in line:
-        return line["fit"], line["fits"], f"{what}: fit {line['fit']} of {line['fits']}"
-    epochs, also = (estimator.max_epochs, " at most") if chooses else (estimator.n_epochs_, "")
-    return line["epoch"], epochs, f"{what}: epoch {line['epoch']} of {epochs}{also}"

@@ -26,7 +26,8 @@ from bagwise.segment import per_bag
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
-from bagwise.tables.model import TableModel, Tell
+from bagwise.tables.fitting import Tell
+from bagwise.tables.model import TableModel
 from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.schema import ColumnsMet, Reading

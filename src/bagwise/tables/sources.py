@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from narwhals.stable.v2 import dependencies as kinds
 
 from bagwise.tables.engines import Connection, Engine, engine_of
+from bagwise.tables.engines.arrow import Arrow
 from bagwise.tables.engines.duckdb import DuckDB, as_pattern, connect, plainly, read_files, tables_of_file
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
@@ -81,6 +82,16 @@ def read(source: Source, connection: Connection, *, what: str = "the table") -> 
     if taken := [name for name in table.columns if set(table.engine.unsaid) & set(name)]:
         raise ValueError(f"{what}: column {taken[0]!r} has a name that {table.engine.name} takes apart: rename it.")
     return table
+
+
+def in_memory(source: Source, *, what: str = "the table") -> Table | None:
+    """A pandas, polars or Arrow table, or a dict of columns, as it is; None for what lives elsewhere."""
+    native = nw.to_native(source, pass_through=True)
+    if isinstance(native, (str, os.PathLike, Table)) or hasattr(native, "collect") or _holder(native, None) is not None:
+        return None
+    arrow = _arrow(native, what)
+    _check_names(arrow.column_names, what)
+    return Table(nw.from_native(arrow).lazy(), Arrow())
 
 
 def home(*sources: Source | None, connection: Connection | None = None, ordered: bool = False) -> Connection:

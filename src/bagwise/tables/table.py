@@ -260,7 +260,7 @@ def as_number(column: Expression) -> Expression:
 
 def as_whole(number: Expression) -> Expression:
     """The whole number next to a number, as far as double precision tells whole numbers apart; otherwise null."""
-    return where(number.abs() <= _WHOLE, number).cast(nw.Int64)
+    return where(number.abs() <= _WHOLE, number).round().cast(nw.Int64)  # Arrow casts whole numbers only
 
 
 def as_text(column: Expression, type_: DataType) -> Expression:

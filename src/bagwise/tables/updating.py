@@ -13,8 +13,9 @@ from bagwise.diagnostics import Drift, drift
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import Column, Role, is_pandas_index
 from bagwise.tables.diagnosis import frame_of
+from bagwise.tables.fitting import IN_MEMORY, Tell, telling
 from bagwise.tables.gather import WIDEST, gather, update_in_engine
-from bagwise.tables.model import IN_MEMORY, TableModel, Tell, telling
+from bagwise.tables.model import TableModel
 from bagwise.tables.predictions import Predictions, predict
 from bagwise.tables.schema import UnseenValuesWarning
 from bagwise.tables.table import as_text, col, length

@@ -13,8 +13,8 @@ import pytest
 
 from bagwise.data.shards import Shards
 from bagwise.tables import join
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
-from bagwise.tables.model import features_of
 
 
 @pytest.fixture(autouse=True)

@@ -27,8 +27,8 @@ from bagwise.neural import BagNeuralClassifier, cnn
 from bagwise.neural.distributed import Checkpoints, Distributed, LostError, Processes, joined
 from bagwise.neural.distributed.training import shared_means
 from bagwise.tables import join
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
-from bagwise.tables.model import features_of
 from bagwise.utils.parameters import ParameterError
 from tests.neural.distributed.common import SETTINGS, WORKER, StoppedError, alone, assert_close, stopping_at
 
