@@ -10,7 +10,7 @@ from scipy.special import expit, softmax
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
-from bagwise.data.rows import Reads
+from bagwise.data.rows import BagRows, InMemory, Reads
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear.design import Design
@@ -47,7 +47,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
 
     Maximises :math:`\sum_j \log P(\sum_{i \in j} B_i = k_j \alpha_j)`, :math:`B_i \sim \mathrm{Bernoulli}(h_i)`,
     :math:`h = \sigma(w \cdot x + b)`, less a ridge penalty on w, subject to E[h] = p (see `bagwise.losses.tilting`).
-    Declared noise, and effects of bags, make a bag count for less. Bags of one row make it logistic regression.
+    Declared noise, and effects of bags, make a bag count for less. Bags of one row make it logistic regression. Rows on
+    disk (`fit_rows` of shards) are read block by block, with the same result.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     (array([2., 0.]), 'random')
     """
 
-    reads: ClassVar[Reads] = Reads(shared=True, weights=True, offset=True)
+    reads: ClassVar[Reads] = Reads(blocks=True, shared=True, weights=True, offset=True)
     updates_offset: ClassVar[bool] = True
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "alphas": several(number(above=0), "one or more finite numbers above 0") | NONE,
@@ -117,14 +118,34 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     cv: int = 5
     random_state: RandomState = None
 
+    def _fit_data(self, data: BagRows) -> None:
+        """Rows on disk are read a block at a time, once or twice for each step; a sample tells the formation.
+
+        Memory holds about a dozen numbers for each row, whatever the columns, ten for each bag and column, and the rows
+        of some of the bags, on which the penalty is chosen.
+        """
+        if isinstance(data, InMemory):
+            super()._fit_data(data)
+            return
+        bags, some = data.bags, data.sample()
+        if bags.noise_variance is None:
+            check_counts(bags)
+        self._tell_formation(some.X, some.bags)
+        self._fit_design(Design.of_blocks(data, bags))
+
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         if bags.noise_variance is None:
             check_counts(bags)
         design = Design.of(X, bags, getattr(self, "feature_names_in_", None))
         self._tell_formation(X, bags)
+        self._fit_design(design)
+
+    def _fit_design(self, design: Design) -> None:
+        """With the formation that is told."""
         rng = generator(self.random_state)
-        gains = self._fit_classes(design, rng) if bags.proportion.ndim == 2 else self._fit_two(design, rng)
-        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=5)
+        several_classes = design.bags.proportion.ndim == 2
+        gains = self._fit_classes(design, rng) if several_classes else self._fit_two(design, rng)
+        self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=6)
 
     def _penalties(self, usual: Floats) -> tuple[Floats, Floats]:
         """The alphas and the scalings to choose from."""
@@ -151,9 +172,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         scores = scores if design.bags.offset is None else scores + design.bags.offset
         shift = shift_to(at.prior, scores, weight=design.bags.weight)
         self._keep(coef[None], np.array([shift]) - coef @ design.mean, classes=False)
-        self.freedom_ = len(design.bags) - design.X.shape[1] - 1
+        self.freedom_ = len(design.bags) - design.width - 1
         if close == _CLOSE:
-            if self.freedom_ >= ENOUGH_FREEDOM * (design.X.shape[1] + 1):
+            if self.freedom_ >= ENOUGH_FREEDOM * (design.width + 1):
                 at = maximise(design, prior, _TINY * penalty, effect_variance=chosen.effect_variance, start=at.w)
             before, sums = at, system(design, at)
         free, covariance = sums.free(before.w)
@@ -229,7 +250,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         self._keep(coef, at.intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
         self.free_coef_ = self.coef_errors_ = self.memory_ = None
-        self.freedom_ = len(design.bags) - design.X.shape[1] - 1
+        self.freedom_ = len(design.bags) - design.width - 1
         return gains
 
     def coef_interval(self, level: float = 0.95) -> Floats:

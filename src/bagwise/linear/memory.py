@@ -296,7 +296,7 @@ def choose_refit(
     the last one. Where new rows are many, some bags serve, and the old ones count for as much less.
     """
     ways = weighings(asked)
-    chosen = np.sort(some_bags(design.bags, design.X.shape[1], rng))
+    chosen = np.sort(some_bags(design.bags, design.width, rng))
     share = float(design.bags.size[chosen].sum() / design.bags.n_people)
     folds = folds_of(len(chosen), cv, rng, enough=len(chosen))
     if not folds:

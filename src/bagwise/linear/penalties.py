@@ -108,7 +108,7 @@ def usual_alphas(design: Design) -> Floats:
     """Penalties to choose from; where bags are few, the most plausible ones."""
     if not _few(design):
         return ALPHAS
-    return np.sort(ALPHAS[np.argsort(-_plausible(ALPHAS, design.X.shape[1]), kind="stable")[:_FEW_ALPHAS]])
+    return np.sort(ALPHAS[np.argsort(-_plausible(ALPHAS, design.width), kind="stable")[:_FEW_ALPHAS]])
 
 
 def _some(design: Design, order: Integers, rows: int, many_bags: int = _MANY_BAGS) -> Integers:
@@ -117,7 +117,7 @@ def _some(design: Design, order: Integers, rows: int, many_bags: int = _MANY_BAG
     Sixteen at least. Where bags are large, rows say little: they share the effects of few bags.
     """
     total = np.cumsum(design.bags.rows[order])
-    most = min(_LARGE_BAGS_ROWS, _CHOICE_NUMBERS // max(design.X.shape[1], 1))
+    most = min(_LARGE_BAGS_ROWS, _CHOICE_NUMBERS // max(design.width, 1))
     enough, many = (int(np.searchsorted(total, one, side="right")) for one in (min(rows, most), most))
     return order[: max(enough, min(many, many_bags), _LEAST_BAGS)]
 
@@ -189,7 +189,7 @@ def _choose(
     if not folds:
         return Choice(effect_variance=0.0)
     if begin is None:  # far too light a penalty takes many steps to its maximum, which tells little of others
-        usual = max(_USUAL_ALPHA, float(design.X.shape[1])) if _few(design) else _USUAL_ALPHA
+        usual = max(_USUAL_ALPHA, float(design.width)) if _few(design) else _USUAL_ALPHA
         begin = Choice(usual, float(scalings[_most_usual(scalings)]))
     inside = min(max(begin.alpha, float(alphas.min())), float(alphas.max()))
     found = replace(begin, alpha=inside, effect_variance=_USUAL_EFFECTS if effects else 0.0)
@@ -256,7 +256,7 @@ def _likely(design: Design, held: list[_Held], choice: Choice) -> float:
     few = _few(design)
     stretches = _SOME_STRETCHES if few else _AS_IT_IS
     values = [one.value(one.at.w[:, None], choice.effect_variance, stretches).sum(axis=(1, 2)) for one in held]
-    prior = _plausible(np.array([choice.alpha]), design.X.shape[1])[0] if few else 0.0
+    prior = _plausible(np.array([choice.alpha]), design.width)[0] if few else 0.0
     return float(logsumexp(np.sum(values, axis=0)) + prior)
 
 
@@ -270,7 +270,7 @@ def _best_penalty(
     few, totals, best = _few(design), [], []
     stretches = _SOME_STRETCHES if few else _AS_IT_IS  # a heavy penalty may be made up for
     # Many bags know better, unless a light penalty would leave to effects of bags what differing rates explain.
-    prior = _plausible(alphas, design.X.shape[1]) if few or effects else 0.0
+    prior = _plausible(alphas, design.width) if few or effects else 0.0
     for scaling in scalings:
         relative = penalty_of(design, 1.0, float(scaling))
         values = np.concatenate(

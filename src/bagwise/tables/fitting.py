@@ -54,7 +54,7 @@ def fit(
         own. "auto" by default.
         Those that read moments, as ridge does, are fitted inside the engine; for the others, rows are gathered in the
         order of their bags: in memory, or, where they are too many, on disk, from where those that read blocks learn,
-        as boosting and networks do (see `bagwise.data.Reads`).
+        as boosting, logistic regression and networks do (see `bagwise.data.Reads`).
     roles, max_levels : dict and int, optional
         Roles of columns ("number", "category", "hashed", "time", "ignored") that are known better than types and values
         tell them; and how many values a text may have to be a category.
@@ -127,7 +127,7 @@ def _fit_rows(data: BagTable, features: Features, estimator: BagEstimator, end: 
     many = data.summary.used_rows * len(features.made) > IN_MEMORY
     if many and not data.others and not estimator.reads.blocks:
         what = f"{data.summary.used_rows:,} rows of {len(features.made)} columns are too many to be read into memory"
-        way = "choose boosting, a network, or ridge with fewer categories"
+        way = "choose boosting, logistic regression, a network, or ridge with fewer categories"
         raise ValueError(f"{what}, as {type(estimator).__name__} does: {way}.")
     if many and data.others:
         what = f"{data.summary.rows:,} rows of {len(features.made)} columns are too many to be read into memory"
