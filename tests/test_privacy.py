@@ -501,8 +501,10 @@ def test_noise_flows_from_bag_to_fit_and_evaluate(labelled, tmp_path):
         assert abs(found[name]["value"] - truth) < 5 * error
     # On the tables of another release, too.
     again = tmp_path / "again"
-    call("bag", labelled, "--label", "y", "--size", 8, "--epsilon", 1, "--delta", 1e-3, "--out", again)
+    made = call("bag", labelled, "--label", "y", "--size", 8, "--epsilon", 1, "--delta", 1e-3, "--out", again)
+    assert made.exit_code == 0, made.output
     result = call("evaluate", tmp_path / "model", again / "events.parquet", again / "reports.parquet", "--json")
+    assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["n_bags"] == 600
 
 
