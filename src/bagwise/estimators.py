@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -55,3 +56,22 @@ def make(model: str, *, target: str = "label", **parameters: Any) -> Any:
     check_parameters({"model": model}, {"model": one_of(*models)})
     made: BagEstimator = getattr(import_module(ESTIMATORS[models[model]]), models[model])(**parameters)
     return made
+
+
+_TOLD_ELSEWHERE = ("callback", "formation", "random_state")
+
+
+def set_parameters(estimator: Any, settings: Mapping[str, Any]) -> None:
+    """Give an estimator parameters by name, but those that `tables.fit` takes itself.
+
+    >>> model = make("ridge")
+    >>> set_parameters(model, {"cv": 3})
+    >>> model.cv
+    3
+    """
+    known = estimator.get_params(deep=False)
+    for name in settings:
+        if name not in known or name in _TOLD_ELSEWHERE:
+            said = f"names {name!r}, which is no such parameter of a {type(estimator).__name__}: it has "
+            raise ParameterError("settings", f"{said}{listed(sorted(set(known) - set(_TOLD_ELSEWHERE)), 'and')}.")
+    estimator.set_params(**settings)

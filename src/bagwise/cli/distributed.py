@@ -128,12 +128,13 @@ def fit_in_processes(
     processes: int,
     *,
     formation: str,
+    settings: dict[str, Any],
     random_state: int,
     progress: common.Progress,
     **columns: Any,
 ) -> bagwise.tables.TableModel:
-    """A network fitted by several processes of this machine.  columns: options of `tables.fit`."""
-    from bagwise.estimators import make
+    """A network fitted by several processes of this machine.  settings, columns: of `tables.fit`."""
+    from bagwise.estimators import make, set_parameters
     from bagwise.neural.distributed import launch
     from bagwise.tables.fitting import features_of
     from bagwise.tables.gather import write_shards
@@ -141,6 +142,7 @@ def fit_in_processes(
 
     # Where torch is missing, this says so before anything is sorted.
     estimator = make("network", target=data.target, random_state=random_state)
+    set_parameters(estimator, settings)
     features = features_of(data, **columns)
     if formation != "auto":
         estimator.set_params(formation=formation)

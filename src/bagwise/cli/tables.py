@@ -7,6 +7,7 @@ import shlex
 import time
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 from typer import Argument, Option
 
 import bagwise
-from bagwise.cli import common, options
+from bagwise.cli import common, configuration, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.cli.distributed import fit_in_processes
 
@@ -122,6 +123,7 @@ def diagnose(
 
 
 def fit(
+    context: typer.Context,
     joined: options.Joined,
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
     model: Annotated[
@@ -150,6 +152,10 @@ def fit(
     formation: options.BagFormation = options.Formation.auto,
     labels: options.Labels = None,
     label: options.Label = "label",
+    loss: Annotated[str | None, Option(help="Loss of a network, by its name in bagwise.losses.LOSSES.")] = None,
+    device: Annotated[str | None, Option(help="Device of a network, as cuda or cpu.")] = None,
+    settings: configuration.Settings = None,
+    config: configuration.Config = None,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
@@ -174,9 +180,15 @@ def fit(
     if refit and not held.share:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     weight, before = options.parse_forgetting(forgetting), None
+    chosen = configuration.parse_settings(settings)
+    for name, value in (("loss", loss), ("device", device)):
+        if value is not None and model is not Model.network:
+            raise Misuse(f"--{name} is for networks: pass --model network, too.")
+        chosen |= {} if value is None else {name: value}
     if source is not None:
         given = {"--model": model is not None, "--roles": roles, "--max-levels": max_levels != 64}
         given |= {"--engine": engine is not Engine.here, "--time-budget": time_budget is not None}
+        given |= {"--set": bool(chosen)}
         if told_too := [option for option, one in given.items() if one]:
             raise Misuse(f"{told_too[0]} does not go with --from: the model is what it was fitted as; leave it out.")
         before = load_model(source)
@@ -205,11 +217,11 @@ def fit(
                 updated = bagwise.tables.update(before, bags, forgetting=weight, progress=progress)
                 return updated.model
             if engine is Engine.torchrun:
-                return fit_in_processes(bags, processes or 2, **told)
+                return fit_in_processes(bags, processes or 2, settings=chosen, **told)
             end = began + share * (time_budget or _SECONDS)
             left = max(1.0, end - time.monotonic()) if automatic else None
-            chosen = DEFAULT_MODEL if model is None else model.value
-            return bagwise.tables.fit(bags, chosen, time_budget=left, **told)
+            name = DEFAULT_MODEL if model is None else model.value
+            return bagwise.tables.fit(bags, name, settings=chosen, time_budget=left, **told)
 
         def labelled(bags: Any) -> Any:
             """The bags to learn from, and labelled rows beside them, which are never measured on."""
@@ -228,6 +240,7 @@ def fit(
             fitted = learn(train, _TO_FIT)
         progress(1, 1, "looking at columns")
         about = metadata.about(fitted, train, measured, seen=data.summary, refitted=refit, latest=column)
+        about = replace(about, config=configuration.as_toml(context))
         bagwise.saving.save(fitted, out, about=as_data(about), force=force)
     facts = about if updated is None else {**as_data(about), **common.update_facts(updated)}
     lines = [] if updated is None else [str(updated), ""]
@@ -292,7 +305,11 @@ def evaluate(
     show_result(as_json, found, *common.describe_evaluation(found))
 
 
-def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
+def inspect(
+    folder: ModelFolder,
+    toml: Annotated[bool, Option("--toml", help="Print the options of its fit, for bagwise fit --config.")] = False,
+    as_json: options.Json = False,
+) -> None:
     """Tell what a model is, what it was trained on, how good it is and which columns matter."""
     from bagwise.tables.aggregated_model import read_about_aggregates
     from bagwise.tables.metadata import read_about
@@ -300,6 +317,13 @@ def inspect(folder: ModelFolder, as_json: options.Json = False) -> None:
     found = bagwise.saving.inspect(folder)
     facts = {"kind": found.kind, "format": found.format, "versions": found.versions, **found.about}
     about = read_about(found.about)
+    if toml:
+        if as_json:
+            raise Misuse("--toml and --json are two ways to print: leave one out.")
+        if about is None or not about.config:
+            raise Misuse(f"{folder} does not tell its options: it was not written by bagwise fit, or by an older one.")
+        common.show(about.config.rstrip())
+        return
     lines = [f"a {found.kind}, saved from Python"] if about is None else common.describe_model(about)
     lines = lines if (counts := read_about_aggregates(found.about)) is None else counts.lines
     made = ", ".join(f"{name} {version}" for name, version in found.versions.items())

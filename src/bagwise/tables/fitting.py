@@ -12,7 +12,7 @@ from sklearn.base import clone
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor
 from bagwise.data.features import Encoding
 from bagwise.data.rows import InMemory, fit_codes
-from bagwise.estimators import make
+from bagwise.estimators import make, set_parameters
 from bagwise.formation import FORMATION
 from bagwise.tables.bag_table import BagTable
 from bagwise.tables.columns import MAX_LEVELS, Features
@@ -38,6 +38,7 @@ def fit(
     roles: Mapping[str, str] | None = None,
     max_levels: int = MAX_LEVELS,
     formation: str = "auto",
+    settings: Mapping[str, Any] | None = None,
     time_budget: float | None = None,
     random_state: RandomState = None,
     progress: Tell | None = None,
@@ -60,6 +61,8 @@ def fit(
         tell them; and how many values a text may have to be a category.
     formation : {"auto", "random", "rates", "features", "effects"}
         How bags came about (see `bagwise.formation`), handed to the estimator; "auto" leaves that as it is.
+    settings : dict, optional
+        Parameters of the estimator, by name.
     time_budget : float, optional
         Seconds for all of this, which "auto" minds (see `BagAutoClassifier`); None for as many as it takes.
     random_state : int, Generator or None
@@ -84,6 +87,7 @@ def fit(
         estimator.set_params(random_state=random_state)
     if formation != "auto":
         estimator.set_params(formation=formation)
+    set_parameters(estimator, settings or {})
     tell = progress or (lambda done, total, text: None)
     tell(0, None, "reading columns")
     by_moments = estimator.reads.moments and not (data.others or data.of_rows.names)

@@ -112,6 +112,7 @@ class About:
     latest: the column by which bags held out were the latest; empty where they are as good as random.
     sensitivity: by how much predictions move when a column is shuffled.
     target: what it predicts, "label" or "value".  values: the evaluation on bags held out of a model of values.
+    config: the options that it was fitted with, as TOML; empty where it was fitted from Python.
     """
 
     model: str
@@ -136,6 +137,7 @@ class About:
     sensitivity: dict[str, float]
     target: str = "label"
     values: ValueEvaluation | None = None
+    config: str = ""
 
     @property
     def fitted_by(self) -> str:
