@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from bagwise.linear.sgd import average_iterate
+from bagwise.linear.iterates import average_iterate
 from history import record
 
 BAGS, FEATURES, LOOP = 1_000_000, 30, 50_000

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import disaggregation as disaggregation
     from bagwise import displays as displays
     from bagwise import evaluation as evaluation
+    from bagwise import explanation as explanation
     from bagwise import formation as formation
     from bagwise import gains as gains
     from bagwise import linear as linear
@@ -65,6 +66,11 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise.displays import BagFunnelDisplay as BagFunnelDisplay
     from bagwise.displays import BagRocDisplay as BagRocDisplay
     from bagwise.evaluation import evaluate as evaluate
+    from bagwise.explanation import BagContributionDisplay as BagContributionDisplay
+    from bagwise.explanation import BagDependenceDisplay as BagDependenceDisplay
+    from bagwise.explanation import BagImportanceDisplay as BagImportanceDisplay
+    from bagwise.explanation import partial_dependence as partial_dependence
+    from bagwise.explanation import permutation_importance as permutation_importance
     from bagwise.linear import AggregatedLogisticClassifier as AggregatedLogisticClassifier
     from bagwise.linear import AggregatedRidgeClassifier as AggregatedRidgeClassifier
     from bagwise.linear import BagLogisticClassifier as BagLogisticClassifier
@@ -99,6 +105,13 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "disaggregation": ("group_rates",),
     "displays": ("BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"),
     "evaluation": ("evaluate",),
+    "explanation": (
+        "BagContributionDisplay",
+        "BagDependenceDisplay",
+        "BagImportanceDisplay",
+        "partial_dependence",
+        "permutation_importance",
+    ),
     "formation": (),
     "gains": (),
     "log_odds": (),

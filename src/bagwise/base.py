@@ -18,6 +18,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.weights import offsets_of_rows
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
+from bagwise.explanation.contributions import Contributions
+from bagwise.explanation.result import Explanation
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
 from bagwise.losses.adding_up import adding_up, values_adding_up
@@ -179,18 +181,53 @@ class BagEstimator(ABC, BaseEstimator):
         """(n,) predictions of rows to whose scores an offset (n,) is added."""
         return np.asarray(expit(self._decision(X) + offset))
 
-    def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
+    def _contributions(self, X: Floats) -> Contributions:
+        """What features add to the scores of rows, without an offset."""
+        way = "take its permutation importance (bagwise.explanation)"
+        raise ValueError(f"a {type(self).__name__} does not tell what features add to its scores: {way}.")
+
+    def explain(self, X: Any, *, offset: ArrayLike | None = None) -> Explanation:
+        """What each feature adds to the score of each row: contributions that add up to it exactly.
+
+        Linear terms from the mean training row; Shapley values of trees, as LightGBM computes them; integrated
+        gradients of networks from the mean training row. Scores are log odds where predictions come from a sigmoid.
+
+        Parameters
+        ----------
+        X : array or table, shape (n, features)
+            The rows.
+        offset : array, shape (n,), optional
+            As for predictions: what it adds is a feature of its own, named "offset".
+
+        Returns
+        -------
+        Explanation
+        """
         X = self._check_features(X, fitting=False)
+        moved = self._checked_offset(offset, len(X))
+        found = self._contributions(X)
+        names = getattr(self, "feature_names_in_", None)
+        check_finite_features(found.values, X.reshape(len(X), -1), names)
+        named = [f"x{i}" for i in range(found.values.shape[1])] if names is None else [str(name) for name in names]
+        if moved is not None:
+            found = Contributions(np.column_stack([found.values, moved]), found.base, found.scale)
+            named.append("offset")
+        return Explanation.of(found, named)
+
+    def _checked_offset(self, offset: ArrayLike | None, n_rows: int) -> Floats | None:
+        """(n,) what is added to scores; raise where it is missing, or not known to the model."""
         known = getattr(self, "has_offset_", False)
         if known and offset is None:
             said = f"is missing: the {type(self).__name__} was fitted with one, which its scores are without."
             raise ParameterError("offset", said)
         if offset is not None and not known:
             raise ParameterError("offset", "is for models that were fitted with one: leave it out.")
-        if offset is None:
-            h = self._predict_mean(X)
-        else:
-            h = self._predict_moved(X, offsets_of_rows(offset, len(X), np.arange(len(X))))
+        return None if offset is None else offsets_of_rows(offset, n_rows, np.arange(n_rows))
+
+    def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
+        X = self._check_features(X, fitting=False)
+        moved = self._checked_offset(offset, len(X))
+        h = self._predict_mean(X) if moved is None else self._predict_moved(X, moved)
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))
         return h
 

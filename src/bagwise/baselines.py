@@ -13,6 +13,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import Reads
+from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, whole
 from bagwise.utils.rng import RandomState, generator
@@ -112,6 +113,13 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
             data = lgb.Dataset(X[rows], label, weight=weight, categorical_feature=self._categorical())
             grown = lgb.train(options, data, num_boost_round=self.n_estimators, callbacks=[lambda _: check_time()])
             self.boosters_.append(grown)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """Shapley values of trees, as LightGBM computes them, to log odds."""
+        threads = {"num_threads": self.n_jobs}
+        found = np.stack([booster.predict(X, pred_contrib=True, **threads) for booster in self.boosters_], axis=2)
+        told = Contributions(found[:, :-1], found[0, -1], ONE_FROM_REST if self._classes else LOG_ODDS)
+        return told if self._classes else told.of_one_output()
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = np.stack([booster.predict(X, num_threads=self.n_jobs) for booster in self.boosters_], axis=1)

@@ -23,10 +23,14 @@ class NumericFeatures:
 
 
 class LinearPredictor(NumericFeatures):
-    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,)."""
+    """h = w·x + b. coef_: (features,), or (classes, features).  intercept_: a number, or (classes,).
+
+    feature_means_: (features,) the mean row that was fitted to, which explanations begin at.
+    """
 
     coef_: Floats
     intercept_: Floats | float
+    feature_means_: Floats
 
     def _keep(self, coef: Floats, intercept: Floats, *, classes: bool) -> None:
         """coef: (outputs, features).  intercept: (outputs,).  Without classes there is one output."""

@@ -6,8 +6,8 @@ from sklearn.linear_model import Ridge
 
 import bagwise as bw
 from bagwise.gains import NoBetterThanConstantWarning
+from bagwise.linear.iterates import average_iterate
 from bagwise.linear.moments import BagSums, Moments, solve_ridge
-from bagwise.linear.sgd import average_iterate
 from bagwise.losses import debiased_square
 from bagwise.theory import sgd_constants
 from bagwise.utils.parameters import ParameterError

@@ -16,6 +16,7 @@ from bagwise.base import BagClassifier
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.data.rows import InMemory, Reads
 from bagwise.estimators import make
+from bagwise.explanation.contributions import LOG_ODDS, LOG_PROBABILITY, Contributions, mean_of
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear import BagMeanMapClassifier
@@ -212,6 +213,18 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
         self.gain_, self.gain_error_ = last[0].after, last[0].after_error
         how = "; ".join(dict.fromkeys(one.how for one in last))
         return Step(how, any(one.learned for one in last), last[0].forgetting, last[0].apart)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To log odds, or to logarithms of probabilities of classes, of the mean of the models' probabilities."""
+        found = mean_of([part.to_predictions() for part in self._parts(X)], self.weights_)
+        two = found.values.ndim == 2
+
+        def score(h: Floats) -> Floats:
+            if getattr(self, "has_offset_", False):
+                return np.asarray(self.stretch_ * surely(h) + self.offset_)
+            return stretched(scores_of(h), stretch=self.stretch_, shift=self.offset_)
+
+        return found.through(score, LOG_ODDS if two else LOG_PROBABILITY)
 
     def _decision(self, X: Floats) -> Floats:
         return self.stretch_ * surely(self._mixed(X, np.zeros(len(X)))) + self.offset_

@@ -16,6 +16,7 @@ from bagwise.base import BagEstimator
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.estimators import make
+from bagwise.explanation.contributions import Contributions
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import formation_of
 from bagwise.linear.moments import telling
@@ -220,6 +221,15 @@ class AutoFit(TableFeatures, BagEstimator):
             for weight, model in zip(self.weights_, self.models_, strict=True)
         )
         return sum(parts, np.zeros(1))
+
+    def _parts(self, X: Floats) -> list[Contributions]:
+        """What features add to what each of the models says."""
+        parts = []
+        for model in self.models_:
+            read = X if model.reads.codes else self.encoding_(X)
+            found = model._contributions(read)
+            parts.append(found if model.reads.codes else found.gathered(self.encoding_.origin, X.shape[1]))
+        return parts
 
     def used_features(self) -> Booleans | None:
         """Whether a model that was chosen uses each feature; None where one may use any."""

@@ -14,6 +14,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagRegressor
 from bagwise.data.rows import Reads
 from bagwise.estimators import make
+from bagwise.explanation.contributions import VALUE, Contributions, mean_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import worth
 from bagwise.nonnegative import NONNEGATIVE, never_negative
@@ -127,6 +128,11 @@ class BagAutoRegressor(AutoFit, BagRegressor):
     def _predicted(self, h: Floats) -> Floats:
         moved = self.stretch_ * h + self.offset_
         return np.asarray(self.factor_ * np.maximum(moved, 0)) if self.nonnegative_ else moved
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To values, in proportion where these are kept above 0."""
+        found = mean_of([part.to_predictions() for part in self._parts(X)], self.weights_)
+        return found.through(self._predicted, VALUE)
 
     def _predict_mean(self, X: Floats) -> Floats:
         return self._predicted(self._mixed(X))

@@ -6,9 +6,10 @@ from bagwise.bags import Bags
 from bagwise.boosting.ensemble import choose_ensemble
 from bagwise.boosting.fitting import BoostingFit, in_bags
 from bagwise.boosting.further import choose_further
-from bagwise.boosting.links import LOGIT, centring, centring_of_classes, prediction_of
+from bagwise.boosting.links import LOGIT, centring, centring_of_classes, prediction_of, score_of
 from bagwise.boosting.tuning import some_watched
 from bagwise.data.rows import InMemory
+from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions, mean_of
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.log_odds import prior_of
@@ -123,6 +124,18 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
     def _predict_mean(self, X: Floats) -> Floats:
         h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
         return h if self._classes else h[:, 0]
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To the stretched mean of the log odds of fits, further trees included."""
+        fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        start = score_of(self.prior_, LOGIT)
+        found = Contributions(np.zeros((len(X), X.shape[1], len(start))), start, LOG_ODDS)
+        if fits:
+            parts = [fit.log_odds_contributions(X, n_trees, self.n_jobs) for fit, n_trees in fits]
+            found = mean_of(parts).stretched(self.stretch_, self.offset_)
+        for update in getattr(self, "updates_", []):  # folders of earlier versions have none
+            found = update.contributions(X, found, self.n_jobs)
+        return found.stretched(1.0, 0.0, ONE_FROM_REST) if self._classes else found.of_one_output()
 
     def refuses_updates(self) -> str | None:
         """Why there are no updates of several classes."""

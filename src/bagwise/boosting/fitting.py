@@ -263,6 +263,13 @@ class BoostingFit(TableFeatures, BagEstimator):
         used = [fit.used(self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
         return np.asarray(np.any([np.zeros(len(self.features_.categories), dtype=bool), *used], axis=0))
 
+    @property
+    def feature_importances_(self) -> Floats:
+        """(features,) shares of what splits on each gained, the mean over fits; of columns as the model reads them."""
+        found = [fit.gains(self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        told = [gains for gains in found if gains.any()]
+        return np.asarray(np.mean(told, axis=0) if told else np.zeros(len(self.features_.categories)))
+
     def _scores(self, X: Floats) -> list[tuple[Boosted, Floats]]:
         """The fits, and what each says, (n, outputs)."""
         fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]

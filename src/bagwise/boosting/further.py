@@ -11,6 +11,7 @@ from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.ensemble import Ensemble
 from bagwise.boosting.trees import Boosted
+from bagwise.explanation.contributions import Contributions, mean_of
 from bagwise.folds import Fold
 from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of, shift_to
@@ -30,6 +31,18 @@ class Further:
         """(n, 1) log odds of rows, from those before the update."""
         trees = [_trees(fit, X, n_jobs) for fit in self.fits]
         return np.asarray(self.stretch * (before + (np.mean(trees, axis=0) if trees else 0.0)) + self.offset)
+
+    def contributions(self, X: Floats, before: Contributions, n_jobs: int) -> Contributions:
+        """What features add to those log odds, from what they add before the update."""
+        if not self.fits:
+            return before.stretched(self.stretch, self.offset)
+        parts = []
+        for fit in self.fits:
+            found = fit.contributions(X, max(booster.num_trees() for booster in fit.boosters), n_jobs)
+            parts.append(found.stretched(1.0, -links.score_of(fit.prior, fit.link)))
+        trees = mean_of(parts)
+        both = Contributions(before.values + trees.values, before.base + trees.base, before.scale)
+        return both.stretched(self.stretch, self.offset)
 
 
 def _trees(fit: Boosted, X: Floats, n_jobs: int) -> Floats:

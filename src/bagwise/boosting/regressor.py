@@ -11,6 +11,7 @@ from bagwise.boosting.dataset import Table
 from bagwise.boosting.fitting import BoostingFit
 from bagwise.boosting.links import IDENTITY, LOG, prediction_of
 from bagwise.data.rows import Reads
+from bagwise.explanation.contributions import VALUE, Contributions, mean_of
 from bagwise.nonnegative import NONNEGATIVE, never_negative
 from bagwise.utils.parameters import Constraint, ParameterError, one_of
 from bagwise.utils.typing import Floats
@@ -96,6 +97,15 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
         p = self.prior_
         h: Floats = (p + self.stretch_ * (np.mean([prediction_of(s, self._link) for s in scores], axis=0) - p))[:, 0]
         return np.maximum(h, 0) if self.nonnegative_ else h
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To values; in proportion where trees add up as logarithms, or values are kept above 0."""
+        fits = [(fit, self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
+        parts = [fit.contributions(X, n_trees, self.n_jobs).to_predictions() for fit, n_trees in fits]
+        found = mean_of(parts).stretched(self.stretch_, self.prior_ * (1 - self.stretch_)).of_one_output()
+        if not self.nonnegative_:
+            return found.stretched(self.factor_, 0.0)
+        return found.through(lambda h: self.factor_ * np.maximum(h, 0), VALUE)
 
     def _predict_mean(self, X: Floats) -> Floats:
         return np.asarray(self.factor_ * self._joined([s for _, s in self._scores(X)]))

@@ -20,6 +20,7 @@ from bagwise.boosting.leaves import leaves_of, predicted_leaves
 from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective, worths
 from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
+from bagwise.explanation.contributions import LOG_ODDS, LOGARITHM, VALUE, Contributions
 from bagwise.folds import Fold
 from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of
@@ -33,6 +34,8 @@ EVERY = 10
 """Trees between two looks at bags that are held out."""
 
 _BARREN = 20  # rounds in a row without a tree: draws of features that cannot be cut, or nothing left to cut
+
+_SCALES = {links.LOGIT: LOG_ODDS, links.IDENTITY: VALUE, links.LOG: LOGARITHM}
 
 Result = TypeVar("Result")
 
@@ -68,6 +71,35 @@ class Boosted:
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
         return np.asarray(start + np.stack(trees, axis=1))
+
+    def contributions(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Contributions:
+        """What features add to the sums of the first `n_trees` trees: Shapley values, as LightGBM computes them.
+
+        They are measured from the mean of a tree over the rows that it was grown on.
+        """
+        start = links.score_of(self.prior, self.link)
+        values, base = np.zeros((len(X), X.shape[1], len(start))), np.array(start, dtype=float)
+        threads = min(n_jobs, joblib.cpu_count())
+        for output, booster in enumerate(self.boosters):
+            if n_trees and booster.num_trees():
+                found = booster.predict(X, pred_contrib=True, num_iteration=n_trees, num_threads=threads)
+                values[:, :, output], base[output] = found[:, :-1], start[output] + found[0, -1]
+        return Contributions(values, base, _SCALES[self.link])
+
+    def log_odds_contributions(self, X: Floats, n_trees: int, n_jobs: int = 1) -> Contributions:
+        """The same to its log odds: in proportion where trees add up as probabilities."""
+        found = self.contributions(X, n_trees, n_jobs)
+        if self.link != links.LOGIT:
+            found = found.through(lambda h: links.log_odds_of(h, self.prior), LOG_ODDS)
+        return found.stretched(1.0, self.offset)
+
+    def gains(self, n_trees: int) -> Floats:
+        """(features,) shares of what splits on each gained, in the first `n_trees` trees; 0 where nothing was."""
+        found = np.zeros(self.boosters[0].num_feature() if self.boosters else 0)
+        for booster in self.boosters:
+            if n_trees and booster.num_trees():
+                found += booster.feature_importance("gain", iteration=n_trees)
+        return found / found.sum() if found.sum() > 0 else found
 
     def used(self, n_trees: int) -> Booleans:
         """(features,) whether one of the first `n_trees` trees is split on each."""

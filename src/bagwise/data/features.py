@@ -175,6 +175,11 @@ class Encoding:
         """
         return np.array([encoded[first:last].any() for first, last in pairwise(self._first)], dtype=bool)
 
+    @property
+    def origin(self) -> NDArray[np.int64]:
+        """(columns of what comes out,) the numbers of the columns of codes that they are made of."""
+        return np.repeat(np.arange(len(self.levels)), np.diff(self._first))
+
     def names(self, names: Sequence[str]) -> list[str]:
         """Of what comes out, as many as there are columns: those of the columns of codes that they are made of.
 

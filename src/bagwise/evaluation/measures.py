@@ -200,7 +200,7 @@ def measure(
     bags = fitting_bags(h, bags)
     check_enough(bags)
     inside = None if strata is None else stratum_of_bags(strata, bags)
-    told = formation if isinstance(formation, Told) else _told(formation, h, X, bags, inside)
+    told = formation if isinstance(formation, Told) else told_formation(formation, h, X, bags, inside)
     found = Evaluation(
         formation=told,
         n_bags=len(bags),
@@ -223,7 +223,8 @@ def measure(
     return found
 
 
-def _told(formation: str, h: Floats, X: Any, bags: Bags, strata: Integers | None) -> Told:
+def told_formation(formation: str, h: Floats, X: Any, bags: Bags, strata: Integers | None = None) -> Told:
+    """The formation asked for; for "auto" the one that bags tell, inside strata where there are any."""
     if (bags.rows == 1).all() and formation == "auto":
         return Told("random", "every row is a bag of its own: reports are labels")
     if strata is None:

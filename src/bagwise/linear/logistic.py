@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise.bags import Bags
 from bagwise.data.rows import BagRows, InMemory, Reads
+from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, linear_contributions
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.linear.design import Design
@@ -71,6 +72,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         The weights w.
     intercept_ : float or array, shape (classes,)
         The intercept b.
+    feature_means_ : array, shape (features,)
+        The mean row, which `explain` measures from.
     formation_ : Told
         The formation that was used, and why.
     alpha_, scaling_, stretch_ : float
@@ -142,6 +145,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
 
     def _fit_design(self, design: Design) -> None:
         """With the formation that is told."""
+        self.feature_means_ = design.mean
         rng = generator(self.random_state)
         several_classes = design.bags.proportion.ndim == 2
         gains = self._fit_classes(design, rng) if several_classes else self._fit_two(design, rng)
@@ -277,6 +281,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
 
     def _decision(self, X: Floats) -> Floats:
         return super()._predict_mean(X)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        return linear_contributions(self, X, LOG_ODDS if self.coef_.ndim == 1 else LOGITS)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = super()._predict_mean(X)

@@ -15,6 +15,7 @@ from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.rows import Reads
+from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, linear_contributions
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut, best_stretch, tell_gain
 from bagwise.linear.probabilities import some_bags
@@ -69,6 +70,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
     ----------
     coef_, intercept_ : array and float, or arrays
         As in `BagRidgeClassifier`, of log odds.
+    feature_means_ : array, shape (features,)
+        The mean row, which `explain` measures from.
     class_means_ : array, shape (classes, features)
         The estimates.
     alpha_, stretch_ : float
@@ -121,6 +124,7 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
             coef = self.stretch_ * coef
             s = rows @ coef[0] if bags.offset is None else rows @ coef[0] + bags.offset
             intercept = np.array([shift_to(prior_of(bags), s, weight=bags.weight)])
+        self.feature_means_ = mean
         self._keep(coef / scale, intercept - (coef / scale) @ mean, classes=several)
         self.class_means_ = mean + np.where(np.isfinite(scale), scale, 0.0) * means
         self.gain_, self.gain_error_ = tell_gain(gains, stacklevel=5)
@@ -163,6 +167,9 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
 
     def _decision(self, X: Floats) -> Floats:
         return super()._predict_mean(X)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        return linear_contributions(self, X, LOG_ODDS if self.coef_.ndim == 1 else LOGITS)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = super()._predict_mean(X)

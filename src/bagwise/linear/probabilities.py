@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from bagwise.bags import Bags
+from bagwise.explanation.contributions import LOG_ODDS, PROBABILITY, Contributions, linear_contributions
 from bagwise.gains import STRETCHES, HeldOut, best_stretch
 from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
@@ -135,3 +136,11 @@ class SigmoidPredictor(LinearPredictor):
             return clipped(h)
         slope, offset = self.sigmoid_
         return np.asarray(expit(slope * h + offset))
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To log odds; without a sigmoid, to probabilities, in proportion where these are clipped."""
+        found = linear_contributions(self, X, PROBABILITY)
+        if self.sigmoid_ is None:
+            return found.through(clipped, PROBABILITY)
+        slope, offset = self.sigmoid_
+        return found.stretched(slope, offset, LOG_ODDS)

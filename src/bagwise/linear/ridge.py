@@ -63,6 +63,8 @@ class BagRidgeClassifier(SigmoidPredictor, RidgeFit, UpdatableClassifier):
     ----------
     coef_, intercept_ : array, shape (features,) or (classes, features), and float or array, shape (classes,)
         The weights w and the intercept b.
+    feature_means_ : array, shape (features,)
+        The mean row, which `explain` measures from.
     alpha_, scaling_, alphas_, scalings_ : float, float, array, array
         The penalty chosen, and those that were tried.
     risks_ : array, shape (scalings, alphas)

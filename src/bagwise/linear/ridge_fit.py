@@ -213,6 +213,7 @@ class RidgeFit(LinearPredictor, Updatable):
         self.alphas_, self.scalings_ = self._penalties
         solution = solve_ridge([part for part in parts if part.bags], self.alphas_, self.scalings_, noise)
         coef, intercept, self.alpha_, self.scaling_, self.risks_ = solution
+        self.feature_means_ = origin + sum(parts[1:], parts[0]).mean_x
         self._keep(coef.T, intercept - origin @ coef, classes=classes)
 
     @property

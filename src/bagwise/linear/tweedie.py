@@ -18,6 +18,7 @@ from scipy import linalg
 from bagwise.bags import Bags
 from bagwise.base import BagRegressor
 from bagwise.data.rows import Reads
+from bagwise.explanation.contributions import LOGARITHM, Contributions, linear_contributions
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import telling, told_variance, worth
@@ -154,6 +155,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     ----------
     coef_, intercept_ : array of shape (features,), and float
         w and b.
+    feature_means_ : array, shape (features,)
+        The mean row, which `explain` measures from.
     power_, alpha_ : float
         What was chosen.
     risk_ : float
@@ -217,7 +220,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         fit = _Fit(_Rows.of(Z, bags), self.power_)
         w = fit.solve(self.alpha_, np.zeros(Z.shape[1]))
         s = fit.rows.scores(w)
-        self.coef_ = w * scale
+        self.coef_, self.feature_means_ = w * scale, mean
         level = np.log(max(fit.p, _SMALLEST)) - np.log(bags.average(_exp(s, bags)))
         self.intercept_ = float(level - bags.average(s) - mean @ self.coef_)
 
@@ -257,6 +260,10 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     def used_features(self) -> Booleans | None:
         """Whether each feature has a weight other than 0."""
         return np.asarray(self.coef_ != 0)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To the logarithm of the value."""
+        return linear_contributions(self, X, LOGARITHM)
 
     def _predict_mean(self, X: Floats) -> Floats:
         return self._predict_moved(X, np.zeros(len(X)))

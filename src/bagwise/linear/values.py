@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bagwise.explanation.contributions import VALUE, Contributions, linear_contributions
 from bagwise.nonnegative import factor_of, never_negative
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.utils.typing import Floats, Integers
@@ -60,3 +61,10 @@ class ValuePredictor(LinearPredictor):
             return h
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))  # kept above 0, infinity would be hidden
         return np.asarray(self.factor_ * np.maximum(h, 0))
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To values; in proportion where these are kept above 0."""
+        found = linear_contributions(self, X, VALUE)
+        if not getattr(self, "nonnegative_", False):
+            return found
+        return found.through(lambda h: self.factor_ * np.maximum(h, 0), VALUE)

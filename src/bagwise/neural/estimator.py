@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
 from bagwise.data.rows import InMemory, Reads
+from bagwise.explanation.contributions import Contributions
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import FORMATIONS
 from bagwise.gains import best_stretch, effects_beside_model, tell_gain
@@ -87,6 +88,8 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     ----------
     module_ : torch.nn.Module
         The trained module, standardisation included.
+    feature_means_ : array
+        The mean row, which `explain` measures from.
     prior_ : float or array of shape (classes,)
         p.
     formation_ : Told
@@ -165,6 +168,9 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
 
     def _decision(self, X: Floats) -> Floats:
         return self._finite_scores(X)
+
+    def _contributions(self, X: Floats) -> Contributions:
+        return self._explained(X)
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = self._finite_scores(X)

@@ -163,6 +163,7 @@ class NetworkFit(Network):
         p = settings["prior"]
         self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, data.size.sum().item()
         self._scale = None
+        self.feature_means_ = np.asarray(settings["mean"], dtype=float)
         if settings["scale"] is not None:
             scale = Standardise(settings["mean"], settings["scale"], getattr(torch, self.dtype))
             self._scale = scale.to(self._device)
@@ -194,7 +195,7 @@ class NetworkFit(Network):
             "outputs": some.bags.outputs.shape[1],
             "weights": self._seed,
             "order": int(rng.integers(2**63)),
-            "mean": None if scale is None else scale.mean.tolist(),
+            "mean": self.feature_means_.tolist(),
             "scale": None if scale is None else scale.scale.tolist(),
         }
 

@@ -15,9 +15,11 @@ from torch import nn
 from bagwise.bags import Bags
 from bagwise.base import BagEstimator
 from bagwise.data.rows import Reads
+from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, mean_row_of
 from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
+from bagwise.neural.gradients import integrated_gradients
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
 from bagwise.numeric import NumericFeatures, check_finite_features
@@ -45,6 +47,7 @@ class Learned:
     """What a network holds once it has learned."""
 
     module_: nn.Module
+    feature_means_: Floats
     prior_: float | Floats
     learning_rate_: float
     n_epochs_: int
@@ -120,6 +123,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
             if self.module is None:
                 self._scale = Standardise.of(flat, dtype, weight).to(self._device)
                 check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
+        self.feature_means_ = np.average(rows, axis=0, weights=weight) if self._scale is None else self._scale.row
         if self.module is not None:
             check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
         return body
@@ -217,6 +221,15 @@ class Network(Learned, NumericFeatures, BagEstimator):
         dtype = None if self._scale is not None else getattr(torch, self.dtype)
         scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
         return np.asarray(self.stretch_ * scores + self.offset_)
+
+    def _explained(self, X: Floats) -> Contributions:
+        """What features add to those scores, by integrated gradients from the mean row."""
+        dtype = None if self._scale is not None else getattr(torch, self.dtype)
+        rows, centre = (as_rows(one, dtype, self._device) for one in (X, mean_row_of(self).astype(X.dtype)))
+        values, base = integrated_gradients(self.module_, rows, centre, self.batch_rows)
+        several = np.size(self.prior_) > 1
+        found = Contributions(values, base, LOGITS if several else LOG_ODDS)
+        return (found if several else found.of_one_output()).stretched(self.stretch_, self.offset_)
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         """Numbers; with a module of the user's, of any shape (n, …)."""

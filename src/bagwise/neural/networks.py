@@ -161,6 +161,11 @@ class Standardise(nn.Module):
         constant = scale <= 16 * np.finfo(float).eps * np.abs(mean)
         return cls(mean, np.where(constant, np.inf, scale), dtype)
 
+    @property
+    def row(self) -> Floats:
+        """(features,) the mean row."""
+        return np.asarray(self.mean.cpu().numpy())
+
     def forward(self, x: Tensor) -> Tensor:
         """(n, features) standardised."""
         return ((x - self.mean) / self.scale).to(self.dtype)

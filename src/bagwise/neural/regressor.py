@@ -12,6 +12,7 @@ from bagwise.bags import Bags
 from bagwise.base import BagRegressor
 from bagwise.data.rows import BagRows, InMemory, in_one_piece
 from bagwise.data.shards import Shards
+from bagwise.explanation.contributions import VALUE, Contributions
 from bagwise.folds import Fold
 from bagwise.linear.moments import telling, told_variance, worth
 from bagwise.losses import LOSSES
@@ -56,6 +57,8 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
     ----------
     module_ : torch.nn.Module
         The trained module, from features to standardised predictions.
+    feature_means_ : array
+        The mean row, which `explain` measures from.
     centre_, scale_ : float
         What labels are standardised by: about p, and the standard deviation of a label.
     prior_ : float
@@ -162,6 +165,11 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         self.nonnegative_ = self.nonnegative_ and self._never_negative(given)
         seen: Bags = self._standardised(given)
         return seen
+
+    def _contributions(self, X: Floats) -> Contributions:
+        """To values; in proportion where these are kept above 0."""
+        found = self._explained(X).stretched(self.scale_, self.centre_, VALUE)
+        return found.through(lambda h: self.factor_ * np.maximum(h, 0), VALUE) if self.nonnegative_ else found
 
     def _predict_mean(self, X: Floats) -> Floats:
         h = self.centre_ + self.scale_ * self._finite_scores(X)
