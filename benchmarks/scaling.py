@@ -178,7 +178,7 @@ Nobody has run this; it is the model above with the network's arithmetic added.
   group them alone.
 - Logistic regression reads shards twice in every step of Newton's, of which a fit takes about five; such a step takes
   five times as long as to add up the columns (`python benchmarks/logistic_from_shards.py`), the whole fit of 4,000,000
-  × 28 rows six seconds of computing. It keeps about 90 bytes per row and 80 per bag and column, boosting from shards a
+  × 28 rows six seconds of computing. It keeps about 100 bytes per row and 32 per bag and column, boosting from shards a
   byte per number and about 100 bytes per row.
 """
 

@@ -195,8 +195,9 @@ def system(design: Design, at: Point) -> System:
     """
     d, bags, found = len(at.w), design.bags, at.found
     per = np.where(found.variance > _LEAST_VARIANCE, 1 / np.maximum(found.variance, _LEAST_VARIANCE), 0.0)
-    sums, m3, m4 = np.empty((len(bags), 6, d + 1)), np.empty(len(bags)), np.empty(len(bags))
-    squares, buffer = np.zeros((d, d)), np.empty((0, d))
+    settled = None if bags.interval is None else found.settled(bags)
+    scores, pull, buffer = np.empty((len(bags), d + 1)), np.empty((len(bags), d + 1)), np.empty((0, d))
+    hessian, spread = np.zeros((d + 1, d + 1)), np.zeros(d + 1)
     for rows, some, z in design.pieces():
         starts, size = bags.offsets[some] - rows.start, bags.rows[some]
         h, v, tilt = at.h[rows], found.spread[rows], np.repeat(found.tilt[some], size)
@@ -205,34 +206,46 @@ def system(design: Design, at: Point) -> System:
         skew, flat = v * (1 - 2 * q), v * (1 - 6 * v)
         people = None if bags.weight is None else bags.weight[rows]
         each = (skew, flat) if people is None else (people * skew, people * flat)
-        m3[some], m4[some] = (np.add.reduceat(one, starts) * per[some] for one in each)
-        half = np.repeat(0.5 * per[some], size)
-        own = slope - v + half * (flat - np.repeat(m3[some], size) * skew)
+        w = per[some]
+        m3, m4 = (np.add.reduceat(one, starts) * w for one in each)
+        half = np.repeat(0.5 * w, size)
+        own = slope - v + half * (flat - np.repeat(m3, size) * skew)
         for c, one in enumerate((v, skew, flat, found.gradient[rows], slope, own)):
             weights[:, c] = one
         if people is not None:
             weights *= people[:, None]
             own = weights[:, 5]
-        sums[some, :, :-1] = _bag_sums(z, weights, size, bags.equal_size)
-        sums[some, :, -1] = np.add.reduceat(weights, starts, axis=0)  # of the intercept
+        sums = np.empty((len(size), 6, d + 1))
+        sums[..., :-1] = _bag_sums(z, weights, size, bags.equal_size)
+        sums[..., -1] = np.add.reduceat(weights, starts, axis=0)  # of the intercept
         if len(z) > len(buffer):
             buffer = np.empty((len(z), d))
-        squares += np.multiply(z, own[:, None], out=buffer[: len(z)]).T @ z
-    total = sums.sum(axis=0)
-    spread = total[4] if bags.interval is None else found.settled(bags) @ sums[:, 4]
-    hessian = np.block([[squares, total[5, :-1, None]], [total[5, None]]])
+        hessian[:-1, :-1] += np.multiply(z, own[:, None], out=buffer[: len(z)]).T @ z
+        line = sums[:, 5].sum(axis=0)
+        hessian[-1] += line
+        hessian[:-1, -1] += line[:-1]
+        spread += sums[:, 4].sum(axis=0) if settled is None else settled[some] @ sums[:, 4]
+        a, b, third, scores[some] = (sums[:, c] for c in range(4))
+        hessian += _of_bags(a, b, third, w, m3, m4)
+        pull[some] = a * np.sqrt(w)[:, None]
     centre = spread[:-1] / spread[-1]
     shift = np.eye(d + 1)  # of the features to their centre
     shift[-1, :-1] = -centre
     hessian = shift.T @ hessian @ shift
-    a, b, third, scores = (sums[:, one] @ shift for one in range(4))
-    change = (b - m3[:, None] * a) * per[:, None]
-    mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - third))
-    hessian += a.T @ ((per + 0.5 * per**2 * (m4 - m3**2))[:, None] * a) - 0.5 * change.T @ change + mixed + mixed.T
+    for of_bags in (scores, pull):
+        of_bags[:, :-1] -= of_bags[:, -1:] * centre
     hessian[-1, :-1], hessian[-1, -1] = 0.0, spread[-1]
     count = bags.size * bags.proportion if bags.interval is None else bags.sum(found.posterior)
     scores[:, -1] = count - bags.sum(at.h)
-    return System(centre, scores, hessian, a * np.sqrt(per)[:, None])
+    return System(centre, scores, hessian, pull)
+
+
+def _of_bags(a: Floats, b: Floats, third: Floats, per: Floats, m3: Floats, m4: Floats) -> Floats:
+    """(d + 1, d + 1) what bags as such add to the curvature (see `system`).  per: (m,) 1/W.  m3, m4: over W."""
+    change = (b - m3[:, None] * a) * per[:, None]
+    mixed = a.T @ ((0.5 * per**2)[:, None] * (m3[:, None] * b - third))
+    own = a.T @ ((per + 0.5 * per**2 * (m4 - m3**2))[:, None] * a)
+    return np.asarray(own - 0.5 * change.T @ change + mixed + mixed.T)
 
 
 def maximise(

@@ -124,8 +124,8 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
     def _fit_data(self, data: BagRows) -> None:
         """Rows on disk are read a block at a time, once or twice for each step; a sample tells the formation.
 
-        Memory holds about a dozen numbers for each row, whatever the columns, ten for each bag and column, and the rows
-        of some of the bags, on which the penalty is chosen.
+        Memory holds about a dozen numbers for each row, whatever the columns, four for each bag and column, and the
+        rows of some of the bags, on which the penalty is chosen.
         """
         if isinstance(data, InMemory):
             super()._fit_data(data)
