@@ -252,7 +252,9 @@ class Matched:
         """
         further = further_keys(self.spare, self.rows.columns)
         rules: dict[str, Any] = {"expected": expected, "least_bags": least_bags, "learned": learned, "further": further}
-        drop, lines = dropped(on_mismatch), self.told.keep()
+        drop = dropped(on_mismatch)
+        with self.rows.engine.grouping(len(self.told.columns)):
+            lines = self.told.keep()
         return lines, summarise(lines, self.keys, self.columns, drop=drop, of_rows=self.of_rows, **rules)
 
 
