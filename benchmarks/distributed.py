@@ -24,10 +24,10 @@ import pandas as pd
 import torch
 
 from bagwise.data.shards import Shards
+from bagwise.distributed import Distributed, joined
 from bagwise.means import prior
 from bagwise.neural import BagNeuralClassifier, mlp
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.distributed import Distributed, joined
 from bagwise.neural.training import Objective, Training
 from bagwise.tables import join
 from bagwise.tables.fitting import features_of

@@ -100,7 +100,7 @@ streams, and a batch takes bags from all of them. So what is in a batch does not
 and 4 processes take the same steps but for rounding. (Rounding grows in a long training: after 740 steps on 9,536 rows
 the weights of one and two processes differed by 5e-15 in double precision, but by up to 0.24 in single precision, as
 much as those of one process in single and in double.) `bagwise fit --model network --engine torchrun --processes 4`
-does all of it on one machine, and so does `bagwise.neural.distributed.launch` in Python.
+does all of it on one machine, and so does `bagwise.distributed.launch` in Python.
 
 On several machines, start the same command on each:
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import diagnostics as diagnostics
     from bagwise import disaggregation as disaggregation
     from bagwise import displays as displays
+    from bagwise import distributed as distributed
     from bagwise import evaluation as evaluation
     from bagwise import explanation as explanation
     from bagwise import formation as formation
@@ -104,6 +105,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "diagnostics": ("diagnose",),
     "disaggregation": ("group_rates",),
     "displays": ("BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"),
+    "distributed": (),
     "evaluation": ("evaluate",),
     "explanation": (
         "BagContributionDisplay",
@@ -129,7 +131,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "losses": (),
     "means": (),
     "neural": ("BagNeuralClassifier", "BagNeuralRegressor"),
-    "neural.distributed": (),
     "pages": (),
     "planning": (),
     "privacy": ("release",),

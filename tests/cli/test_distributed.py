@@ -14,8 +14,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from bagwise import saving
 from bagwise.cli import app
-from bagwise.neural.distributed import torchrun
-from tests.neural.distributed.common import made_up
+from bagwise.distributed import torchrun
+from tests.distributed.common import made_up
 
 
 def call(*arguments):

@@ -480,8 +480,8 @@ def test_boosting_learns_from_shards(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("world", [2, 4])
 def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of_blocks(torch, tmp_path, world):
-    from bagwise.neural.distributed import Distributed, Processes
-    from bagwise.neural.distributed.training import BlockLoader
+    from bagwise.distributed import Distributed, Processes
+    from bagwise.neural.distributed import BlockLoader
 
     data, features = gathered([4] * 60)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=12)
@@ -498,10 +498,11 @@ def test_processes_share_the_rows_evenly_where_streams_have_different_numbers_of
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize(("classes", "world"), [pytest.param(3, 1, marks=pytest.mark.slow), (0, 3)])
 def test_a_pass_over_the_streams_meets_every_bag_once(torch, tmp_path, monkeypatch, sizes, classes, world):
-    from bagwise.neural.distributed import Distributed, Processes, training
-    from bagwise.neural.distributed.training import BlockLoader
+    from bagwise.distributed import Distributed, Processes
+    from bagwise.neural import distributed
+    from bagwise.neural.distributed import BlockLoader
 
-    monkeypatch.setattr(training, "_NUMBERS", 50)
+    monkeypatch.setattr(distributed, "_NUMBERS", 50)
     data, features = gathered(sizes, classes=classes)
     shards = write_shards(data, features, tmp_path / "shards", group_rows=20)
     whole = np.nan_to_num(all_rows(shards), nan=-9)

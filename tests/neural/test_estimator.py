@@ -15,10 +15,10 @@ from bagwise.log_odds import shift_to_classes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
+from bagwise.distributed.processes import Processes  # noqa: E402
 from bagwise.neural import BagNeuralClassifier, Replica, mlp, train_modules, train_replicas  # noqa: E402
 from bagwise.neural.batches import BagTensors, stretch  # noqa: E402
-from bagwise.neural.distributed.processes import Processes  # noqa: E402
-from bagwise.neural.distributed.training import Batch  # noqa: E402
+from bagwise.neural.distributed import Batch  # noqa: E402
 from bagwise.neural.training import Objective  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,9 +9,9 @@ from tests import sklearn_checks
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
 from bagwise.data.rows import InMemory  # noqa: E402
+from bagwise.distributed import Distributed  # noqa: E402
 from bagwise.means import LeaveOneOut  # noqa: E402
 from bagwise.neural import BagNeuralRegressor, Replica, mlp, train_modules, train_replicas  # noqa: E402
-from bagwise.neural.distributed import Distributed  # noqa: E402
 from bagwise.neural.training import Objective  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,10 +10,10 @@ from scipy.special import expit
 import bagwise as bw
 from bagwise import means
 from bagwise.data.rows import InMemory
+from bagwise.distributed import Distributed
 from bagwise.losses import LOSSES
 from bagwise.neural import mlp
 from bagwise.neural.batches import BagTensors
-from bagwise.neural.distributed import Distributed
 from bagwise.neural.replicas import Replica, train_modules, train_replicas
 from bagwise.neural.training import Objective
 from bagwise.utils.parameters import ParameterError

@@ -85,8 +85,8 @@ def train(
         if place.resolve().is_relative_to(out.resolve()):
             raise Misuse(f"--checkpoints lies in {out}, which the model takes: name another folder.")
         from bagwise.data.shards import Shards
-        from bagwise.neural.distributed import Checkpoints, Distributed, joined
-        from bagwise.neural.distributed.torchrun import step_text
+        from bagwise.distributed import Checkpoints, Distributed, joined
+        from bagwise.distributed.torchrun import step_text
         from bagwise.tables import metadata
         from bagwise.tables.model import Recipe
         from bagwise.utils.records import as_data
@@ -134,8 +134,8 @@ def fit_in_processes(
     **columns: Any,
 ) -> bagwise.tables.TableModel:
     """A network fitted by several processes of this machine.  settings, columns: of `tables.fit`."""
+    from bagwise.distributed import launch
     from bagwise.estimators import make, set_parameters
-    from bagwise.neural.distributed import launch
     from bagwise.tables.fitting import features_of
     from bagwise.tables.gather import write_shards
     from bagwise.tables.model import Recipe
@@ -163,8 +163,8 @@ def check_of_labels(data: bagwise.tables.BagTable, what: str) -> None:
 @contextmanager
 def _one_voice(place: Path) -> Iterator[common.Progress]:
     """Under torchrun, one process speaks for all: of progress, errors, and checkpoints in `place` after a stop."""
-    from bagwise.neural.distributed.processes import rank_under_torchrun
-    from bagwise.neural.distributed.torchrun import one_voice
+    from bagwise.distributed.processes import rank_under_torchrun
+    from bagwise.distributed.torchrun import one_voice
 
     leads = not rank_under_torchrun()
     try:

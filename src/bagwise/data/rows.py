@@ -22,7 +22,7 @@ from bagwise.segment import take
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 if TYPE_CHECKING:
-    from bagwise.base import BagEstimator
+    pass
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 500_000, 2**25
 """Size of the sample that settings are chosen on: so many rows, or so many numbers if that is less."""
@@ -226,23 +226,23 @@ class InMemory(BagRows):
         return InMemory(encoding(self.X), self.bags, names=None if self.names is None else encoding.names(self.names))
 
 
-def fit_codes(estimator: BagEstimator, codes: BagRows, numbers: BagRows | None = None) -> Encoding | None:
+def fit_codes(estimator: Any, codes: BagRows, numbers: BagRows | None = None, **how: Any) -> Encoding | None:
     """Fit an estimator to a table of numbers, codes of categories and NaN, as it reads them.
 
     Where it reads codes, its `categorical_features` come to name those of the table, too.  numbers: the same table
-    encoded; by default as the data themselves say.
+    encoded; by default as the data themselves say.  how: further arguments of its `fit_rows`.
     Returns how codes became the numbers that it reads; None where it reads codes, or was given numbers.
     """
     if estimator.reads.codes:
         given = estimator.get_params(deep=False)["categorical_features"] or ()
         estimator.set_params(categorical_features=sorted({*codes.categorical, *given}))
-        estimator.fit_rows(codes)
+        estimator.fit_rows(codes, **how)
         return None
     encoding = None
     if numbers is None:
         encoding = codes.encoding()
         numbers = codes.encoded(encoding)
-    estimator.fit_rows(numbers)
+    estimator.fit_rows(numbers, **how)
     return encoding
 
 

@@ -29,7 +29,7 @@ from bagwise.utils.rng import generator
 from bagwise.utils.typing import ArrayLike, Floats
 
 if TYPE_CHECKING:
-    from bagwise.neural.distributed import Distributed
+    from bagwise.distributed import Distributed
 
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
@@ -151,7 +151,8 @@ class NetworkFit(Network):
                 return
         elif in_one_piece(data):  # in blocks, rows stand in bag order
             data = InMemory(data.X[data.bags.order], subset(data, np.arange(len(data.bags)), coded=True))
-        from bagwise.neural.distributed.training import BlockLoader, Distributed, settle, train
+        from bagwise.distributed.options import Distributed, settle
+        from bagwise.neural.distributed import BlockLoader, train
 
         options = distributed or Distributed()
         depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}

@@ -24,7 +24,7 @@ from bagwise.utils.parameters import Constraint, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers
 
 if TYPE_CHECKING:
-    from bagwise.neural.distributed.training import Batch
+    from bagwise.neural.distributed import Batch
 
 MEANS_CONSTRAINT = one_of(*MEANS) | Constraint("a strategy of bagwise.means", callable)
 

@@ -17,30 +17,30 @@ number of processes either, but for rounding.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.data.rows import BagRows, subset
-from bagwise.means import Known, Means
+from bagwise.distributed.checkpoints import unpacked
+from bagwise.distributed.options import Distributed, check_streams
+from bagwise.distributed.processes import Processes
+from bagwise.means import Known, Means, Running
 from bagwise.neural.batches import cut
-from bagwise.neural.distributed.checkpoints import Checkpoints, Place, restore
-from bagwise.neural.distributed.processes import Processes
 from bagwise.neural.training import Training
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats, Integers
 
-STREAMS = 8
 _NUMBERS = 2**20  # that a process encodes together: much faster than a batch at a time, and still small
 
 
@@ -75,6 +75,21 @@ class _Pass:
     bags: Integers
     stream: Integers
     cuts: Integers
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum.
+
+    losses: the mean loss of a bag in each pass that is done.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    bags: int = 0
+    losses: tuple[float, ...] = ()
 
 
 class BlockLoader:
@@ -148,21 +163,6 @@ class BlockLoader:
         return self.read(self.data.encode(self.data.block(int(self._streams[int(self._mine[0])][0]))[:0]))
 
 
-def check_streams(data: BagRows, options: Distributed) -> int:
-    """How many streams there are: as many as asked for, unless there are fewer blocks. Raise if too few for all."""
-    found, world = min(options.streams, len(data)), options.processes.world
-    if world <= found:
-        return found
-    many = f"there are {world} processes for {found} {'streams' if found > 1 else 'stream'} of bags"
-    if found < len(data):
-        raise ValueError(f"{many}: ask for more streams, or start {found} at most.")
-    if found < len(data.size):
-        raise ValueError(
-            f"{many}, one for each block: gather the bags in smaller blocks (group_rows), or start {found} at most."
-        )
-    raise ValueError(f"{many}, one for each bag: start {found} at most.")
-
-
 class _Rows:
     """Rows that come in pieces, taken as many at a time as asked for."""
 
@@ -188,60 +188,6 @@ def _ahead(read: Callable[[int], Floats], numbers: Sequence[int] | Integers, thr
         block = read(int(number)) if coming is None else coming.result()
         coming = None if after is None else thread.submit(read, int(after))
         yield block
-
-
-@dataclass(frozen=True)
-class Distributed:
-    """How a network is trained on blocks of bags.
-
-    Parameters
-    ----------
-    processes : Processes, optional
-        Those that train it; this one alone if not given. See `joined`.
-    streams : int, default 8
-        Streams that blocks are read in, at least as many as processes.
-    checkpoints : Checkpoints, optional
-        Where the state of training goes, and where it is taken up again; None writes none.
-    tell : callable, optional
-        Called with the steps done and those in all.
-    """
-
-    processes: Processes = field(default_factory=Processes)
-    streams: int = STREAMS
-    checkpoints: Checkpoints | None = None
-    tell: Callable[[int, int], object] | None = None
-
-
-def settle(
-    data: BagRows, parameters: dict[str, Any], options: Distributed, decide: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """What is decided before training begins, as plain data: as it was when the checkpoints began, or as it is now.
-
-    parameters: that the result depends on.  decide: called in the leading process alone.
-    """
-    processes, checkpoints = options.processes, options.checkpoints
-    check_streams(data, options)
-    task = {"checksum of the rows": data.fingerprint, "streams": options.streams}
-    task |= {name: as_text(value) for name, value in parameters.items()}
-    processes.agree({**task, "every": None if checkpoints is None else checkpoints.every})
-    settings = None
-    if checkpoints is not None and processes.leads:
-        checkpoints.check_place()
-        settings = checkpoints.decided(task)
-    if settings is None and processes.leads:
-        settings = decide()
-        if checkpoints is not None:
-            checkpoints.decide(task, settings)
-    shared: dict[str, Any] = processes.share(settings)
-    return shared
-
-
-def as_text(value: Any) -> str:
-    """A parameter in words that are the same in every process: without the addresses of functions."""
-    try:
-        return json.dumps(value, default=lambda one: one.tolist())
-    except (AttributeError, TypeError):
-        return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def train(
@@ -287,7 +233,9 @@ def train(
                 if checkpoints is not None and (place.step % checkpoints.every == 0 or place.step == steps):
                     loss = before + float(processes.total(mine / processes.world)[0])
                     if processes.leads and np.isfinite(loss):  # what diverged is not gone on from
-                        checkpoints.save(training, replace(place, loss=loss, bags=bags))
+                        tensors, numbers = _state(training)
+                        facts = vars(replace(place, loss=loss, bags=bags)) | {"numbers": numbers}
+                        checkpoints.save(place.step, tensors, facts)
             mean = (before + float(processes.total(mine / processes.world)[0])) / bags
             place = Place(epoch=place.epoch + 1, step=place.step, losses=(*place.losses, mean))
             record(place.epoch, mean)
@@ -306,3 +254,49 @@ def shared_means(means: Means | None, processes: Processes | None) -> Means | No
             "bagwise.means have, or train in one process.",
         )
     return replace(means, add_up=None if processes is None else processes.add_up)  # type: ignore[type-var]
+
+
+def restore(training: Training, data: bytes, folder: Path | None = None) -> Place:
+    """Bring a training that has not begun to where a checkpoint was written.  folder: where it was found."""
+    if not data:
+        return Place()
+    try:
+        tensors, progress = unpacked(data)
+        _restore(training, tensors | progress["numbers"])
+        return Place(**{name: progress[name] for name in vars(Place())} | {"losses": tuple(progress["losses"])})
+    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"the checkpoint in {folder} does not fit this training: name another folder, or remove it."
+        ) from error
+
+
+def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Everything that changes from step to step: tensors and numbers."""
+    found: dict[str, Any] = {f"module.{name}": value for name, value in training.module.state_dict().items()}
+    if training.average is not None:
+        found |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
+    for parameter, entries in training.optimizer.state_dict()["state"].items():
+        found |= {f"optimizer.{parameter}.{name}": value for name, value in entries.items()}
+    if isinstance(training.objective.means, Running):
+        total = torch.as_tensor(training.objective.means.total)
+        found["means.total"] = total.item() if total.numel() == 1 else total  # a number goes with NumPy and torch
+        found["means.weight"] = float(training.objective.means.weight)
+    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in found.items() if name not in tensors}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
+
+
+def _restore(training: Training, found: dict[str, Any]) -> None:
+    def part(name: str) -> dict[str, Any]:
+        return {key.removeprefix(name): value for key, value in found.items() if key.startswith(name)}
+
+    training.module.load_state_dict(part("module."))
+    if training.average is not None:
+        training.average.load_state_dict(part("average."))
+    entries: dict[int, dict[str, Any]] = {}
+    for key, value in part("optimizer.").items():
+        number, name = key.split(".", 1)
+        entries.setdefault(int(number), {})[name] = value
+    training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
+    if isinstance(training.objective.means, Running):
+        training.objective.means.total, training.objective.means.weight = found["means.total"], found["means.weight"]

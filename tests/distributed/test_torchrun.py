@@ -13,11 +13,11 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwis
 import torch
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
+from bagwise.distributed import Distributed, LostError, launch, torchrun
 from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier
-from bagwise.neural.distributed import Distributed, LostError, launch, torchrun
 from bagwise.utils.parameters import ParameterError
-from tests.neural.distributed.common import SETTINGS, alone
+from tests.distributed.common import SETTINGS, alone
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])

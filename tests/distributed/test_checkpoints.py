@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 
-from bagwise.neural.distributed import Checkpoints, Distributed
+from bagwise.distributed import Checkpoints, Distributed
 from bagwise.utils.parameters import ParameterError
-from tests.neural.distributed.common import StoppedError, alone, assert_close, stopping_at
+from tests.distributed.common import StoppedError, alone, assert_close, stopping_at
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "progress", "missing"])

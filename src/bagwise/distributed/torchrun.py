@@ -14,19 +14,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from bagwise.base import BagRegressor
-from bagwise.neural.distributed.checkpoints import Checkpoints
-from bagwise.neural.distributed.processes import LostError, joined, rank_under_torchrun
-from bagwise.neural.distributed.training import STREAMS, Distributed
+from bagwise.data.rows import BagRows, Reads, fit_codes
+from bagwise.distributed.checkpoints import Checkpoints
+from bagwise.distributed.options import STREAMS, Distributed
+from bagwise.distributed.processes import LostError, joined, rank_under_torchrun
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.signals import stopped_by_signals, uninterrupted
 
 if TYPE_CHECKING:
     from bagwise.data.shards import Shards
-    from bagwise.neural.fitting import NetworkFit
 
 _RESTARTS = 3
 _ENDING = 60.0  # seconds in which torchrun ends its processes
@@ -34,22 +33,39 @@ _WITNESS, _LOST = 5.0, 30.0  # seconds in which torchrun ends a process that has
 _TASK, _TOLD, _SAID, _CHECKPOINTS = "task.json", "told.json", "said.txt", "checkpoints"
 
 Progress = Callable[[int, int | None, str], object]
-Fitted = TypeVar("Fitted", bound="NetworkFit")
+
+
+class InProcesses(Protocol):
+    """A bag estimator that several processes can fit: networks and boosted trees."""
+
+    reads: ClassVar[Reads]
+
+    def fit_rows(self, data: BagRows, *, distributed: Distributed | None = None) -> Self:
+        """Learn from bags of rows in blocks, with other processes."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, by name."""
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Set some of the parameters."""
+
+
+Fitted = TypeVar("Fitted", bound=InProcesses)
 
 
 def launch(estimator: Fitted, shards: Shards, *, processes: int = 2, progress: Progress | None = None) -> Fitted:
-    """Fit a network to shards in several processes of this machine, which torchrun starts.
+    """Fit an estimator to shards in several processes of this machine, which torchrun starts.
 
     A process that dies is started again with the others, up to three times, and they go on from their last checkpoint.
     They are ended in order where this process is stopped, by Ctrl-C or by a signal.
 
     Parameters
     ----------
-    estimator : BagNeuralClassifier or BagNeuralRegressor
+    estimator : BagBoostingClassifier, BagNeuralClassifier or BagNeuralRegressor
         Its parameters must be plain data: modules, optimizers and callbacks of yours stay in this process. For these,
         let torchrun start a script that calls its `fit_rows` inside `joined`.
     shards : Shards
-        The bags, as `bagwise.tables.gather.write_shards` writes them; rows are read through ``shards.encoding()``.
+        The bags, as `bagwise.tables.gather.write_shards` writes them; networks read rows through ``shards.encoding()``.
     processes : int, default 2
         How many to start; each gets its share of the cores.
     progress : callable, optional
@@ -57,28 +73,29 @@ def launch(estimator: Fitted, shards: Shards, *, processes: int = 2, progress: P
 
     Returns
     -------
-    BagNeuralClassifier or BagNeuralRegressor
+    BagBoostingClassifier, BagNeuralClassifier or BagNeuralRegressor
         The estimator itself.
     """
     tell = progress or (lambda done, total, text: None)
-    data, streams = shards.encoded(shards.encoding()), max(STREAMS, processes)
+    streams = max(STREAMS, processes)
     with TemporaryFolder() as folder:
         task = {"shards": str(shards.folder.resolve()), "streams": streams, "parameters": _plain_parameters(estimator)}
-        task["values"] = isinstance(estimator, BagRegressor)
+        task["kind"] = type(estimator).__name__
         (folder / _TASK).write_text(json.dumps(task), encoding="utf-8")
-        run(["bagwise.neural.distributed.worker", _TASK], processes, folder, lambda: _tell_again(folder / _TOLD, tell))
+        run(["bagwise.distributed.worker", _TASK], processes, folder, lambda: _tell_again(folder / _TOLD, tell))
         # The last checkpoint is the end of training: nothing is left but to take it over.
         options = Distributed(streams=streams, checkpoints=Checkpoints(folder / _CHECKPOINTS))
-        return estimator.fit_rows(data, distributed=options)
+        fit_codes(estimator, shards, distributed=options)
+    return estimator
 
 
-def work(estimator: NetworkFit, shards: Shards, folder: Path, streams: int) -> None:
+def work(estimator: InProcesses, shards: Shards, folder: Path, streams: int) -> None:
     """What a process does that `launch` started, in its folder."""
     told = folder / _TOLD
     with one_voice(told=told), joined() as processes:
         tell = _teller(told) if processes.leads else None
         options = Distributed(processes, streams, Checkpoints(folder / _CHECKPOINTS), tell)
-        estimator.fit_rows(shards.encoded(shards.encoding()), distributed=options)
+        fit_codes(estimator, shards, distributed=options)
         processes.share(None)  # all stay until the last checkpoint is written
 
 
@@ -189,9 +206,9 @@ def _write(told: Path, facts: dict[str, Any]) -> None:
         temporary.write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _plain_parameters(estimator: NetworkFit) -> dict[str, Any]:
+def _plain_parameters(estimator: InProcesses) -> dict[str, Any]:
     """The parameters of an estimator but its callback, as JSON gives them back."""
-    found: dict[str, Any] = estimator.get_params(deep=False)
+    found = estimator.get_params(deep=False)
     del found["callback"]
     for name, value in found.items():
         try:

@@ -24,7 +24,7 @@ def _one_thread(one_thread):
 
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory) -> Shards:
-    from tests.neural.distributed.common import made_up
+    from tests.distributed.common import made_up
 
     data = join(*made_up())
     return write_shards(data, features_of(data), tmp_path_factory.mktemp("blocks") / "shards", group_rows=400)
@@ -32,8 +32,8 @@ def shards(tmp_path_factory) -> Shards:
 
 @pytest.fixture(scope="session")
 def undisturbed(shards, torch):
-    from bagwise.neural.distributed import Distributed
-    from tests.neural.distributed.common import STEPS, alone
+    from bagwise.distributed import Distributed
+    from tests.distributed.common import STEPS, alone
 
     steps: list[tuple[int, int]] = []
     torch.set_num_threads(1)
@@ -45,7 +45,7 @@ def undisturbed(shards, torch):
 @pytest.fixture
 def start():
     """A training by torchrun, started; and ended where a test fails."""
-    from tests.neural.distributed.common import SETTINGS, WORKER
+    from tests.distributed.common import SETTINGS, WORKER
 
     started = []
 

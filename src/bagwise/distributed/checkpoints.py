@@ -1,8 +1,9 @@
-"""Training that survives being stopped: its state on disk, in a form that is read without running code.
+"""Fits that survive being stopped: their state on disk, in a form that is read without running code.
 
-A folder of checkpoints holds `run.json`, what was decided before training began, and `step-00001200/`, … with
-`state.safetensors` (weights, optimizer, means) and `state.json` (how far training has come, and the checksum of the
-other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is gone on from.
+A folder of checkpoints holds `run.json`, what was decided before the fit began, and `step-00001200/`, … with
+`state.safetensors` (weights, optimizer, means of a network; trees) and `state.json` (how far it has come, and the
+checksum of the other file). Each appears whole or not at all; the last two are kept, and the last one that is sound is
+gone on from.
 """
 
 import hashlib
@@ -18,13 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from bagwise.means import Running
-from bagwise.neural.distributed.processes import short
-from bagwise.neural.training import Training
+from bagwise.distributed.processes import short
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import Parameter, ParameterError
 
@@ -35,30 +32,15 @@ _KEPT = 2
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far training has come: passes done, batches done of the next one and of all, and their losses' sum.
-
-    losses: the mean loss of a bag in each pass that is done.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    loss: float = 0.0
-    bags: int = 0
-    losses: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one training.
+    """A folder of checkpoints of one fit.
 
     Parameters
     ----------
     folder : Path
-        What is in it, if it is there, must be checkpoints of the same training.
+        What is in it, if it is there, must be checkpoints of the same fit.
     every : int, default 200
-        Steps from one checkpoint to the next; the last step has one, too.
+        Steps of a network, or trees, from one checkpoint to the next; the last step has one, too.
     """
 
     folder: Path
@@ -140,12 +122,21 @@ class Checkpoints:
         named = _BEGUN.fullmatch(path.name) or (_NAME.fullmatch(path.name) and (self.folder / _RUN).is_file())
         return bool(named) and {one.name for one in path.iterdir()} <= {_STATE, _PROGRESS}
 
-    def save(self, training: Training, place: Place) -> None:
-        """Write the state of training."""
-        tensors, numbers = _state(training)
+    def save(self, step: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Write the state after so many steps.
+
+        Parameters
+        ----------
+        step : int
+            How many are done.
+        tensors : dict
+            What changes from step to step, by name.
+        facts : dict
+            How far the fit has come, as plain data for JSON.
+        """
         data = safetensors.torch.save(tensors)
-        progress = {**vars(place), "numbers": numbers, "sha256": hashlib.sha256(data).hexdigest()}
-        final, new = self.folder / f"step-{place.step:08d}", self.folder / f".new-{uuid.uuid4().hex}"
+        progress = {**facts, "sha256": hashlib.sha256(data).hexdigest()}
+        final, new = self.folder / f"step-{step:08d}", self.folder / f".new-{uuid.uuid4().hex}"
         new.mkdir(parents=True)
         try:
             for name, content in ((_STATE, data), (_PROGRESS, json.dumps(progress).encode())):
@@ -165,7 +156,7 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def last(self) -> bytes:
-        """The last sound checkpoint as bytes for `restore`; none at all where there is no such thing."""
+        """The last sound checkpoint as bytes for `unpacked`; none at all where there is no such thing."""
         stored = self._stored()
         for folder, before in zip(stored, [*stored, None][1:], strict=True):
             try:
@@ -184,54 +175,13 @@ class Checkpoints:
         return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
 
 
-def restore(training: Training, data: bytes, folder: Path | None = None) -> Place:
-    """Bring a training that has not begun to where a checkpoint was written.  folder: where it was found."""
-    if not data:
-        return Place()
+def unpacked(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of a checkpoint, from the bytes of `Checkpoints.last`, of which there are some."""
     length = int.from_bytes(data[:8], "big")
-    progress = json.loads(data[8 : 8 + length])
-    try:
-        _restore(training, safetensors.torch.load(data[8 + length :]) | progress["numbers"])
-        return Place(**{name: progress[name] for name in vars(Place())} | {"losses": tuple(progress["losses"])})
-    except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"the checkpoint in {folder} does not fit this training: name another folder, or remove it."
-        ) from error
+    return safetensors.torch.load(data[8 + length :]), json.loads(data[8 : 8 + length])
 
 
 def _digest(run: dict[str, Any]) -> str:
     """A checksum of what was decided."""
     parts = [run["task"], run["settings"]]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Everything that changes from step to step: tensors and numbers."""
-    found: dict[str, Any] = {f"module.{name}": value for name, value in training.module.state_dict().items()}
-    if training.average is not None:
-        found |= {f"average.{name}": value for name, value in training.average.state_dict().items()}
-    for parameter, entries in training.optimizer.state_dict()["state"].items():
-        found |= {f"optimizer.{parameter}.{name}": value for name, value in entries.items()}
-    if isinstance(training.objective.means, Running):
-        total = torch.as_tensor(training.objective.means.total)
-        found["means.total"] = total.item() if total.numel() == 1 else total  # a number goes with NumPy and torch
-        found["means.weight"] = float(training.objective.means.weight)
-    tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
-    numbers = {name: value for name, value in found.items() if name not in tensors}
-    return {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}, numbers
-
-
-def _restore(training: Training, found: dict[str, Any]) -> None:
-    def part(name: str) -> dict[str, Any]:
-        return {key.removeprefix(name): value for key, value in found.items() if key.startswith(name)}
-
-    training.module.load_state_dict(part("module."))
-    if training.average is not None:
-        training.average.load_state_dict(part("average."))
-    entries: dict[int, dict[str, Any]] = {}
-    for key, value in part("optimizer.").items():
-        number, name = key.split(".", 1)
-        entries.setdefault(int(number), {})[name] = value
-    training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
-    if isinstance(training.objective.means, Running):
-        training.objective.means.total, training.objective.means.weight = found["means.total"], found["means.weight"]

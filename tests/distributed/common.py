@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from bagwise.data.shards import Shards
+from bagwise.distributed import Distributed
 from bagwise.neural import BagNeuralClassifier
-from bagwise.neural.distributed import Distributed
 
 WORKER = Path(__file__).with_name("train_worker.py")
 SETTINGS: dict[str, Any] = {

@@ -22,15 +22,16 @@ import torch
 
 import bagwise as bw
 from bagwise.data.rows import InMemory
+from bagwise.distributed import Checkpoints, Distributed, LostError, Processes, joined
 from bagwise.means import LeaveOneOut
 from bagwise.neural import BagNeuralClassifier, cnn
-from bagwise.neural.distributed import Checkpoints, Distributed, LostError, Processes, joined
-from bagwise.neural.distributed.training import shared_means
+from bagwise.neural.distributed import shared_means
 from bagwise.tables import join
 from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
 from bagwise.utils.parameters import ParameterError
-from tests.neural.distributed.common import SETTINGS, WORKER, StoppedError, alone, assert_close, stopping_at
+from tests.distributed.common import SETTINGS, WORKER, StoppedError, alone, assert_close, stopping_at
+from tests.distributed.conftest import _one_thread, shards, start, undisturbed  # noqa: F401
 
 
 def finish(running: subprocess.Popen[bytes], out: Path) -> dict[str, Any]:

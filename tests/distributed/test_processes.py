@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
 import torch
 
-from bagwise.neural.distributed import LostError, Processes, joined
-from bagwise.neural.distributed.processes import meet
+from bagwise.distributed import LostError, Processes, joined
+from bagwise.distributed.processes import meet
 
 
 def test_processes_with_other_options_or_bags_are_refused():
@@ -62,7 +62,7 @@ def test_processes_wait_for_what_the_leading_one_decides(tmp_path):
     script.write_text(
         "import time\n"
         "from datetime import timedelta\n"
-        "from bagwise.neural.distributed.processes import joined\n"
+        "from bagwise.distributed.processes import joined\n"
         "with joined(step=timedelta(seconds=5)) as ranks:\n"
         "    if ranks.leads:\n"
         "        time.sleep(12)\n"

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from bagwise.data.shards import Shards
+from bagwise.distributed import Checkpoints, Distributed, joined
 from bagwise.neural import BagNeuralClassifier
-from bagwise.neural.distributed import Checkpoints, Distributed, joined
 
 
 def main() -> None:
