@@ -1,5 +1,8 @@
 """Log odds, and logarithms of class probabilities: those of the mean label, and how to bring theirs to it."""
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 from scipy.special import log_softmax, logit, logsumexp, softmax
 
@@ -64,8 +67,37 @@ def prior_of_classes(bags: Bags) -> Floats:
     return np.asarray(p / p.sum())
 
 
+class Rows(Protocol):
+    """Rows of which means are taken; others than those that are given may be held elsewhere."""
+
+    def average(self, values: Floats) -> float:
+        """The mean of values over all rows, as each counts."""
+
+    def ends(self, values: Floats) -> tuple[float, float]:
+        """The least and the greatest of all values."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighted:
+    """The rows that are given, and no others.  weight: (n,) what each counts; None where they are alike."""
+
+    weight: Floats | None
+
+    def average(self, values: Floats) -> float:
+        return float(values.mean() if self.weight is None else (self.weight / self.weight.sum()) @ values)
+
+    def ends(self, values: Floats) -> tuple[float, float]:
+        return float(values.min()), float(values.max())
+
+
 def shift_to(
-    prior: float, s: Floats, *, weight: Floats | None = None, start: float | None = None, close: float = 1e-10
+    prior: float,
+    s: Floats,
+    *,
+    weight: Floats | None = None,
+    start: float | None = None,
+    close: float = 1e-10,
+    rows: Rows | None = None,
 ) -> float:
     """The b for which the mean of σ(s + b) is the prior.
 
@@ -81,6 +113,8 @@ def shift_to(
         About where b is.
     close : float
         How close to the prior the mean comes, of p(1 − p), before a last step of Newton's.
+    rows : Rows, optional
+        What means are taken over, where not over the scores alone by their weights.
 
     Returns
     -------
@@ -92,29 +126,32 @@ def shift_to(
     0.0
     """
     s = np.asarray(s, dtype=float)  # single precision has no mean as close
-    return centred(prior, s, weight=weight, start=start, close=close)[0]
+    return centred(prior, s, weight=weight, start=start, close=close, rows=rows)[0]
 
 
 def centred(
-    prior: float, s: Floats, *, weight: Floats | None = None, start: float | None = None, close: float = 1e-10
+    prior: float,
+    s: Floats,
+    *,
+    weight: Floats | None = None,
+    start: float | None = None,
+    close: float = 1e-10,
+    rows: Rows | None = None,
 ) -> tuple[float, Floats]:
     """`shift_to`, and the predictions σ(s + b), to first order of the last step.
 
     Parameters
     ----------
-    prior, s, weight, start, close
+    prior, s, weight, start, close, rows
         As for `shift_to`; s may be in single precision where the mean need not come very close.
 
     Returns
     -------
     float, array of shape (n,)
     """
-    low, high = float(logit(prior) - s.max()), float(logit(prior) - s.min())
-    share = None if weight is None else weight / weight.sum()
-
-    def mean(values: Floats) -> float:
-        return float(values.mean() if share is None else share @ values)
-
+    mean = (rows := rows or _Weighted(weight)).average
+    least, most = rows.ends(s)
+    low, high = float(logit(prior) - most), float(logit(prior) - least)
     b = float(np.clip(logit(prior) - mean(s) if start is None else start, low, high))
     h, short = s, np.sqrt(close)
     for _ in range(_STEPS):

@@ -15,6 +15,7 @@ import bagwise as bw
 from bagwise.boosting import trees
 from bagwise.boosting.leaves import leaves_of
 from bagwise.boosting.objectives import CountLikelihood, solve_leaves
+from bagwise.boosting.parts import Parts
 from bagwise.boosting.tuning import Path, choose_length, choose_path
 from bagwise.data.features import FeatureCodes
 from bagwise.gains import log_likelihoods
@@ -43,7 +44,7 @@ def test_leaf_values_minimise_the_loss_of_bags(reg_lambda, bag_size):
     leaf = rng.integers(0, 5, 800)
     prior, mean = float((bags.size * bags.proportion).sum() / 800), h.mean()
     residual = bags.size * (bags.proportion - prior) - (bags.sum(h) - bags.size * mean)
-    values = solve_leaves(leaf, 5, bags, residual, mean - prior, reg_lambda=reg_lambda)
+    values = solve_leaves(leaf, 5, Parts.of(bags), [residual], mean - prior, reg_lambda=reg_lambda)
     for direction in np.eye(5):
         ahead, behind = (
             objective(values + step * direction, leaf, h, bags, prior, reg_lambda) for step in (1e-4, -1e-4)
@@ -70,10 +71,10 @@ def test_leaf_values_on_log_odds_go_down_the_loss(bag_size):
 
     # With a huge penalty the solution is −gradient / 2, divided by λ/m times the square of the mean slope.
     slope, penalty = h * (1 - h), 1e9
-    values = solve_leaves(leaf, 5, bags, residual, mean - prior, reg_lambda=penalty, slope=slope)
+    values = solve_leaves(leaf, 5, Parts.of(bags), [residual], mean - prior, reg_lambda=penalty, slope=slope)
     gradient = np.array([(loss(step) - loss(-step)) / 2e-5 for step in 1e-5 * np.eye(5)])
     np.testing.assert_allclose(values * penalty / len(bags) * slope.mean() ** 2, -gradient / 2, rtol=1e-3)
-    values = solve_leaves(leaf, 5, bags, residual, mean - prior, reg_lambda=1.0, slope=slope)
+    values = solve_leaves(leaf, 5, Parts.of(bags), [residual], mean - prior, reg_lambda=1.0, slope=slope)
     assert loss(0.1 * values) < loss(0 * values)
 
 
@@ -82,7 +83,8 @@ def test_a_slope_of_one_is_the_plain_solve():
     bags = bw.Bags.from_rows(np.repeat(rng.random(40), 10), np.repeat(np.arange(40), 10))
     leaf, residual = rng.integers(0, 4, 400), rng.normal(size=40)
     plain, sloped = (
-        solve_leaves(leaf, 4, bags, residual, 0.1, reg_lambda=2.0, slope=slope) for slope in (None, np.ones(400))
+        solve_leaves(leaf, 4, Parts.of(bags), [residual], 0.1, reg_lambda=2.0, slope=slope)
+        for slope in (None, np.ones(400))
     )
     np.testing.assert_allclose(plain, sloped)
 
@@ -161,7 +163,7 @@ def test_on_single_rows_leaf_values_are_mean_residuals():
     rng = np.random.default_rng(0)
     y, leaf = rng.random(300), rng.integers(0, 4, 300)
     bags = bw.Bags.singletons(y)
-    values = solve_leaves(leaf, 4, bags, y - y.mean(), 0.0, reg_lambda=0.0)
+    values = solve_leaves(leaf, 4, Parts.of(bags), [y - y.mean()], 0.0, reg_lambda=0.0)
     np.testing.assert_allclose(values, [(y - y.mean())[leaf == number].mean() for number in range(4)])
 
 
@@ -470,13 +472,14 @@ def test_leaf_values_go_up_the_likelihood(size, rates):
         y = y[np.lexsort([rng.random(n), y * rng.random(n)])]
     ids = np.arange(n) // size
     bags = bw.Bags.from_rows(bw.aggregate(y, ids), ids)
-    found = CountLikelihood(bags, prior_of(bags), 0.0)
+    found = CountLikelihood(Parts.of(bags), prior_of(bags), 0.0)
     found.gradient(s)
     value = found.leaf_values(leaf, 4, 0.0)
     start, step = log_likelihood(s, bags, found.prior), 1e-4
     slope = [(log_likelihood(s + step * (leaf == one), bags, found.prior) - start) / step for one in range(4)]
-    share = np.bincount(leaf, found.slope) / found.slope.sum()
-    expected = np.bincount(leaf, found.found.gradient) - found.found.gradient.sum() * share
+    share = np.bincount(leaf, found.slope[0]) / found.slope[0].sum()
+    gradient = found.found[0].gradient
+    expected = np.bincount(leaf, gradient) - gradient.sum() * share
     np.testing.assert_allclose(slope, expected, atol=0.02 * np.abs(expected).max() + 0.02)
     first = log_likelihood(s + 0.3 * value[leaf], bags, found.prior)
     assert first > start

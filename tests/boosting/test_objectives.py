@@ -10,6 +10,7 @@ from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier
 from bagwise.boosting.links import IDENTITY, LOGIT
 from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare
+from bagwise.boosting.parts import Parts
 from bagwise.log_odds import prior_of
 from bagwise.utils.parameters import ParameterError
 from tests.weighted import FORMATIONS, drawn
@@ -25,8 +26,8 @@ def test_leaf_values_of_weighted_rows_are_those_of_rows_repeated(formation, effe
     made = []
     for bags, rows in ((given.bags, np.arange(400)), (given.repeated, given.rows)):
         prior, of = prior_of(bags), rows[bags.order]
-        objectives = [CountLikelihood(bags, prior, effect_variance)]
-        objectives += [DebiasedSquare(bags, 0, prior, link) for link in (IDENTITY, LOGIT)]
+        objectives = [CountLikelihood(Parts.of(bags), prior, effect_variance)]
+        objectives += [DebiasedSquare(Parts.of(bags), 0, prior, link) for link in (IDENTITY, LOGIT)]
         for one in objectives:
             down = one.gradient(s[of] if getattr(one, "link", LOGIT) == LOGIT else expit(s[of]))
             sums = [np.bincount(of, each, minlength=400) for each in down]

@@ -64,7 +64,7 @@ def test_commands_gather_and_train(tables, tmp_path):
             ("train", tmp_path / "shards", "--out", tmp_path / "o", "--checkpoints", tmp_path / "o"),
             "--checkpoints lies",
         ),
-        (("fit", *paths, "--engine", "torchrun"), "--engine torchrun trains networks"),
+        (("fit", *paths, "--engine", "torchrun"), "--engine torchrun fits networks and boosting"),
     ):
         result = call(*arguments)
         assert result.exit_code == (2 if words.startswith("--") else 1)

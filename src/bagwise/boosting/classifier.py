@@ -12,7 +12,7 @@ from bagwise.data.rows import InMemory
 from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions, mean_of
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
-from bagwise.log_odds import prior_of
+from bagwise.log_odds import Rows, prior_of
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.rng import generator
@@ -107,14 +107,17 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
     True
     """
 
-    def _centre(self) -> None:
+    def _centre(self, rows: Rows | None = None) -> None:
         """That of each fit, then that of their stretched mean."""
         fits = [fit for fits in self.fits_.values() for fit in fits]
         self.prior_ = fits[0].prior
-        centre = centring_of_classes if self._classes else centring
-        mean = np.mean([fit.centre() for fit in fits], axis=0)
+        mean = np.mean([fit.centre(rows) for fit in fits], axis=0)
         self.offset_ = np.zeros(1)
-        self.offset_ = centre(self._stretched(mean), self.prior_, weight=fits[0].weight)
+        mean, weight = self._stretched(mean), fits[0].weight
+        if self._classes:
+            self.offset_ = centring_of_classes(mean, self.prior_, weight=weight)
+        else:
+            self.offset_ = centring(mean, self.prior_, weight=weight, rows=rows)
         for fit in fits:
             fit.weight = None
 

@@ -92,8 +92,7 @@ class Table:
         parameters = options.for_lightgbm(0, rows.shape[1]) | others
         X: Any = rows.block(0) if in_one_piece(rows) else None
         if X is None:
-            read = lru_cache(maxsize=1)(rows.block)
-            X = [_Part(partial(read, number), n) for number, n in enumerate(np.diff(row_starts(rows)).tolist())]
+            X = in_blocks(rows, range(len(rows)))
             # What LightGBM draws from its seed to choose rows by; reading rows in parts, it would forget to.
             drawn = (214013 * parameters["seed"] + 2531011) % 2**32 // 2**16
             parameters["data_random_seed"] = drawn % 2**15 % (2**15 - 1)
@@ -120,7 +119,13 @@ class Table:
         return taken
 
 
-class _Part(lgb.Sequence):
+def in_blocks(rows: BagRows, numbers: Sequence[int]) -> list[lgb.Sequence]:
+    """The rows of some blocks, as LightGBM reads them one block after the other."""
+    read, size = lru_cache(maxsize=1)(rows.block), np.diff(row_starts(rows))
+    return [_Block(partial(read, number), int(size[number])) for number in numbers]
+
+
+class _Block(lgb.Sequence):
     """A block as LightGBM asks for it: single rows, in double precision, to find bins; then all of it."""
 
     def __init__(self, read: Callable[[], Floats], n_rows: int) -> None:

@@ -1,10 +1,13 @@
 """Boosted trees from bags: the fit that classifiers and regressors share."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,16 +22,22 @@ from bagwise.boosting.tuning import Path, choose_mean, join, sample_of, some_wat
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
+from bagwise.formation import Told
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import telling
-from bagwise.log_odds import prior_of
+from bagwise.log_odds import Rows, prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.risk import least_of
 from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
+if TYPE_CHECKING:
+    from bagwise.distributed import Distributed
+
 KINDS = ("greedy", "random")
+_SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
+_BESIDES = ("callback", "n_jobs")  # parameters on which nothing that is learned depends
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
 
 
@@ -71,11 +80,33 @@ class BoostingFit(TableFeatures, BagEstimator):
     n_jobs: int = 0
     random_state: RandomState = None
 
-    def _fit_data(self, data: BagRows) -> None:
+    def fit_rows(self, data: BagRows, *, distributed: Distributed | None = None) -> Self:
+        """Learn from bags of rows, in memory or in blocks on disk.
+
+        Parameters
+        ----------
+        data : BagRows
+            Rows as finite numbers, codes of categories, and NaN, such as `bagwise.data.rows.InMemory`, or shards.
+        distributed : Distributed, optional
+            With which other processes, of two classes, and where checkpoints go. All of them grow every tree, on the
+            rows of all; settings are chosen by one, on a sample of whole bags, without random trees, whose places to
+            cut would depend on the number of processes.
+
+        Returns
+        -------
+        Self
+        """
+        self._fit_named(self._begin(data), distributed)
+        return self
+
+    def _fit_data(self, data: BagRows, distributed: Distributed | None = None) -> None:
         """Rows in several blocks are read one block at a time, after settings are chosen on a sample of whole bags.
 
         Where the sample holds all bags, it is fitted to as it is.
         """
+        if distributed is not None:
+            self._fit_together(data, distributed)
+            return
         some = data if in_one_piece(data) else data.sample()
         if len(some.bags) == len(data.size):
             self._fit_bags(some.X, some.bags)
@@ -97,12 +128,67 @@ class BoostingFit(TableFeatures, BagEstimator):
     def _table(self, rows: BagRows) -> Table:
         return Table.of(rows, self._options(rows), self._categorical())
 
+    def _fit_together(self, data: BagRows, distributed: Distributed) -> None:
+        """Settings are chosen by the leading process; then all grow trees on the rows of all."""
+        from bagwise.boosting.distributed import Grower, Progress, Task
+        from bagwise.distributed.options import settle
+
+        if not isinstance(self, BagClassifier) or data.proportion.ndim == 2:
+            said = "several processes fit boosted trees of two classes: fit values, or more classes, in one process."
+            raise ValueError(said)
+        if "greedy" not in self.kinds:
+            raise ParameterError("kinds", "must have 'greedy': random trees would differ by the number of processes.")
+        if in_one_piece(data):  # in blocks, rows stand in bag order
+            X, bags = in_bags(data.X, data.bags)
+            data = InMemory(X, bags, data.categorical)
+        depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
+        settings = settle(data, depends, distributed, lambda: self._settle(data))
+        for attribute in _SETTLED:
+            setattr(self, attribute, settings[attribute])
+        self._classes, self._link, self.risks_ = False, IDENTITY, dict[str, Floats]()
+        self.updates_: list[Further] = []
+        self.formation_, self.prior_ = Told(**settings["formation"]), np.array(settings["prior"])
+        n_jobs = max(self.n_jobs, 0)  # as many as torchrun allows
+        kinds = {kind: TreeOptions(**one, n_jobs=n_jobs) for kind, one in settings["kinds"].items()}
+        tasks = [Task(kinds[kind], self.n_estimators_[kind], seed) for kind, seed in settings["fits"]]
+        progress = Progress.last(distributed, len(tasks))
+        self.fits_: dict[str, list[Boosted]] = {kind: [] for kind in kinds}
+        self.offset_: Floats
+        if (known := progress.finished(self.prior_, tasks)) is not None:
+            fits, self.offset_ = known
+        else:
+            grower = Grower.of(data, distributed, tasks[0].options, self._categorical(), self.prior_)
+            fits = grower.fits(tasks, progress)
+        for (kind, _), fit in zip(settings["fits"], fits, strict=True):
+            self.fits_[kind].append(fit)
+        if known is None:
+            self._centre(grower.parts)
+            progress.finish(fits, self.offset_)
+
+    def _settle(self, data: BagRows) -> dict[str, Any]:
+        """What is decided before trees are grown on blocks by several processes, as plain data."""
+        from bagwise.boosting.distributed import without_rows
+
+        some, rng, chooser = data.sample(), generator(self.random_state), copy(self)
+        chooser.kinds = ("greedy",)
+        chooser._tell_formation(some.X, some.bags)
+        table = chooser._table(some)
+        chooser._choose(table, rng)
+        kinds = {}
+        for kind, options in chooser._kinds(replace(table, rows=data)).items():
+            if kind in chooser.n_estimators_:
+                chosen = {"reg_lambda": chooser.reg_lambda_[kind], "effect_variance": chooser.effect_variance_}
+                kinds[kind] = {name: one for name, one in (vars(options) | chosen).items() if name != "n_jobs"}
+        found: dict[str, Any] = {name: getattr(chooser, name) for name in _SETTLED}
+        found |= {"formation": asdict(chooser.formation_), "prior": [prior_of(without_rows(data))], "kinds": kinds}
+        return found | {"fits": [(kind, int(rng.integers(2**31))) for kind in kinds for _ in range(self.n_fits)]}
+
     # -- choice ---------------------------------------------------------------------------------------------------
 
     def _choose(self, table: Table, rng: np.random.Generator) -> bool:
         """Kinds, penalties, numbers of trees and the stretch of their mean; whether fits to all bags are needed."""
         self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
-        self.updates_: list[Further] = []
+        self.updates_ = []
         self.gain_ = self.gain_error_ = self.risk_ = float("nan")
         self.stretch_, self.effect_variance_, self._link = 1.0, 0.0, self._links(table)[0]
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
@@ -158,7 +244,7 @@ class BoostingFit(TableFeatures, BagEstimator):
     def _choose_by_likelihood(self, table: Table, folds: Sequence[Fold], rng: np.random.Generator) -> None:
         """The fits without a fold are what predictions are the mean of: each of the kinds that held-out bags like."""
         self.prior_ = np.atleast_1d(prior_of(table.bags))
-        self.offset_: Floats = np.zeros(1)
+        self.offset_ = np.zeros(1)
         chosen, self.formation_ = choose_ensemble(self._trials(table, folds, rng), folds, table.bags, self.formation_)
         if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
@@ -214,8 +300,11 @@ class BoostingFit(TableFeatures, BagEstimator):
         return (IDENTITY,)
 
     @abstractmethod
-    def _centre(self) -> None:
-        """Make the mean prediction of the training rows p, and let go of what is known of these."""
+    def _centre(self, rows: Rows | None = None) -> None:
+        """Make the mean prediction of the training rows p, and let go of what is known of these.
+
+        rows: what means are taken over, where other processes hold some.
+        """
 
     def _tell(self, stage: str, progress: dict[str, Any]) -> None:
         if self.callback is not None:

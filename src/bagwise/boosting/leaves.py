@@ -29,22 +29,22 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats, most: int) -> Integ
     cell_of = lru_cache(maxsize=1)(lambda number: _cell(pieces[number], least, per))
     occupied = np.flatnonzero(sum(np.bincount(cell_of(number), minlength=_CELLS) for number in range(len(pieces))))
     first = np.concatenate([[True], np.diff(occupied) > 1])  # neighbours hold what rounding has set apart
-    n_leaves = np.count_nonzero(first)
-    if n_leaves < most and n_leaves != _count_leaves(booster, tree):
-        return None
+    n_leaves = most if np.count_nonzero(first) == most else count_leaves(booster, tree)
     values = np.array([booster.get_leaf_output(tree, number) for number in range(n_leaves)])
     rank = np.argsort(values).astype(np.int32)
-    home = _cell(np.clip(values[rank], least, farthest), least, per)
-    if (np.abs(home - occupied[first]) > 1).any() or (np.diff(home) <= _BESIDE).any():
+    home = ((values[rank] - least) * per).astype(np.int64)
+    # Of each run of cells, the leaf; in some there may be none of these rows.
+    owner = np.clip(np.searchsorted(home, occupied[first] - 1), 0, n_leaves - 1)
+    if (np.abs(home[owner] - occupied[first]) > 1).any() or (np.diff(home) <= _BESIDE).any():
         return None
     cells, leaf = np.zeros(_CELLS, dtype=np.int32), np.empty(len(step), dtype=np.int32)
-    cells[occupied] = rank[np.cumsum(first) - 1]
+    cells[occupied] = rank[owner[np.cumsum(first) - 1]]
     for number in range(len(pieces)):
         np.take(cells, cell_of(number), out=leaf[number * _TOGETHER :][: len(pieces[number])])
     return leaf
 
 
-def _count_leaves(booster: lgb.Booster, tree: int) -> int:
+def count_leaves(booster: lgb.Booster, tree: int) -> int:
     """Leaves of one tree."""
     found = re.search(
         r"^num_leaves=(\d+)$", booster.model_to_string(start_iteration=tree, num_iteration=1), re.MULTILINE

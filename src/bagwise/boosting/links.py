@@ -7,7 +7,7 @@ that add up as log odds have a step of Gauss and Newton behind each value, under
 import numpy as np
 from scipy import special
 
-from bagwise.log_odds import shift_to
+from bagwise.log_odds import Rows, shift_to
 from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Booleans, Floats
 
@@ -90,16 +90,17 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
     return np.asarray(special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p))))
 
 
-def centring(score: Floats, prior: Floats, *, weight: Floats | None = None) -> Floats:
+def centring(score: Floats, prior: Floats, *, weight: Floats | None = None, rows: Rows | None = None) -> Floats:
     """(outputs,) what to add to log odds (n, outputs) so that their predictions have the means `prior`.
 
-    weight: (n,) what each row counts.
+    weight: (n,) what each row counts.  rows: what means are taken over, where not over these rows alone.
 
     >>> centring(np.array([[-1.0], [1.0]]), np.array([0.5]))
     array([0.])
     """
     wanted = np.clip(prior, MARGIN, 1 - MARGIN)
-    return np.array([shift_to(float(p), column, weight=weight) for column, p in zip(score.T, wanted, strict=True)])
+    found = [shift_to(float(p), s, weight=weight, rows=rows) for s, p in zip(score.T, wanted, strict=True)]
+    return np.array(found)
 
 
 def centring_of_classes(score: Floats, prior: Floats, *, weight: Floats | None = None) -> Floats:

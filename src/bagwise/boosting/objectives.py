@@ -6,6 +6,7 @@ are alike rows speak only through the sum of their bag, and a tree's own means w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy import sparse
 from bagwise import means
 from bagwise.bags import Bags
 from bagwise.boosting import links
+from bagwise.boosting.parts import Parts, joined
 from bagwise.log_odds import centred
 from bagwise.losses import residual
 from bagwise.losses.likelihood import extra_by_predictions
@@ -39,33 +41,36 @@ class Objective(Protocol):
 class DebiasedSquare:
     """The paper's loss of one output.
 
-    prior: p.  link: the scale of the scores.  weights: (m,) what each bag counts; None: all the same.
+    prior: p.  link: the scale of the scores.
     """
 
-    def __init__(self, bags: Bags, output: int, prior: float, link: str) -> None:
-        self.bags, self.prior, self.link = bags, prior, link
-        self.proportion = bags.outputs[:, output]
-        self.weight = bag_weights(bags, self.proportion, prior)
+    def __init__(self, parts: Parts, output: int, prior: float, link: str) -> None:
+        self.parts, self.output, self.prior, self.link = parts, output, prior, link
+        weight = bag_weights(parts.whole, parts.whole.outputs[:, output], prior)
+        self.weight = parts.of_whole(weight)  # what each bag counts; None: all the same
 
     def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−R_j + (E[h] − p), times the slope of the row's prediction."""
-        bags, h = self.bags, links.prediction_of(scores, self.link)
-        mean = bags.average(h)
-        self.r = residual(bags.sum(h), bags.size, self.proportion, prior=self.prior, mean=mean)
-        self.bias = float(mean - self.prior)
+        parts, h = self.parts, links.prediction_of(scores, self.link)
+        mean, self.r, pull = parts.average(h), [], []
+        self.bias = mean - self.prior
+        for (bags, some), weight in zip(parts.split(h), self.weight, strict=True):
+            proportion = bags.outputs[:, self.output]
+            self.r.append(residual(bags.sum(some), bags.size, proportion, prior=self.prior, mean=mean))
+            pull.append(bags.repeat(self.bias - (self.r[-1] if weight is None else weight * self.r[-1])))
+        down = joined(pull)
         self.slope = links.slope_of(h, self.link)
-        pull = bags.repeat(self.bias - (self.r if self.weight is None else self.weight * self.r))
         if self.slope is None:
-            return weighed(bags, pull, None)
-        if self.slope.mean() < _FLAT:
+            return weighed(parts, down, None)
+        if (average := parts.mean(self.slope)) < _FLAT:
             return None
-        relative = np.clip(self.slope / self.slope.mean(), *_SLOPES)
-        return weighed(bags, pull * relative, relative**2)
+        relative = np.clip(self.slope / average, *_SLOPES)
+        return weighed(parts, down * relative, relative**2)
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """See `solve_leaves`."""
-        bags, slope, weight = self.bags, self.slope, self.weight
-        return solve_leaves(leaf, n_leaves, bags, self.r, self.bias, reg_lambda=reg_lambda, slope=slope, weight=weight)
+        told: Any = {"reg_lambda": reg_lambda, "slope": self.slope, "weight": self.weight}
+        return solve_leaves(leaf, n_leaves, self.parts, self.r, self.bias, **told)
 
 
 class CountLikelihood:
@@ -82,50 +87,63 @@ class CountLikelihood:
     prior: p.  effect_variance: τ² of effects of bags.
     """
 
-    def __init__(self, bags: Bags, prior: float, effect_variance: float) -> None:
-        self.bags, self.prior, self.effect_variance = bags, prior, effect_variance
+    def __init__(self, parts: Parts, prior: float, effect_variance: float) -> None:
+        self.parts, self.prior, self.effect_variance = parts, prior, effect_variance
         self.shift: float | None = None
-        self.found: Tilted | None = None
+        self.found: list[Tilted] = []
 
     def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−dL/ds of each row, the shift held."""
-        if self.bags.interval is not None and self.found is not None:  # what is hidden is expected, as scores go
-            self.prior = float(self.bags.average(self.found.posterior))
+        parts, before = self.parts, self.found
+        if parts.whole.interval is not None and before:  # what is hidden is expected, as scores go
+            self.prior = parts.average(joined([found.posterior for found in before]))
         s = scores.astype(np.float32)  # as LightGBM reads what comes of it
-        self.shift, h = centred(self.prior, s, weight=self.bags.weight, start=self.shift, close=_CLOSE)
+        self.shift, h = centred(self.prior, s, rows=parts, start=self.shift, close=_CLOSE)
         s += np.float32(self.shift)
-        start = None if self.found is None else self.found.tilt
-        extra = extra_by_predictions(h, self.bags, self.effect_variance)
-        self.found = tilted(s, self.bags, extra=extra, start=start, close=_CLOSE, value=False, prediction=h)
-        self.slope = self.found.prediction * (1 - self.found.prediction)
-        if self.slope.mean() < _FLAT:
+        self.found = []
+        for number, (bags, some) in enumerate(parts.split(s)):
+            start, prediction = before[number].tilt if before else None, h[parts.places[number]]
+            told: Any = {"start": start, "close": _CLOSE, "value": False, "prediction": prediction}
+            extra = extra_by_predictions(prediction, bags, self.effect_variance)
+            self.found.append(tilted(some, bags, extra=extra, **told))
+        self.slope = [found.prediction * (1 - found.prediction) for found in self.found]
+        if parts.mean(joined(self.slope)) < _FLAT:
             return None
-        return weighed(self.bags, -self.found.gradient, None)
+        return weighed(parts, -joined([found.gradient for found in self.found]), None)
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """A step of Newton's."""
-        assert self.found is not None
-        found, ones = self.found, np.ones(n_leaves)
-        slope, spread, gradient = (self.bags.weighted(one) for one in (self.slope, found.spread, found.gradient))
-        share = np.bincount(leaf, weights=slope, minlength=n_leaves)
-        cells = _cells(leaf, n_leaves, self.bags, spread)
-        whole = np.asarray(cells @ ones)  # Σa_j
-        own = np.maximum(share - np.asarray(cells.sum(axis=0)).ravel(), 0)
+        each = zip(self.parts.split(leaf), self.found, self.slope, strict=True)
+        sums = self.parts.total(_leaf_sums(own, n_leaves, bags, found, h) for (bags, own), found, h in each)
+        share, inside, total, gram, square, right = sums
+        own = np.maximum(share - inside, 0)
         share = share / share.sum()
-        total = cells.T @ (whole / found.variance)
-        matrix = _gram(cells, 1 / found.variance) + np.diag(own)
+        matrix = gram + np.diag(own)
         matrix -= np.outer(total + own, share) + np.outer(share, total + own)
-        matrix += (float((whole**2 / found.variance).sum()) + own.sum()) * np.outer(share, share)
-        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * len(self.bags)
-        right = np.bincount(leaf, weights=gradient, minlength=n_leaves)
+        matrix += (square + own.sum()) * np.outer(share, share)
+        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * len(self.parts.whole)
         return np.asarray(np.linalg.solve(matrix, right - right.sum() * share))
 
 
-def weighed(bags: Bags, gradient: Floats, curvature: Floats | None) -> tuple[Floats, Floats | None]:
+def _leaf_sums(leaf: Integers, n_leaves: int, bags: Bags, found: Tilted, slope: Floats) -> tuple[Any, ...]:
+    """What the likelihood's leaf values are solved from: sums over the rows and bags of a part.
+
+    Leaf sums of h(1 − h) and of v; Σ a_j (Σa_j)/W_j, Σ a_j a_jᵀ/W_j and Σ (Σa_j)²/W_j; leaf sums of the gradient.
+    """
+    weighted, spread, gradient = (bags.weighted(one) for one in (slope, found.spread, found.gradient))
+    cells = _cells(leaf, n_leaves, bags, spread)
+    whole = np.asarray(cells @ np.ones(n_leaves))  # Σa_j
+    share, right = (np.bincount(leaf, weights=one, minlength=n_leaves) for one in (weighted, gradient))
+    square = (whole**2 / found.variance).sum()
+    inside = np.asarray(cells.sum(axis=0)).ravel()
+    return share, inside, cells.T @ (whole / found.variance), _gram(cells, 1 / found.variance), square, right
+
+
+def weighed(parts: Parts, gradient: Floats, curvature: Floats | None) -> tuple[Floats, Floats | None]:
     """Gradient and curvature (None: all 1) of rows as a tree is grown on them: those of all whom they stand for."""
-    if bags.weight is None:
+    if parts.weight is None:
         return gradient, curvature
-    relative = np.clip(bags.weight / bags.weight.mean(), 0, _SLOPES[1])  # LightGBM counts rows by their curvature
+    relative = np.clip(parts.weight / parts.mean_weight(), 0, _SLOPES[1])  # LightGBM counts rows by their curvature
     own = np.maximum(relative, _SLOPES[0])
     return relative * gradient, own if curvature is None else own * curvature
 
@@ -160,13 +178,13 @@ def worths(bags: Bags) -> tuple[Floats, Floats]:
 def solve_leaves(
     leaf: Integers,
     n_leaves: int,
-    bags: Bags,
-    r: Floats,
+    parts: Parts,
+    r: Sequence[Floats],
     bias: float,
     *,
     reg_lambda: float,
     slope: Floats | None = None,
-    weight: Floats | None = None,
+    weight: Sequence[Floats | None] = (None,),
 ) -> Floats:
     r"""The leaf values v that minimise the penalised debiased loss.
 
@@ -179,29 +197,41 @@ def solve_leaves(
     by 1, in A and in f, and λ by the square of the mean slope: a step of Gauss and Newton.
     The cost is that of one pass over the rows, plus leaves² per bag (or fewer where bags are small), plus leaves³.
 
-    leaf: (n,) leaf of each row, in bag order.  r: (m,) R_j with ΣR = 0.  bias: :math:`\bar h - p`.
-    reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag order; None: all 1.
-    weight: (m,) what each bag's square counts; None: all 1.
+    leaf: (n,) leaf of each row, in bag order.  r: of each part, (m,) R_j, which add up to 0 over all parts.
+    bias: :math:`\bar h - p`.  reg_lambda: λ.  slope: (n,) how fast each prediction moves with its tree's value, in bag
+    order; None: all 1.  weight: of each part, (m,) what each bag's square counts; None: all 1.
     Returns (n_leaves,).
 
-    >>> bags = Bags.singletons([1.0, 0.0, 0.5])
-    >>> solve_leaves(np.array([0, 1, 1]), 2, bags, np.array([0.5, -0.5, 0.0]), 0.0, reg_lambda=0.0).round(3)
+    >>> parts = Parts.of(Bags.singletons([1.0, 0.0, 0.5]))
+    >>> solve_leaves(np.array([0, 1, 1]), 2, parts, [np.array([0.5, -0.5, 0.0])], 0.0, reg_lambda=0.0).round(3)
     array([ 0.5 , -0.25])
     """
-    m, n = len(bags), bags.n_people
-    if bags.weight is not None:
-        slope = bags.weight if slope is None else bags.weight * slope
-    cells = _cells(leaf, n_leaves, bags, slope)
-    share = np.asarray(cells.sum(axis=0)).ravel() / n
-    each = np.ones(m) if weight is None else weight
-    total = cells.T @ each
-    matrix = _gram(cells, each / bags.size) - np.outer(total, share) - np.outer(share, total)
-    matrix += float((each * bags.size).sum()) * np.outer(share, share)
-    right = cells.T @ (each * r / bags.size) - float((each * r).sum()) * share
-    unit = 1.0 if slope is None else float(slope.sum() / n) ** 2
+    m, n = len(parts.whole), parts.n_people
+    if parts.weight is not None:
+        slope = parts.weight if slope is None else parts.weight * slope
+    slopes = [None if slope is None else slope[place] for place in parts.places]
+    each = zip(parts.split(leaf), r, slopes, weight, strict=True)
+    sums = parts.total(_square_sums(own, n_leaves, bags, r_, s, w) for (bags, own), r_, s, w in each)
+    share, total, gram, square, right, moved, mean_slope = sums
+    share, unit = share / n, 1.0 if slope is None else (mean_slope / n) ** 2
+    matrix = gram - np.outer(total, share) - np.outer(share, total) + square * np.outer(share, share)
+    right = right - moved * share
     matrix = matrix / m + np.outer(share, share)
     matrix[np.diag_indices(n_leaves)] += unit * (reg_lambda / m + 1e-12)  # an empty leaf gets the value 0
     return np.asarray(np.linalg.solve(matrix, right / m - share * bias))
+
+
+def _square_sums(
+    leaf: Integers, n_leaves: int, bags: Bags, r: Floats, slope: Floats | None, weight: Floats | None
+) -> tuple[Any, ...]:
+    """What leaf values of the square are solved from, sums over the rows and bags of a part; w: what bags count.
+
+    ΣA_j, Σ w_j A_j, Σ w_j A_j A_jᵀ/k_j, Σ w_j k_j, Σ w_j A_j R_j/k_j, Σ w_j R_j, and the sum of slopes.
+    """
+    cells, each = _cells(leaf, n_leaves, bags, slope), np.ones(len(bags)) if weight is None else weight
+    gram, square = _gram(cells, each / bags.size), (each * bags.size).sum()
+    right, slopes = cells.T @ (each * r / bags.size), 0.0 if slope is None else slope.sum()
+    return np.asarray(cells.sum(axis=0)).ravel(), cells.T @ each, gram, square, right, (each * r).sum(), slopes
 
 
 def _cells(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats | None) -> Any:

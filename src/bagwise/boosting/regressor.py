@@ -12,6 +12,7 @@ from bagwise.boosting.fitting import BoostingFit
 from bagwise.boosting.links import IDENTITY, LOG, prediction_of
 from bagwise.data.rows import Reads
 from bagwise.explanation.contributions import VALUE, Contributions, mean_of
+from bagwise.log_odds import Rows
 from bagwise.nonnegative import NONNEGATIVE, never_negative
 from bagwise.utils.parameters import Constraint, ParameterError, one_of
 from bagwise.utils.typing import Floats
@@ -82,7 +83,7 @@ class BagBoostingRegressor(BoostingFit, BagRegressor):
             return (self.link,)
         return (IDENTITY, LOG) if self.nonnegative_ else (IDENTITY,)
 
-    def _centre(self) -> None:
+    def _centre(self, rows: Rows | None = None) -> None:
         fits = [fit for fits in self.fits_.values() for fit in fits]
         self.prior_, self.factor_ = fits[0].prior, 1.0
         h = self._joined([fit.trained for fit in fits if fit.trained is not None])

@@ -16,14 +16,15 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.dataset import LIKELIHOOD, Table, TreeOptions
-from bagwise.boosting.leaves import leaves_of, predicted_leaves
+from bagwise.boosting.leaves import count_leaves, leaves_of, predicted_leaves
 from bagwise.boosting.objectives import CountLikelihood, DebiasedSquare, Objective, worths
+from bagwise.boosting.parts import Parts
 from bagwise.boosting.tuning import Path, Stage
 from bagwise.data.rows import BagRows, in_one_piece
 from bagwise.explanation.contributions import LOG_ODDS, LOGARITHM, VALUE, Contributions
 from bagwise.folds import Fold
 from bagwise.gains import HeldOut
-from bagwise.log_odds import prior_of
+from bagwise.log_odds import Rows, prior_of
 from bagwise.utils.deadline import check_time
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -109,10 +110,13 @@ class Boosted:
         """Scores as log odds, centred."""
         return (scores if self.link == links.LOGIT else links.log_odds_of(scores, self.prior)) + self.offset
 
-    def centre(self) -> Floats:
-        """Shift the log odds so that the mean prediction of the rows it was fitted to is p; the log odds of those."""
+    def centre(self, rows: Rows | None = None) -> Floats:
+        """Shift the log odds so that the mean prediction of the rows it was fitted to is p; the log odds of those.
+
+        rows: what means are taken over, where other processes hold some.
+        """
         assert self.trained is not None
-        self.offset = links.centring(self.log_odds(self.trained), self.prior, weight=self.weight)
+        self.offset = links.centring(self.log_odds(self.trained), self.prior, weight=self.weight, rows=rows)
         trained, self.trained = self.log_odds(self.trained), None
         return trained
 
@@ -189,7 +193,8 @@ class _Growth:
         self.boosters = [lgb.Booster(parameters, part) for _ in prior]
         # Outputs that take no tree, or no more: no scores lead to a mean that noise has put beyond what they tell.
         self.stuck = set(np.flatnonzero(links.beyond(prior, options.link)).tolist())
-        self.objectives = [objective_of(options, bags, output, float(p)) for output, p in enumerate(prior)]
+        parts = Parts.of(bags)
+        self.objectives = [objective_of(options, parts, output, float(p)) for output, p in enumerate(prior)]
         self.constant: Floats | None = None  # log-likelihood of watched bags by the mean label
         self.down = np.ones((2, bags.n_bagged), dtype=np.float32)  # gradient and curvature, as LightGBM reads them
         start = links.score_of(prior, options.link)
@@ -204,31 +209,16 @@ class _Growth:
 
     def add_tree(self, output: int) -> bool:
         """Grow a tree on the gradient of each row, then solve for its values. False if none can grow."""
-        options, booster, objective = self.options, self.boosters[output], self.objectives[output]
-        if output in self.stuck or (found := objective.gradient(self.scores[:, output])) is None:
+        if output in self.stuck:
             return False
-        tree = booster.num_trees()
-        for line, values in zip(self.down, found, strict=True):
-            if values is not None:
-                line[self.order] = values
+        given = (self.boosters[output], self.objectives[output], self.scores[:, output], self.down, self.blocks)
         try:
-            step = _grow(booster, *self.down)
+            return add_tree(*given, self.options, order=self.order)
         except lgb.basic.LightGBMError as error:
-            if options.link == links.IDENTITY or _LOST_COUNT not in str(error):
+            if self.options.link == links.IDENTITY or _LOST_COUNT not in str(error):
                 raise
             self.stuck.add(output)
             return False
-        if booster.num_trees() == tree:
-            return False
-        if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
-            leaf = predicted_leaves(booster, tree, self.blocks(), options.n_jobs)
-        leaf = leaf[self.order]
-        value = objective.leaf_values(leaf, int(leaf.max()) + 1, options.reg_lambda)
-        value = links.shrunk(value, options.learning_rate, options.link)
-        for number, leaf_value in enumerate(value):
-            booster.set_leaf_output(tree, number, float(leaf_value))
-        self.scores[:, output] += value[leaf]
-        return True
 
     def look(self) -> None:
         """Bring the scores of the rows that are watched up to date."""
@@ -254,11 +244,49 @@ class _Growth:
         return everywhere[rows], known[rows]
 
 
-def objective_of(options: TreeOptions, bags: Bags, output: int, prior: float) -> Objective:
+def objective_of(options: TreeOptions, parts: Parts, output: int, prior: float) -> Objective:
     """What trees of these options go down on."""
     if options.objective == LIKELIHOOD:
-        return CountLikelihood(bags, prior, options.effect_variance)
-    return DebiasedSquare(bags, output, prior, options.link)
+        return CountLikelihood(parts, prior, options.effect_variance)
+    return DebiasedSquare(parts, output, prior, options.link)
+
+
+def add_tree(
+    booster: lgb.Booster,
+    objective: Objective,
+    scores: Floats,
+    down: Floats,
+    blocks: Callable[[], Iterable[Floats]],
+    options: TreeOptions,
+    *,
+    order: Integers | slice = slice(None),
+    rounded: Callable[[Floats], Floats] | None = None,
+) -> bool:
+    """Grow a tree on the gradient of each row, solve for its values, and move the scores. False if none can grow.
+
+    scores: (n,) in bag order.  down: (2, rows) ones, where gradient and curvature are put for LightGBM.
+    blocks: the rows of LightGBM's data.  order: where these hold each row.  rounded: makes gradients and curvatures
+    numbers that add up the same in any order.
+    """
+    if (found := objective.gradient(scores)) is None:
+        return False
+    for line, values in zip(down, found, strict=True):
+        if values is not None:
+            line[order] = values if rounded is None else rounded(values)
+    tree = booster.num_trees()
+    step = _grow(booster, *down)
+    if booster.num_trees() == tree:
+        return False
+    if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
+        leaf = predicted_leaves(booster, tree, blocks(), options.n_jobs)
+    leaf, n_leaves = leaf[order], options.num_leaves
+    if int(leaf.max()) + 1 < n_leaves:
+        n_leaves = count_leaves(booster, tree)
+    value = links.shrunk(objective.leaf_values(leaf, n_leaves, options.reg_lambda), options.learning_rate, options.link)
+    for number, leaf_value in enumerate(value):
+        booster.set_leaf_output(tree, number, float(leaf_value))
+    scores += value[leaf]
+    return True
 
 
 def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:

@@ -52,7 +52,7 @@ _PANELS = {
     "Two tables in, a scored table out": _on_tables,
     "Tables of counts by features in, no events": (aggregates.fit_aggregates,),
     "Before publishing": (planning.plan, tables.bag, aggregates.aggregate),
-    "A network by several processes": (distributed.gather, distributed.train),
+    "Many rows, by several processes": (distributed.gather, distributed.train),
     "The paper, and comparisons": (experiments.reproduce, experiments.reproduction, experiments.bench),
 }
 for _panel, _commands in _PANELS.items():

@@ -1,9 +1,10 @@
-"""Commands for more rows than one process should read: bags gathered on disk, and a network that many train."""
+"""Commands for more rows than one process should read: bags gathered on disk, and a model that many processes fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ import bagwise
 from bagwise.cli import common, options
 from bagwise.cli.common import Misuse, check_free, show_progress, show_result
 from bagwise.utils.files import TemporaryFolder, new_folder
+
+Trained = StrEnum("Trained", "network boosting")
 
 _TRAIN, _HELD_OUT, _RECIPE = "train", "held-out", "recipe"
 _BLOCKS = 32  # of small tables, too, so that processes have something to share
@@ -59,34 +62,47 @@ def gather(
 def train(
     shards: Annotated[Path, Argument(help="Folder that bagwise gather wrote.")],
     out: Annotated[Path, Option(file_okay=False, help="Folder for the model.")] = Path("model"),
-    hidden: Annotated[str, Option(help="Widths of the hidden layers, as 300,300.")] = "32",
-    learning_rate: Annotated[float | None, Option(help="Learning rate; chosen on held-out bags if not given.")] = None,
-    epochs: Annotated[
-        int | None, Option(min=1, help="Passes over the bags; chosen on held-out bags if not given.")
+    model: Annotated[Trained, Option(help="A network, or boosted trees of labels 0 and 1.")] = Trained.network,
+    hidden: Annotated[str | None, Option(help="Widths of the hidden layers, as 300,300; 32 if not given.")] = None,
+    learning_rate: Annotated[
+        float | None, Option(help="Learning rate; if not given, 0.2 for boosting, and for a network as bags choose.")
     ] = None,
-    batch_rows: Annotated[int, Option(min=1, help="Rows of a batch, over all processes.")] = 1024,
+    epochs: Annotated[
+        int | None, Option(min=1, help="Passes of a network over the bags; chosen on held-out bags if not given.")
+    ] = None,
+    batch_rows: Annotated[
+        int | None, Option(min=1, help="Rows of a batch of a network, over all processes; 1024 if not given.")
+    ] = None,
     streams: Annotated[int, Option(min=1, help="Streams that bags are read in, at least one per process.")] = 8,
     checkpoints: Annotated[
         Path | None, Option(file_okay=False, help="Folder to go on from after a stop; beside --out if not given.")
     ] = None,
-    every: Annotated[int, Option(min=1, help="Steps from one checkpoint to the next.")] = 200,
+    every: Annotated[
+        int | None, Option(min=1, help="From one checkpoint to the next: steps of a network, 200, or trees, 10.")
+    ] = None,
     formation: options.BagFormation = options.Formation.auto,
     seed: options.Seed = 0,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> None:
-    """Train a network on shards. Under torchrun, all its processes train one together.
+    """Train a network, or boosted trees, on shards. Under torchrun, all its processes train one together.
 
-    For example: torchrun --nproc-per-node 4 -m bagwise train shards --out model
+    For example: torchrun --nproc-per-node 4 -m bagwise train shards --model boosting --out model
     """
+    trees = model is Trained.boosting
+    given = {"--hidden": hidden, "--epochs": epochs, "--batch-rows": batch_rows}
+    if trees and (others := [option for option, one in given.items() if one is not None]):
+        raise Misuse(f"{others[0]} is for networks: leave it out, or pass --model network.")
     place = checkpoints or out.with_name(f"{out.name}-checkpoints")
     with _one_voice(place) as progress:
         check_free(out, force=force)
         if place.resolve().is_relative_to(out.resolve()):
             raise Misuse(f"--checkpoints lies in {out}, which the model takes: name another folder.")
+        from bagwise.data.rows import fit_codes
         from bagwise.data.shards import Shards
         from bagwise.distributed import Checkpoints, Distributed, joined
         from bagwise.distributed.torchrun import step_text
+        from bagwise.estimators import make
         from bagwise.tables import metadata
         from bagwise.tables.model import Recipe
         from bagwise.utils.records import as_data
@@ -99,24 +115,25 @@ def train(
         if not isinstance(recipe, Recipe):
             raise ValueError(f"{shards / _RECIPE} does not tell what the shards are: gather them again.")
         bags = Shards.open(shards / _TRAIN)
-        encoding = bags.encoding()
-        settings: dict[str, Any] = {"learning_rate": "auto" if learning_rate is None else learning_rate}
-        settings |= {"hidden": options.parse_whole(hidden, "--hidden"), "batch_rows": batch_rows, "random_state": seed}
-        settings |= {"max_epochs": epochs or 100, "early_stopping": epochs is None}
+        settings: dict[str, Any] = {"random_state": seed}
+        settings |= {} if learning_rate is None else {"learning_rate": learning_rate}
         settings |= {} if formation is options.Formation.auto else {"formation": formation.value}
-        estimator = bagwise.BagNeuralClassifier(**settings)
+        if not trees:
+            settings |= {"hidden": options.parse_whole(hidden or "32", "--hidden"), "batch_rows": batch_rows or 1024}
+            settings |= {"max_epochs": epochs or 100, "early_stopping": epochs is None}
+        estimator = make(model.value, **settings)
         with joined() as processes:
-            kept, about, measured = Checkpoints(place, every), None, None
+            kept, about, measured = Checkpoints(place, every or (10 if trees else 200)), None, None
             tell = (lambda step, steps: progress(step, steps, step_text(step, steps))) if processes.leads else None
-            estimator.fit_rows(bags.encoded(encoding), distributed=Distributed(processes, streams, kept, tell))
+            encoding = fit_codes(estimator, bags, distributed=Distributed(processes, streams, kept, tell))
             if processes.leads:
-                model = recipe.model(estimator, encoding, "network")
+                made = recipe.model(estimator, encoding, model.value)
                 if (shards / _HELD_OUT).is_dir():
                     progress(1, 1, "measuring")
                     held_out = Shards.open(shards / _HELD_OUT)
-                    measured = bagwise.tables.measure(model, held_out, held_out=True)
-                about = metadata.about(model, bags, measured, seen=recipe.seen, latest=recipe.latest)
-                bagwise.saving.save(model, out, about=as_data(about), force=force)
+                    measured = bagwise.tables.measure(made, held_out, held_out=True)
+                about = metadata.about(made, bags, measured, seen=recipe.seen, latest=recipe.latest)
+                bagwise.saving.save(made, out, about=as_data(about), force=force)
                 kept.remove()
             processes.share(None)  # all stay until the model is written: who is done would close the meeting
     if about is not None:
@@ -125,6 +142,7 @@ def train(
 
 def fit_in_processes(
     data: bagwise.tables.BagTable,
+    model: str,
     processes: int,
     *,
     formation: str,
@@ -133,15 +151,20 @@ def fit_in_processes(
     progress: common.Progress,
     **columns: Any,
 ) -> bagwise.tables.TableModel:
-    """A network fitted by several processes of this machine.  settings, columns: of `tables.fit`."""
+    """A network, or boosted trees, fitted by several processes of this machine.  settings, columns: of `tables.fit`."""
     from bagwise.distributed import launch
     from bagwise.estimators import make, set_parameters
     from bagwise.tables.fitting import features_of
     from bagwise.tables.gather import write_shards
     from bagwise.tables.model import Recipe
 
+    if model == Trained.boosting and (data.target == "value" or len(data.classes or ()) > 2):
+        said = (
+            "several processes fit boosted trees of labels 0 and 1 alone: leave --engine out, or pass --model network."
+        )
+        raise ValueError(said)
     # Where torch is missing, this says so before anything is sorted.
-    estimator = make("network", target=data.target, random_state=random_state)
+    estimator = make(model, target=data.target, random_state=random_state)
     set_parameters(estimator, settings)
     features = features_of(data, **columns)
     if formation != "auto":
@@ -150,7 +173,8 @@ def fit_in_processes(
         progress(0, None, "sorting rows by bag")
         shards = write_shards(data, features, folder / "shards", least_blocks=max(_BLOCKS, 2 * processes))
         launch(estimator, shards, processes=processes, progress=progress)
-        return Recipe.of(features, data).model(estimator, shards.encoding(), "network")
+        encoding = None if estimator.reads.codes else shards.encoding()
+        return Recipe.of(features, data).model(estimator, encoding, model)
 
 
 def check_of_labels(data: bagwise.tables.BagTable, what: str) -> None:

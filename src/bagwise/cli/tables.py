@@ -142,7 +142,7 @@ def fit(
     ] = False,
     roles: options.Roles = None,
     max_levels: options.MaxLevels = 64,
-    engine: Annotated[Engine, Option(help="Where a network is trained; torchrun: in several processes.")] = (
+    engine: Annotated[Engine, Option(help="Where a network or boosting is fitted; torchrun: in several processes.")] = (
         Engine.here
     ),
     processes: Annotated[int | None, Option(min=1, help="Processes of --engine torchrun; 2 if not given.")] = None,
@@ -168,8 +168,8 @@ def fit(
     check_free(out, force=force)
     bagwise.saving.check_free(out, force=True)
     automatic = model in (None, Model.auto)
-    if engine is Engine.torchrun and model is not Model.network:
-        raise Misuse("--engine torchrun trains networks: pass --model network, too.")
+    if engine is Engine.torchrun and model not in (Model.network, Model.boosting):
+        raise Misuse("--engine torchrun fits networks and boosting: pass --model network or --model boosting, too.")
     if processes is not None and engine is not Engine.torchrun:
         raise Misuse("--processes belongs to --engine torchrun: pass that, too.")
     if time_budget is not None and not automatic:
@@ -217,7 +217,7 @@ def fit(
                 updated = bagwise.tables.update(before, bags, forgetting=weight, progress=progress)
                 return updated.model
             if engine is Engine.torchrun:
-                return fit_in_processes(bags, processes or 2, settings=chosen, **told)
+                return fit_in_processes(bags, str(model), processes or 2, settings=chosen, **told)
             end = began + share * (time_budget or _SECONDS)
             left = max(1.0, end - time.monotonic()) if automatic else None
             name = DEFAULT_MODEL if model is None else model.value

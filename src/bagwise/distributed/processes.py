@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 from bagwise.utils.typing import Floats
 
 _STEP, _WORK = timedelta(minutes=30), timedelta(days=30)  # how long the others may take for a step, and for a share
+
+_LOOPBACK = "127.0.0.1"
 
 
 def short(value: Any) -> str:
@@ -92,6 +95,30 @@ class Processes:
             dist.all_reduce(torch.from_numpy(numbers))
         return numbers
 
+    def collect(self, value: Any) -> list[Any]:
+        """What each process says, which is plain data for JSON, in their order."""
+        if self.world == 1:
+            return [value]
+        data = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+        lengths = np.zeros(self.world)
+        lengths[self.rank] = len(data)
+        said = torch.zeros((self.world, int(self.total(lengths).max())), dtype=torch.uint8)
+        said[self.rank, : len(data)] = torch.from_numpy(data.copy())
+        dist.all_reduce(said)
+        return [json.loads(one.numpy()[: int(n)].tobytes()) for one, n in zip(said, lengths, strict=True)]
+
+    def addresses(self) -> list[str]:
+        """An address of each process that the others reach, with a port that was free a moment ago."""
+        own = _address_towards(os.environ["MASTER_ADDR"])
+        machines = self.collect([socket.gethostname(), own])
+        if len({name for name, _ in machines}) == 1:
+            own = _LOOPBACK
+        elif own.startswith("127."):  # the machine that all others know by a name: as seen from one of these
+            own = _address_towards(next(one for _, one in machines if not one.startswith("127.")))
+        with socket.socket() as trial:
+            trial.bind(("", 0))
+            return self.collect(f"{own}:{trial.getsockname()[1]}")
+
     def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
         both: Tensor = _Sum.apply(torch.cat([total.reshape(-1), total.new_tensor([rows])]))  # type: ignore[no-untyped-call]
@@ -102,6 +129,13 @@ class Processes:
         if self.world == 1:
             return module
         return DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
+
+
+def _address_towards(name: str) -> str:
+    """The address of this machine as another one sees it; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        trial.connect((name, 1))
+        return str(trial.getsockname()[0])
 
 
 @contextmanager
