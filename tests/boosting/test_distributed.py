@@ -19,6 +19,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwis
 import torch
 from scipy.special import expit
 
+from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
 from bagwise.boosting.distributed import merged
 from bagwise.data.rows import InMemory, fit_codes
@@ -27,7 +28,6 @@ from bagwise.distributed import Checkpoints, Distributed, joined, launch
 from bagwise.tables import join
 from bagwise.tables.gather import write_shards
 from bagwise.tables.model import features_of
-from bagwise.utils.parameters import ParameterError
 from tests.boosting.grow_worker import grown
 from tests.distributed.common import StoppedError, stopping_at
 
@@ -90,7 +90,7 @@ def test_two_processes_grow_the_trees_of_one(tables, undisturbed, second, capfd)
         found = alone(tables["features"], processes=processes)
         processes.share(None)
     assert found == undisturbed["features"]
-    assert len(found["trees"]) == 2
+    assert len(found["trees"]) >= 2
     assert min(map(len, found["trees"])) > 1000
     assert capfd.readouterr().out == ""  # LightGBM would tell what it listens to
 
@@ -149,13 +149,13 @@ def test_trees_of_all_processes_are_as_good_as_those_of_the_ordinary_fit(tables)
         truth = expit(2 * features.X[:, 0] * features.X[:, 1] + (features.X[:, 3] == 0))
         errors = []
         for how in ({}, {"distributed": Distributed()}):
-            model = BagBoostingClassifier(**SETTINGS, kinds=("greedy",))
+            model = BagBoostingClassifier(**{**SETTINGS, "n_estimators": 60})
             fit_codes(model, shards, **how)
             h = model.predict_proba(features.X)[:, 1]
             assert h.mean() == pytest.approx(events["label"].mean(), abs=2e-3 if how else 0.02)
             errors.append(np.mean((h - truth) ** 2))
-        assert np.var(truth) > 2 * errors[0]
-        assert errors[1] < 1.2 * errors[0]
+        assert np.var(truth) > 3 * max(errors)
+        assert errors[1] < 1.6 * errors[0]  # a few fits of each kind to all bags, or one without each fold
 
 
 def test_rows_in_memory_are_a_block_too():
@@ -163,8 +163,6 @@ def test_rows_in_memory_are_a_block_too():
     X, ids = rng.uniform(-1, 1, size=(1600, 2)), rng.permutation(1600) // 8
     y = X[:, 0] * X[:, 1] > 0
     reported = np.bincount(ids, y)[ids] / 8
-    from bagwise.bags import Bags
-
     data = InMemory(X, Bags.from_rows(reported, ids))
     model = BagBoostingClassifier(**SETTINGS).fit_rows(data, distributed=Distributed())
     assert np.mean(model.predict(X) == y) > 0.85
@@ -172,8 +170,6 @@ def test_rows_in_memory_are_a_block_too():
 
 def test_what_several_processes_cannot_fit_is_said(tables):
     shards = tables["random"]
-    with pytest.raises(ParameterError, match="kinds must have 'greedy'"):
-        fit_codes(BagBoostingClassifier(kinds=("random",)), shards, distributed=Distributed())
     with pytest.raises(ValueError, match="fit boosted trees of two classes"):
         fit_codes(BagBoostingRegressor(), shards, distributed=Distributed())
 

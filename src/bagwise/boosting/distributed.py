@@ -13,9 +13,7 @@ have.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +25,7 @@ from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.dataset import TreeOptions, in_blocks
 from bagwise.boosting.leaves import count_leaves
+from bagwise.boosting.network import Machines, network
 from bagwise.boosting.parts import Parts
 from bagwise.boosting.trees import Boosted, add_tree, objective_of
 from bagwise.data.rows import BagRows, bags_in_order, row_starts, subset
@@ -41,7 +40,6 @@ STRETCH = 10
 
 _SAMPLE_ROWS, _SAMPLE_NUMBERS = 200_000, 2**25  # that bins are found on, which every process holds meanwhile
 _DIGITS = 20  # binary ones of a gradient: eight billion of them add up without rounding
-_LISTEN = 120  # minutes in which all processes have their bins
 _END = "end of trees\n"
 
 
@@ -107,15 +105,15 @@ class Progress:
 class Grower:
     """What this process holds, ready for trees to be grown on the rows of all.
 
-    blocks: of its streams, one stream after the other.  parts: the bags of these.  binned: their rows, as LightGBM
-    holds them.  alone: a booster of none of them, by which the network is joined.
+    blocks: of its streams, one stream after the other.  parts: the bags of these.  binned: their rows, as LightGBM's
+    machines in this process hold them.  alone: a booster without trees, on other data.
     """
 
     data: BagRows
     how: Distributed
     blocks: list[int]
     parts: Parts
-    binned: lgb.Dataset
+    binned: list[lgb.Dataset]
     alone: lgb.Booster
     prior: Floats
     _down: Floats = field(init=False)
@@ -144,31 +142,40 @@ class Grower:
         told: Any = {"params": given, "categorical_feature": list(categorical)}
         found = lgb.Dataset(sample, label=np.zeros(len(sample)), **told).construct()
         del sample
-        n_rows = sum(each.n_bagged for each in bags)
-        binned = lgb.Dataset(in_blocks(data, blocks), label=np.zeros(n_rows), reference=found, params=given)
-        alone = lgb.Booster(given, found)
-        return cls(data, how, blocks, parts, binned.construct(), alone, prior)
+        rows: list[Any] = [in_blocks(data, blocks)]
+        if processes.world == 1:  # two machines: see `network`
+            rows[0][-1].batch_size -= 1
+            rows.append(data.block(blocks[-1])[-1:])
+        sizes = (sum(map(len, rows[0])), 1)
+        binned = [
+            lgb.Dataset(own, label=np.zeros(size), reference=found, params=given).construct()
+            for own, size in zip(rows, sizes, strict=False)
+        ]
+        return cls(data, how, blocks, parts, binned, lgb.Booster(given, found), prior)
 
     def fits(self, tasks: Sequence[Task], progress: Progress) -> list[Boosted]:
         """The fits, one after the other, those that are grown so far grown on."""
         self._down = np.ones((2, self.parts.places[-1].stop), dtype=np.float32)
-        with network(self.how.processes, self.alone) as joined:
-            return [self._fit(number, tasks, progress, joined) for number in range(len(tasks))]
+        with network(self.how.processes, self.alone, self.binned) as machines:
+            return [self._fit(number, tasks, progress, machines) for number in range(len(tasks))]
 
-    def _fit(self, number: int, tasks: Sequence[Task], progress: Progress, joined: dict[str, Any]) -> Boosted:
+    def _fit(self, number: int, tasks: Sequence[Task], progress: Progress, machines: Machines) -> Boosted:
         """One of the fits."""
         task, texts, how = tasks[number], progress.texts[number], self.how
         options, parts, every = task.options, self.parts, how.checkpoints.every if how.checkpoints else 0
         before, trees = (sum(one.n_trees for one in some) for some in (tasks[:number], tasks))
-        scores, kept = self._scores(options, texts), len(texts)
+        scores, kept, rounded = self._scores(options, texts), len(texts), self._rounded
         stuck = bool(links.beyond(self.prior, options.link).any()) or (bool(texts) and not n_trees(texts[-1]))
         for stretch in range(len(texts), 0 if stuck else -(-task.n_trees // STRETCH)):
-            seed = int(np.random.SeedSequence(task.seed, spawn_key=(stretch,)).generate_state(1)[0] >> 1)
+            seeds = np.random.SeedSequence(task.seed, spawn_key=(stretch,)).generate_state(STRETCH + 1) >> 1
             objective = objective_of(options, parts, 0, float(self.prior[0]))
-            booster = lgb.Booster(options.for_lightgbm(seed, self.data.shape[1]) | joined, self.binned)
+            machines.begin(options.for_lightgbm(int(seeds[-1]), self.data.shape[1]))
+            booster = machines.booster
             for done in range(stretch * STRETCH, min((stretch + 1) * STRETCH, task.n_trees)):
                 check_time()
-                add_tree(booster, objective, scores, self._down, self._blocks, options, rounded=self._rounded)
+                if options.extra_trees:
+                    machines.seed(int(seeds[done % STRETCH]))
+                add_tree(booster, objective, scores, self._down, self._blocks, options, machines.grow, rounded=rounded)
                 if how.tell is not None:
                     how.tell(before + done + 1, trees)
             texts.append(booster.model_to_string(num_iteration=-1))
@@ -208,38 +215,6 @@ class Grower:
             return values
         unit = 2.0 ** (math.ceil(math.log2(farthest)) - _DIGITS)
         return np.asarray(np.rint(values / unit) * unit)
-
-
-@contextmanager
-def network(processes: Processes, booster: lgb.Booster) -> Iterator[dict[str, Any]]:
-    """Parameters of boosters that grow trees together; nothing where there is one process.
-
-    booster: any; LightGBM has one network for all of a thread's.
-    """
-    if processes.world == 1:
-        yield {}
-        return
-    machines = processes.addresses()
-    port = int(machines[processes.rank].rpartition(":")[2])
-    with _silent():
-        booster.set_network(machines, port, _LISTEN, processes.world)
-    try:
-        yield {"tree_learner": "data", "num_machines": processes.world, "pre_partition": True}
-    finally:
-        booster.free_network()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Nothing on standard output, where LightGBM says that it listens, whatever its verbosity."""
-    before, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    try:
-        yield
-    finally:
-        os.dup2(before, 1)
-        os.close(before)
-        os.close(nowhere)
 
 
 def merged(texts: Sequence[str]) -> str:

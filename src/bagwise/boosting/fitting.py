@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -89,8 +88,7 @@ class BoostingFit(TableFeatures, BagEstimator):
             Rows as finite numbers, codes of categories, and NaN, such as `bagwise.data.rows.InMemory`, or shards.
         distributed : Distributed, optional
             With which other processes, of two classes, and where checkpoints go. All of them grow every tree, on the
-            rows of all; settings are chosen by one, on a sample of whole bags, without random trees, whose places to
-            cut would depend on the number of processes.
+            rows of all; settings are chosen by one, on a sample of whole bags.
 
         Returns
         -------
@@ -136,8 +134,6 @@ class BoostingFit(TableFeatures, BagEstimator):
         if not isinstance(self, BagClassifier) or data.proportion.ndim == 2:
             said = "several processes fit boosted trees of two classes: fit values, or more classes, in one process."
             raise ValueError(said)
-        if "greedy" not in self.kinds:
-            raise ParameterError("kinds", "must have 'greedy': random trees would differ by the number of processes.")
         if in_one_piece(data):  # in blocks, rows stand in bag order
             X, bags = in_bags(data.X, data.bags)
             data = InMemory(X, bags, data.categorical)
@@ -169,18 +165,17 @@ class BoostingFit(TableFeatures, BagEstimator):
         """What is decided before trees are grown on blocks by several processes, as plain data."""
         from bagwise.boosting.distributed import without_rows
 
-        some, rng, chooser = data.sample(), generator(self.random_state), copy(self)
-        chooser.kinds = ("greedy",)
-        chooser._tell_formation(some.X, some.bags)
-        table = chooser._table(some)
-        chooser._choose(table, rng)
+        some, rng = data.sample(), generator(self.random_state)
+        self._tell_formation(some.X, some.bags)
+        table = self._table(some)
+        self._choose(table, rng)
         kinds = {}
-        for kind, options in chooser._kinds(replace(table, rows=data)).items():
-            if kind in chooser.n_estimators_:
-                chosen = {"reg_lambda": chooser.reg_lambda_[kind], "effect_variance": chooser.effect_variance_}
+        for kind, options in self._kinds(replace(table, rows=data)).items():
+            if kind in self.n_estimators_:
+                chosen = {"reg_lambda": self.reg_lambda_[kind], "effect_variance": self.effect_variance_}
                 kinds[kind] = {name: one for name, one in (vars(options) | chosen).items() if name != "n_jobs"}
-        found: dict[str, Any] = {name: getattr(chooser, name) for name in _SETTLED}
-        found |= {"formation": asdict(chooser.formation_), "prior": [prior_of(without_rows(data))], "kinds": kinds}
+        found: dict[str, Any] = {name: getattr(self, name) for name in _SETTLED}
+        found |= {"formation": asdict(self.formation_), "prior": [prior_of(without_rows(data))], "kinds": kinds}
         return found | {"fits": [(kind, int(rng.integers(2**31))) for kind in kinds for _ in range(self.n_fits)]}
 
     # -- choice ---------------------------------------------------------------------------------------------------

@@ -251,45 +251,7 @@ def objective_of(options: TreeOptions, parts: Parts, output: int, prior: float) 
     return DebiasedSquare(parts, output, prior, options.link)
 
 
-def add_tree(
-    booster: lgb.Booster,
-    objective: Objective,
-    scores: Floats,
-    down: Floats,
-    blocks: Callable[[], Iterable[Floats]],
-    options: TreeOptions,
-    *,
-    order: Integers | slice = slice(None),
-    rounded: Callable[[Floats], Floats] | None = None,
-) -> bool:
-    """Grow a tree on the gradient of each row, solve for its values, and move the scores. False if none can grow.
-
-    scores: (n,) in bag order.  down: (2, rows) ones, where gradient and curvature are put for LightGBM.
-    blocks: the rows of LightGBM's data.  order: where these hold each row.  rounded: makes gradients and curvatures
-    numbers that add up the same in any order.
-    """
-    if (found := objective.gradient(scores)) is None:
-        return False
-    for line, values in zip(down, found, strict=True):
-        if values is not None:
-            line[order] = values if rounded is None else rounded(values)
-    tree = booster.num_trees()
-    step = _grow(booster, *down)
-    if booster.num_trees() == tree:
-        return False
-    if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
-        leaf = predicted_leaves(booster, tree, blocks(), options.n_jobs)
-    leaf, n_leaves = leaf[order], options.num_leaves
-    if int(leaf.max()) + 1 < n_leaves:
-        n_leaves = count_leaves(booster, tree)
-    value = links.shrunk(objective.leaf_values(leaf, n_leaves, options.reg_lambda), options.learning_rate, options.link)
-    for number, leaf_value in enumerate(value):
-        booster.set_leaf_output(tree, number, float(leaf_value))
-    scores += value[leaf]
-    return True
-
-
-def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
+def grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
     """Let the booster add a tree: by how much that moved the raw predictions it holds of its own rows."""
     held: list[Floats] = []
 
@@ -304,6 +266,45 @@ def _grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
     booster.update(fobj=before)
     booster.eval_train(feval=after)
     return held[0]
+
+
+def add_tree(
+    booster: lgb.Booster,
+    objective: Objective,
+    scores: Floats,
+    down: Floats,
+    blocks: Callable[[], Iterable[Floats]],
+    options: TreeOptions,
+    grow: Callable[[lgb.Booster, Floats, Floats], Floats] = grow,
+    *,
+    order: Integers | slice = slice(None),
+    rounded: Callable[[Floats], Floats] | None = None,
+) -> bool:
+    """Grow a tree on the gradient of each row, solve for its values, and move the scores. False if none can grow.
+
+    scores: (n,) in bag order.  down: (2, rows) ones, where gradient and curvature are put for LightGBM.
+    blocks: the rows of LightGBM's data.  grow: lets the booster add a tree, and tells how far rows moved.
+    order: where LightGBM holds each row.  rounded: makes of gradients what adds up to the same in any order.
+    """
+    if (found := objective.gradient(scores)) is None:
+        return False
+    for line, values in zip(down, found, strict=True):
+        if values is not None:
+            line[order] = values if rounded is None else rounded(values)
+    tree = booster.num_trees()
+    step = grow(booster, *down)
+    if booster.num_trees() == tree:
+        return False
+    if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
+        leaf = predicted_leaves(booster, tree, blocks(), options.n_jobs)
+    leaf, n_leaves = leaf[order], options.num_leaves
+    if int(leaf.max()) + 1 < n_leaves:
+        n_leaves = count_leaves(booster, tree)
+    value = links.shrunk(objective.leaf_values(leaf, n_leaves, options.reg_lambda), options.learning_rate, options.link)
+    for number, leaf_value in enumerate(value):
+        booster.set_leaf_output(tree, number, float(leaf_value))
+    scores += value[leaf]
+    return True
 
 
 def targets(bags: Bags, prior: Floats) -> Floats:

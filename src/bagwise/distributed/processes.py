@@ -22,7 +22,7 @@ from bagwise.utils.typing import Floats
 
 _STEP, _WORK = timedelta(minutes=30), timedelta(days=30)  # how long the others may take for a step, and for a share
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 
 
 def short(value: Any) -> str:
@@ -112,12 +112,10 @@ class Processes:
         own = _address_towards(os.environ["MASTER_ADDR"])
         machines = self.collect([socket.gethostname(), own])
         if len({name for name, _ in machines}) == 1:
-            own = _LOOPBACK
+            own = LOOPBACK
         elif own.startswith("127."):  # the machine that all others know by a name: as seen from one of these
             own = _address_towards(next(one for _, one in machines if not one.startswith("127.")))
-        with socket.socket() as trial:
-            trial.bind(("", 0))
-            return self.collect(f"{own}:{trial.getsockname()[1]}")
+        return self.collect(f"{own}:{free_port()}")
 
     def add_up(self, total: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         """A sum and a number of rows added up over all processes, in one message; gradients pass through."""
@@ -129,6 +127,13 @@ class Processes:
         if self.world == 1:
             return module
         return DistributedDataParallel(module, gradient_as_bucket_view=True, bucket_cap_mb=100)
+
+
+def free_port() -> int:
+    """A port that is free now."""
+    with socket.socket() as trial:
+        trial.bind(("", 0))
+        return int(trial.getsockname()[1])
 
 
 def _address_towards(name: str) -> str:
