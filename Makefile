@@ -39,7 +39,7 @@ format: .venv/dev
 	$(BIN)/ruff format .
 
 ## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl, shown with those of before, and docs/costs.md
-RATIOS := bags ridge ridge_in_engine logistic logistic_from_shards reports boosting_cost auto_budget measuring sgd neural replicas distributed
+RATIOS := bags ridge ridge_in_engine logistic logistic_from_shards reports boosting_cost auto_budget measuring sgd neural replicas distributed distributed_boosting
 bench: .venv/dev
 	for name in $(RATIOS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/history.py

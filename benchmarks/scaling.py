@@ -86,8 +86,8 @@ def page(figures: dict) -> str:
 
 TEXT = """# Many processes, many rows
 
-For a network on more rows than one process can read in the time there is. Ridge and boosting go far on one machine
-({{doc}}`tables`); look there first.
+For a network, or boosted trees, on more rows than one process can read in the time there is. Ridge and boosting go far
+on one machine ({{doc}}`tables`); look there first. Boosted trees have a section of their own, below.
 
 ## How it is done
 
@@ -124,6 +124,29 @@ repeat, so with `--max-restarts` it comes as often.
 
 Sweeps of many small trainings need none of this: `bagwise reproduce` takes any backend of joblib
 (examples/dask_sweep.py).
+
+## Boosted trees
+
+    torchrun --nproc-per-node 4 -m bagwise train shards --model boosting --out model
+
+grows every tree in all processes, on labels 0 and 1. LightGBM's own data-parallel learner adds up histograms; the sums
+that bags need beside (p, E[h], what leaf values are solved from) are computed by each process for its own streams,
+told to all, and added up by all in the same order. Bins are found on a sample of 200,000 rows of all processes, and
+gradients are rounded to 20 binary digits, so that sums of them are exact in any order. So trees, leaf values and
+predictions are those of one process bit by bit (tested with 1, 2, 3 and 4), whatever way rows are divided. Settings
+are chosen as the ordinary fit does on a table that does not fit into memory: on a sample of up to 500,000 rows in
+whole bags, by folds of these bags; then each chosen kind of tree is fitted twice to all rows, and log odds are moved
+so that E[h] = p over all of them. What is not the ordinary fit: also where the sample holds all bags, its fits are not
+the model; cuts of random trees are drawn anew for each tree; and shift and tilts of bags start from nothing every ten
+trees.
+
+Every ten trees (`--every`) there is a checkpoint: the trees. A process that goes on from one finds the scores of its
+rows by these, so that a fit that was killed ends as it would have. Several machines need an address at which they
+reach each other and one free port per process; processes find both out by themselves. LightGBM counts rows in 32 bits:
+2.1 billion rows at most. `fit --model boosting --engine torchrun` and `bagwise.distributed.launch` do all of it on one
+machine. {{doc}}`costs` has how much faster two processes are than one (`distributed_boosting`): about 40 times in a
+tree all wait for each other, which takes a millisecond on an idle machine, so a process should have a few hundred
+thousand rows or more.
 
 ## Measured
 

@@ -71,6 +71,30 @@ def test_commands_gather_and_train(tables, tmp_path):
         assert words in result.stderr
 
 
+def test_commands_train_boosted_trees(tables, tmp_path):
+    paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
+    for frame, path in zip(tables, paths, strict=True):
+        frame.to_parquet(path)
+    assert call("gather", *paths, "--out", tmp_path / "shards").exit_code == 0
+    trained = call("train", tmp_path / "shards", "--model", "boosting", "--out", tmp_path / "model")
+    assert trained.exit_code == 0, trained.output
+    assert "held-out bags (" in trained.stdout
+    assert not (tmp_path / "model-checkpoints").exists()
+    scored = call("predict", tmp_path / "model", paths[0], "--out", tmp_path / "scored.parquet")
+    assert scored.exit_code == 0, scored.output
+    rows = pd.read_parquet(tmp_path / "scored.parquet")
+    assert ((rows["prediction"] > 0.5) == (rows["x"] * rows["z"] > 0)).mean() > 0.9
+    refused = call("train", tmp_path / "shards", "--model", "boosting", "--hidden", "8", "--out", tmp_path / "other")
+    assert refused.exit_code == 2
+    assert "--hidden is for networks: leave it out, or pass --model network" in refused.stderr
+    tables[1]["value"] = tables[1].pop("count") + 0.5
+    tables[1].to_parquet(paths[1])
+    given = ("--sum", "value", "--model", "boosting", "--engine", "torchrun", "--out", tmp_path / "other")
+    refused = call("fit", *paths, *given)
+    assert refused.exit_code == 1
+    assert "several processes fit boosted trees of labels 0 and 1 alone: leave --engine out" in refused.stderr
+
+
 def interrupt(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
@@ -101,14 +125,15 @@ def test_under_torchrun_one_process_says_what_is_wrong(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_fit_by_torchrun(tables, tmp_path):
+@pytest.mark.parametrize("model", ["network", "boosting"])
+def test_fit_by_torchrun(tables, tmp_path, model):
     paths = [tmp_path / name for name in ("events.parquet", "reports.parquet")]
     for frame, path in zip(tables, paths, strict=True):
         frame.to_parquet(path)
-    result = call("fit", *paths, "--model", "network", "--engine", "torchrun", "--out", tmp_path / "model", "--json")
+    result = call("fit", *paths, "--model", model, "--engine", "torchrun", "--out", tmp_path / "model", "--json")
     assert result.exit_code == 0, result.output
     about = json.loads(result.stdout)
-    assert about["model"] == "network"
+    assert about["model"] == model
     scored = call("predict", tmp_path / "model", paths[0], "--out", tmp_path / "scored.parquet")
     assert scored.exit_code == 0, scored.output
     rows = pd.read_parquet(tmp_path / "scored.parquet")
