@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.boosting import trees
+from bagwise.boosting import growth
 from bagwise.boosting.leaves import leaves_of
 from bagwise.boosting.objectives import CountLikelihood, solve_leaves
 from bagwise.boosting.parts import Parts
@@ -297,10 +297,10 @@ def test_rare_labels_with_noise_are_fitted(drawn):
 
 
 def test_other_errors_of_lightgbm_are_not_hidden(monkeypatch):
-    def fails(*_):
+    def fails(*_, **__):
         raise lgb.basic.LightGBMError("out of memory")
 
-    monkeypatch.setattr(trees, "_grow", fails)
+    monkeypatch.setattr(growth, "add_tree", fails)
     X, y = np.arange(400.0)[:, None], np.arange(400) % 2
     with pytest.raises(lgb.basic.LightGBMError, match="out of memory"):
         bw.BagBoostingClassifier(**FAST).fit(X, y)

@@ -26,8 +26,8 @@ from bagwise.data.rows import InMemory, fit_codes
 from bagwise.data.shards import Shards
 from bagwise.distributed import Checkpoints, Distributed, joined, launch
 from bagwise.tables import join
+from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
-from bagwise.tables.model import features_of
 from tests.boosting.grow_worker import grown
 from tests.distributed.common import StoppedError, stopping_at
 

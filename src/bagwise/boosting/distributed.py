@@ -24,10 +24,11 @@ import torch
 from bagwise.bags import Bags
 from bagwise.boosting import links
 from bagwise.boosting.dataset import TreeOptions, in_blocks
+from bagwise.boosting.growth import add_tree, objective_of
 from bagwise.boosting.leaves import count_leaves
 from bagwise.boosting.network import Machines, network
 from bagwise.boosting.parts import Parts
-from bagwise.boosting.trees import Boosted, add_tree, objective_of
+from bagwise.boosting.trees import Boosted
 from bagwise.data.rows import BagRows, bags_in_order, row_starts, subset
 from bagwise.distributed.checkpoints import unpacked
 from bagwise.distributed.options import Distributed, check_streams

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import lightgbm as lgb
 import numpy as np
 
-from bagwise.boosting.trees import grow
+from bagwise.boosting.growth import grow
 from bagwise.distributed.processes import LOOPBACK, Processes, free_port
 from bagwise.utils.typing import Floats
 
@@ -50,7 +50,7 @@ class Machines:
             booster.reset_parameter({"extra_seed": extra_seed})
 
     def grow(self, booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
-        """`trees.grow` by all machines at once: by how much each row moved."""
+        """`growth.grow` by all machines at once: by how much each row moved."""
         if not self.others:
             return grow(booster, gradient, curvature)
         first = partial(grow, booster, gradient[:-1], curvature[:-1])
