@@ -86,6 +86,21 @@ def test_an_estimator_that_reads_numbers_is_handed_finite_ones(data):
     assert model.encoding.width == model.estimator.n_features_in_ == 4
 
 
+def test_blocks_come_one_after_the_other_and_errors_where_they_are_read():
+    X = np.arange(12.0).reshape(6, 2)
+    bags = bw.Bags.from_rows(np.zeros(6), [0, 0, 1, 2, 2, 2])
+    data = InMemory(X, bags, starts=np.array([0, 1, 3]))
+    np.testing.assert_array_equal(np.concatenate(list(data.blocks())), X)
+    assert next(data.blocks()).shape == (2, 2)  # and the rest is not read
+
+    def damaged(number):
+        raise ValueError(f"block {number} is damaged")
+
+    data.block = damaged
+    with pytest.raises(ValueError, match="block 0 is damaged"):
+        list(data.blocks())
+
+
 def test_an_estimator_that_reads_blocks_is_handed_shards_where_rows_are_too_many(data, monkeypatch):
     memory = tables.fit(data, OfBlocks()).estimator
     assert (memory.kind_, memory.blocks_) == (InMemory, 1)

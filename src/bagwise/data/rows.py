@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -111,6 +112,16 @@ class BagRows(ABC):
     @abstractmethod
     def block(self, number: int) -> Floats:
         """(rows, …) one block as it is stored; its bags come one after the other where there are several blocks."""
+
+    def blocks(self) -> Iterator[Floats]:
+        """All blocks, one after the other; a thread reads the next while one is used."""
+        with ThreadPoolExecutor(1) as thread:
+            coming = thread.submit(self.block, 0)
+            for number in range(1, len(self) + 1):
+                block = coming.result()
+                if number < len(self):
+                    coming = thread.submit(self.block, number)
+                yield block
 
     @abstractmethod
     def encoding(self) -> Encoding:

@@ -124,9 +124,9 @@ class Design:
 
     def _pieces_of_blocks(self, data: BagRows) -> Iterator[tuple[slice, slice, Floats]]:
         offsets, buffer = self.bags.offsets, np.empty((0, self.width))
-        for number, (first, last) in enumerate(pairwise(data.starts.tolist())):
+        for (first, last), block in zip(pairwise(data.starts.tolist()), data.blocks(), strict=True):
             check_time()
-            block, start = data.block(number), int(offsets[first])
+            start = int(offsets[first])
             for rows, some in self._cut(first, last):
                 x = data.encode(block[rows.start - start : rows.stop - start])
                 if len(x) > len(buffer):
