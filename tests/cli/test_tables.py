@@ -330,6 +330,21 @@ def test_evaluate_warns_of_the_tables_that_were_learned_from(model, tables):
     assert "these look like the tables that the model was fitted to" in result.stderr
 
 
+@pytest.mark.filterwarnings("default:these look like")
+def test_other_bags_with_the_same_mean_label_are_other_tables(tmp_path):
+    """Counts are whole numbers: those of another month may well add up to the same."""
+    rng, paths = np.random.default_rng(0), [tmp_path / name for name in ("e.parquet", "june.parquet", "july.parquet")]
+    pd.DataFrame({"x": rng.normal(size=800), "bag": np.repeat(np.arange(80), 10)}).to_parquet(paths[0])
+    june = rng.integers(2, 8, 80)
+    july = june + np.where(np.arange(80) % 2, 1, -1)
+    for path, count in zip(paths[1:], (june, july), strict=True):
+        pd.DataFrame({"bag": np.arange(80), "count": count}).to_parquet(path)
+    model = tmp_path / "model"
+    assert call("fit", *paths[:2], "--model", "ridge", "--hold-out", 0, "--out", model).exit_code == 0
+    warned = ["these look like" in call("evaluate", model, paths[0], one).stderr for one in paths[1:]]
+    assert warned == [True, False]
+
+
 def test_inspect_says_what_it_is(model):
     text = call("inspect", model).stdout
     for words in (

@@ -128,6 +128,9 @@ class Summary:
         Used bags of the rows that no other report tells of, and their rows.
     people : float
         How many people used rows stand for, 0 where each stands for one; these are whom reports count.
+    squares : tuple of float
+        Mean square of what used bags report, one per class: other tables with as many rows and the same mean label,
+        which reports of whole numbers may well have, are told by it.
     """
 
     rows: int
@@ -147,6 +150,7 @@ class Summary:
     rests: int = 0
     rest_rows: int = 0
     people: float = 0.0
+    squares: tuple[float, ...] = ()
 
     @staticmethod
     def figures(
@@ -162,14 +166,20 @@ class Summary:
         people = size.sum() if weighted else total(size)
         sizes = {"bags": size.count(), "used_rows": total(rows), "smallest": rows.min(), "largest": rows.max()}
         sizes |= {"people": people} if weighted else {}
-        return sizes | {f"prior_{i}": (col(name) * size).sum() / people for i, name in enumerate(proportions)}
+        for i, name in enumerate(proportions):
+            sizes[f"prior_{i}"] = (col(name) * size).sum() / people
+            sizes[f"square_{i}"] = (col(name) * col(name) * size).sum() / people
+        return sizes
 
     @staticmethod
     def facts(found: Mapping[str, Any]) -> dict[str, Any]:
         """What is `found` by `figures`, as fields."""
-        prior = tuple(float(value) for name, value in found.items() if name.startswith("prior_"))
+        prior, squares = (
+            tuple(float(value) for name, value in found.items() if name.startswith(what))
+            for what in ("prior_", "square_")
+        )
         counts = {name: int(found[name]) for name in ("bags", "used_rows", "smallest", "largest")}
-        return {**counts, "prior": prior, "people": float(found.get("people") or 0.0)}
+        return {**counts, "prior": prior, "squares": squares, "people": float(found.get("people") or 0.0)}
 
     def __str__(self) -> str:
         prior = ", ".join(f"{value:.4g}" for value in self.prior)

@@ -160,9 +160,10 @@ class About:
         return None if self.evaluation is None else Measurement(self.evaluation, self.guess, self.gain, None)
 
     def has_seen(self, summary: Summary) -> bool:
-        """Whether tables of a `summary` are, by numbers of lines and bags and mean label, those it was made from."""
-        mine, theirs = (  # sums differ by their order, so nine digits of the mean label count
-            (one.rows, one.reports, one.bags, one.used_rows, *(f"{p:.9g}" for p in one.prior))
+        """Whether tables of a `summary` are, by numbers of lines and bags and by labels, those it was made from."""
+        known = self.seen.squares != ()  # models of earlier versions do not tell
+        mine, theirs = (  # sums differ by their order, so nine digits count
+            (one.rows, one.reports, one.bags, one.used_rows, *(f"{p:.9g}" for p in one.prior + one.squares * known))
             for one in (self.seen, summary)
         )
         return mine == theirs
