@@ -70,11 +70,22 @@ def test_settings_reach_duckdb_and_its_folder_goes(tmp_path: Path) -> None:
     assert not place.exists()
 
 
-@pytest.mark.parametrize(("memory", "places"), [("100MB", 14), ("10GB", 21), ("1MB", 12)])
-def test_groups_get_as_many_places_as_memory_has_room_for(memory: str, places: int) -> None:
-    duck = connect(memory=memory, threads=2)
+@pytest.mark.parametrize(
+    ("memory", "groups", "places"),
+    [
+        ("100MB", None, 14),
+        ("10GB", None, 20),
+        ("10GB", 10**7, 21),
+        ("10GB", 10**4, 15),
+        ("1MB", None, 12),
+        ("-1", 10**5, 18),
+    ],
+)
+def test_groups_get_as_many_places_as_memory_has_room_for(memory: str, groups: int | None, places: int) -> None:
+    duck = connect(threads=2)
+    duck.execute(f"SET memory_limit = '{memory}'")
     found = "SELECT current_setting('perfect_ht_threshold')"
-    with engine_of(duck).grouping(28):
+    with engine_of(duck).grouping(28, groups):
         assert duck.execute(found).fetchone() == (places,)  # 2 ** places * 28 sums of 16 bytes, of two threads
     assert duck.execute(found).fetchone() == (12,)
 

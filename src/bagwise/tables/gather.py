@@ -272,7 +272,7 @@ def _bag_sums(data: BagTable, features: Features) -> tuple[Table, dict[str, Any]
         sums = {_LEVEL.format(*place): total(col(name) == level) for place, (name, level) in levels.items()}
         sums |= {_SUM.format(number): col(name).sum() for number, name in numbers.items()}
         sums |= {_KNOWN.format(number): col(name).count() for number, name in numbers.items() if name in gaps}
-        with data.events.engine.grouping(len(sums)):
+        with data.events.engine.grouping(len(sums), data.summary.reports):
             groups = rows.group_by(data.keys, sums).keep()
         bags = groups.join(data.bags, data.keys)
         added = {name: col(name).cast(nw.Float64).sum() for name in sums}

@@ -42,8 +42,11 @@ class Engine(Protocol):
     def keep(self, table: Any) -> tuple[Any, object]:
         """The result as a table of the engine's own, and what it vanishes with."""
 
-    def grouping(self, figures: int) -> AbstractContextManager[None]:
-        """A query that adds up so many figures in each of many groups, for as long as this lasts."""
+    def grouping(self, figures: int, groups: int | None = None) -> AbstractContextManager[None]:
+        """A query that adds up so many figures in each of many groups, for as long as this lasts.
+
+        groups: how many there are, where it is known.
+        """
 
     def take(self, table: pa.Table) -> Any:
         """A table in this process's memory as one of the engine."""

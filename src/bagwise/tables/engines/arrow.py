@@ -35,7 +35,7 @@ class Arrow:
         """See `Engine`."""
         return table, table
 
-    def grouping(self, figures: int) -> AbstractContextManager[None]:
+    def grouping(self, figures: int, groups: int | None = None) -> AbstractContextManager[None]:
         """See `Engine`."""
         return nullcontext()
 

@@ -29,6 +29,7 @@ _SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a 
 _SETTINGS = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET parquet_metadata_cache = true"
 _PLACES = "perfect_ht_threshold"  # the setting: how many binary digits the places of groups in an array may have
 _SHARE, _PER_FIGURE = 0.25, 16  # of the memory, for such an array; and bytes of a sum in it, which each thread has
+_EMPTY, _MANY = 4, 2**20  # places for each group at most; and in all, where nobody knows how many groups there are
 _FUNCTIONS = {"md5": "md5({})", "seconds": "epoch({})", "about": "approx_count_distinct({})"}
 
 
@@ -175,14 +176,18 @@ class DuckDB:
             table.write_parquet(str(path))
 
     @contextmanager
-    def grouping(self, figures: int) -> Iterator[None]:
-        """Groups that are whole numbers get places in an array, if it fits into memory: faster than to hash them."""
+    def grouping(self, figures: int, groups: int | None = None) -> Iterator[None]:
+        """Groups that are whole numbers get places in an array, if few stay empty: faster than to hash them.
+
+        The array holds every number from the least to the greatest, and fits into a part of the memory.
+        """
         asked = "SELECT " + ", ".join(f"current_setting('{name}')" for name in (_PLACES, "memory_limit", "threads"))
         with self.asking():
             before, memory, threads = self.connection.execute(asked).fetchall()[0]
-            places = _SHARE * _bytes_of(memory) / (_PER_FIGURE * figures * int(threads))
+            most = _SHARE * _bytes_of(memory) / (_PER_FIGURE * figures * int(threads))
+            digits = int(log2(max(1, min(most, _MANY if groups is None else _EMPTY * groups))))
             with suppress(duckdb.Error):  # of a connection whose settings are locked
-                self.connection.execute(f"SET {_PLACES} = {max(int(before), int(log2(max(places, 1))))}")
+                self.connection.execute(f"SET {_PLACES} = {max(int(before), digits)}")
         try:
             yield
         finally:

@@ -34,7 +34,7 @@ class Ibis:
         kept = table.cache()
         return kept, kept
 
-    def grouping(self, figures: int) -> AbstractContextManager[None]:
+    def grouping(self, figures: int, groups: int | None = None) -> AbstractContextManager[None]:
         """See `Engine`."""
         return nullcontext()
 

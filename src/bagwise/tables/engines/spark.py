@@ -39,7 +39,7 @@ class Spark:
         weakref.finalize(held, _release, kept).atexit = False
         return kept, held
 
-    def grouping(self, figures: int) -> AbstractContextManager[None]:
+    def grouping(self, figures: int, groups: int | None = None) -> AbstractContextManager[None]:
         """See `Engine`."""
         return nullcontext()
 
