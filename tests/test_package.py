@@ -17,8 +17,8 @@ def test_import_is_light():
     assert loaded.stdout.strip() == "[]"
 
 
-def test_only_networks_load_torch():
-    names = sorted(set(dir(bagwise)) - {"neural", "BagNeuralClassifier", "BagNeuralRegressor"})
+def test_only_networks_and_several_processes_load_torch():
+    names = sorted(set(dir(bagwise)) - {"distributed", "neural", "BagNeuralClassifier", "BagNeuralRegressor"})
     code = f"import bagwise, sys\nfor name in {names}: getattr(bagwise, name)\nprint('torch' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "False"

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 import bagwise
-from bagwise.cli import aggregates, distributed, experiments, formats, planning, scoring, tables
+from bagwise.cli import aggregates, distributed, experiments, formats, planning, scoring, serving, tables
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
@@ -44,6 +44,7 @@ _on_tables = (
     tables.fit,
     tables.evaluate,
     scoring.predict,
+    serving.serve,
     tables.inspect,
     tables.page,
 )
