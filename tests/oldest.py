@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-EXTRAS = ("neural", "privacy", "dev")
+EXTRAS = ("neural", "privacy", "onnx", "sql", "dev")
 
 
 def oldest(given: list[str]) -> list[str]:

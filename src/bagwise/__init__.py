@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import distributed as distributed
     from bagwise import evaluation as evaluation
     from bagwise import explanation as explanation
+    from bagwise import export as export
     from bagwise import formation as formation
     from bagwise import gains as gains
     from bagwise import linear as linear
@@ -114,6 +115,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "partial_dependence",
         "permutation_importance",
     ),
+    "export": (),
     "formation": (),
     "gains": (),
     "log_odds": (),

@@ -16,6 +16,9 @@ from bagwise.utils.typing import Floats
 LEAST = 1e-6
 """What probabilities that are compared are kept above, and as far below 1."""
 
+SUREST = 30.0
+"""Log odds beyond which a probability would be rounded to 0 or 1."""
+
 _SMALLEST_PRIOR = 1e-9
 _STEPS = 50
 _FARTHEST, _CLOSE_OF_REPORTS = 2.0, 1e-5  # steps of a shift that hidden counts follow

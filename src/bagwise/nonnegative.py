@@ -13,6 +13,9 @@ from bagwise.utils.typing import Floats, Integers
 NONNEGATIVE = one_of("auto", True, False)
 """What the parameter `nonnegative` of regressors may be; "auto" is told by what bags report."""
 
+LARGEST = 700.0
+"""The largest logarithm of a prediction that has a number."""
+
 _BY_NOISE = 5.0  # standard deviations of declared noise that a report may lie below 0
 
 

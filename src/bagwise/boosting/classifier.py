@@ -12,13 +12,11 @@ from bagwise.data.rows import InMemory
 from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions, mean_of
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
-from bagwise.log_odds import Rows, prior_of
+from bagwise.log_odds import SUREST, Rows, prior_of
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import Floats
-
-_SUREST = 30.0  # log odds beyond which a probability would be rounded to 0 or 1
 
 
 class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
@@ -125,7 +123,7 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
         return self._log_odds(X)[:, 0]
 
     def _predict_mean(self, X: Floats) -> Floats:
-        h = prediction_of(np.clip(self._log_odds(X), -_SUREST, _SUREST), LOGIT)
+        h = prediction_of(np.clip(self._log_odds(X), -SUREST, SUREST), LOGIT)
         return h if self._classes else h[:, 0]
 
     def _contributions(self, X: Floats) -> Contributions:

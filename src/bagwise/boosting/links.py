@@ -8,6 +8,7 @@ import numpy as np
 from scipy import special
 
 from bagwise.log_odds import Rows, shift_to
+from bagwise.nonnegative import LARGEST
 from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Booleans, Floats
 
@@ -17,7 +18,7 @@ IDENTITY, LOGIT, LOG = "identity", "logit", "log"
 MARGIN = 1e-6  # a prior of 0 or 1, or beyond by noise, has no finite log odds
 _CLOSE, _ROUNDS = 1e-9, 100  # of means to what they should be; rounds of bringing them there
 _LONGEST = {LOGIT: 4.0, LOG: 1.0}  # step of a tree on log odds; on logarithms, before it is shrunk
-_SMALLEST, _LARGEST = 1e-300, 700.0  # values above 0, and logarithms, that can be told
+_SMALLEST = 1e-300  # value above 0 that can be told
 _LEAST = 0.05  # of p: trees that add up as probabilities go below 0, and say nothing of how far below p a row is
 
 
@@ -39,7 +40,7 @@ def prediction_of(score: Floats, link: str) -> Floats:
     array([0.5])
     """
     if link == LOG:
-        return np.asarray(np.exp(np.minimum(score, _LARGEST)))
+        return np.asarray(np.exp(np.minimum(score, LARGEST)))
     return score if link == IDENTITY else sigmoid(score)
 
 
@@ -86,8 +87,13 @@ def log_odds_of(h: Floats, prior: Floats) -> Floats:
     array([[ 0. ],
            [-4.6]])
     """
+    return np.asarray(special.logit(np.clip(h, *bounds_of(prior))))
+
+
+def bounds_of(prior: Floats) -> tuple[Floats, Floats]:
+    """(outputs,) what predictions are kept above and below before they become log odds."""
     p = np.clip(prior, MARGIN, 1 - MARGIN)
-    return np.asarray(special.logit(np.clip(h, _LEAST * p, 1 - _LEAST * (1 - p))))
+    return _LEAST * p, 1 - _LEAST * (1 - p)
 
 
 def centring(score: Floats, prior: Floats, *, weight: Floats | None = None, rows: Rows | None = None) -> Floats:

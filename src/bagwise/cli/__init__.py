@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 import bagwise
-from bagwise.cli import aggregates, distributed, experiments, formats, planning, scoring, serving, tables
+from bagwise.cli import aggregates, distributed, experiments, exporting, formats, planning, scoring, serving, tables
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
@@ -46,6 +46,7 @@ _on_tables = (
     scoring.predict,
     serving.serve,
     tables.inspect,
+    exporting.export,
     tables.page,
 )
 _PANELS = {

@@ -23,6 +23,7 @@ from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
 from bagwise.linear.moments import telling, told_variance, worth
 from bagwise.linear.probabilities import some_bags
+from bagwise.nonnegative import LARGEST
 from bagwise.numeric import NumericFeatures, check_finite_features
 from bagwise.risk import HeldOutValues
 from bagwise.utils.deadline import check_time
@@ -34,7 +35,7 @@ _ALPHAS = (1.0, 0.1, 0.01, 1e-3)
 _POWERS = (0.0, 1.0)
 _STEPS, _HALVINGS, _CLOSE = 30, 6, 1e-4
 _LONGEST = 2.0  # step of a score in units of a standard deviation of a feature
-_SMALLEST, _LARGEST = 1e-300, 700.0  # a mean label that is not 0, a logarithm that has a number
+_SMALLEST = 1e-300  # a mean label that is not 0
 _FARTHEST = 50.0  # scores apart from their mean, beyond which e^s is told no better
 
 
@@ -271,7 +272,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     def _predict_moved(self, X: Floats, offset: Floats) -> Floats:
         s = X @ self.coef_ + self.intercept_ + offset
         check_finite_features(s, X, getattr(self, "feature_names_in_", None))
-        return np.asarray(np.exp(np.minimum(s, _LARGEST)))
+        return np.asarray(np.exp(np.minimum(s, LARGEST)))
 
 
 def _risk(parts: Sequence[HeldOutValues]) -> float:

@@ -16,6 +16,7 @@ from bagwise.explanation.contributions import Contributions
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import FORMATIONS
 from bagwise.gains import best_stretch, effects_beside_model, tell_gain
+from bagwise.log_odds import SUREST
 from bagwise.losses import LOSSES
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
@@ -30,7 +31,6 @@ from bagwise.utils.typing import ArrayLike, Floats
 
 _UPDATE_RATES = (1.0, 0.2)  # of the learning rate of before
 _MOST_CLASSES = 10  # beyond which the count likelihood takes too long
-_SUREST = 30.0  # log odds of a probability that is not 1 yet
 
 
 class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
@@ -174,7 +174,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
 
     def _predict_mean(self, X: Floats) -> Floats:
         scores = self._finite_scores(X)
-        h: Floats = expit(np.clip(scores, -_SUREST, _SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
+        h: Floats = expit(np.clip(scores, -SUREST, SUREST)) if scores.ndim == 1 else softmax(scores, axis=1)
         return h
 
     def partial_fit(

@@ -64,7 +64,9 @@ _TEXTS = (Role.category, Role.hashed)
 _READ = "bagwise_read_{}"  # what is read of a column: text, its checksum, or seconds
 _LINE = "bagwise_line"
 _ENDS = {"first": "min", "last": "max"}
-_THURSDAY = 3  # the day with which 1970 began; Monday is 0
+HOUR, DAY, THURSDAY = 3600, 86_400, 3
+"""Seconds of an hour and of a day, and the weekday with which 1970 began; Monday is 0."""
+
 _HOURS, _WEEKDAYS = tuple(f"{hour:02d}" for hour in range(24)), tuple(str(day) for day in range(7))
 
 
@@ -119,10 +121,10 @@ class Column:
     def made(self) -> tuple[Made, ...]:
         """The columns that models read in its place."""
         name = self.name
-        hour = Made(f"{name}: hour", _HOURS, lambda seconds: _whole_text(seconds, 3600, 0, 24).str.zfill(2))
-        weekday = Made(f"{name}: weekday", _WEEKDAYS, lambda seconds: _whole_text(seconds, 86_400, _THURSDAY, 7))
-        middle = None if self.typical is None else (self.typical - self.first) / 86_400
-        days = Made(f"{name}: days", None, lambda seconds: (self._held(seconds) - self.first) / 86_400, middle)
+        hour = Made(f"{name}: hour", _HOURS, lambda seconds: _whole_text(seconds, HOUR, 0, 24).str.zfill(2))
+        weekday = Made(f"{name}: weekday", _WEEKDAYS, lambda seconds: _whole_text(seconds, DAY, THURSDAY, 7))
+        middle = None if self.typical is None else (self.typical - self.first) / DAY
+        days = Made(f"{name}: days", None, lambda seconds: (self._held(seconds) - self.first) / DAY, middle)
         made = {
             Role.number: (Made(name, None, lambda column: column.cast(nw.Float64), self.typical),),
             Role.category: (Made(name, self.levels, lambda text: text),),
