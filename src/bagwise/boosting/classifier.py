@@ -3,8 +3,9 @@
 import numpy as np
 
 from bagwise.bags import Bags
+from bagwise.boosting.dataset import in_bags
 from bagwise.boosting.ensemble import choose_ensemble
-from bagwise.boosting.fitting import BoostingFit, in_bags
+from bagwise.boosting.fitting import BoostingFit
 from bagwise.boosting.further import choose_further
 from bagwise.boosting.links import LOGIT, centring, centring_of_classes, prediction_of, score_of
 from bagwise.boosting.tuning import some_watched

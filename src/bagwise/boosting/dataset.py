@@ -9,7 +9,7 @@ megabytes per column; rows are read twice, and fits come one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -137,3 +137,10 @@ class _Block(lgb.Sequence):
     def __getitem__(self, place: Any) -> Floats:
         found: Floats = self.read()[place]
         return found if isinstance(place, slice) else found.astype(np.float64)
+
+
+def in_bags(X: Floats, bags: Bags) -> tuple[Floats, Bags]:
+    """The rows in bags alone, since others say nothing, not even where to cut; bag after bag, as they are computed."""
+    if np.array_equal(bags.order, np.arange(len(X))):
+        return X, bags
+    return X[bags.order], replace(bags, order=np.arange(bags.n_bagged), n_rows=bags.n_bagged)

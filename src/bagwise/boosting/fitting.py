@@ -12,7 +12,7 @@ import numpy as np
 
 from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator
-from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions
+from bagwise.boosting.dataset import LIKELIHOOD, SQUARE, Table, TreeOptions, in_bags
 from bagwise.boosting.ensemble import Trials, choose_ensemble
 from bagwise.boosting.further import Further
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, prediction_of, score_of
@@ -32,7 +32,7 @@ from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
-    from bagwise.distributed import Distributed
+    from bagwise.distributed import Distributed, Processes
 
 KINDS = ("greedy", "random")
 _SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
@@ -132,19 +132,18 @@ class BoostingFit(TableFeatures, BagEstimator):
         from bagwise.distributed.options import settle
 
         if not isinstance(self, BagClassifier) or data.proportion.ndim == 2:
-            said = "several processes fit boosted trees of two classes: fit values, or more classes, in one process."
-            raise ValueError(said)
+            raise ValueError("several processes fit boosted trees of two classes: fit values, or more, in one process.")
         if in_one_piece(data):  # in blocks, rows stand in bag order
-            X, bags = in_bags(data.X, data.bags)
-            data = InMemory(X, bags, data.categorical)
+            data = InMemory(*in_bags(data.X, data.bags), data.categorical)
         depends = {name: value for name, value in self.get_params(deep=False).items() if name not in _BESIDES}
-        settings = settle(data, depends, distributed, lambda: self._settle(data))
+        processes = distributed.processes
+        settings = settle(data, depends, distributed, lambda: self._settle(data, processes), together=True)
         for attribute in _SETTLED:
             setattr(self, attribute, settings[attribute])
         self._classes, self._link, self.risks_ = False, IDENTITY, dict[str, Floats]()
         self.updates_: list[Further] = []
         self.formation_, self.prior_ = Told(**settings["formation"]), np.array(settings["prior"])
-        n_jobs = max(self.n_jobs, 0)  # as many as torchrun allows
+        n_jobs = processes.threads(self.n_jobs)
         kinds = {kind: TreeOptions(**one, n_jobs=n_jobs) for kind, one in settings["kinds"].items()}
         tasks = [Task(kinds[kind], self.n_estimators_[kind], seed) for kind, seed in settings["fits"]]
         progress = Progress.last(distributed, len(tasks))
@@ -161,14 +160,14 @@ class BoostingFit(TableFeatures, BagEstimator):
             self._centre(grower.parts)
             progress.finish(fits, self.offset_)
 
-    def _settle(self, data: BagRows) -> dict[str, Any]:
-        """What is decided before trees are grown on blocks by several processes, as plain data."""
+    def _settle(self, data: BagRows, processes: Processes) -> dict[str, Any]:
+        """What is decided before trees are grown on blocks by several processes, as plain data, each fitting some."""
         from bagwise.boosting.distributed import without_rows
 
         some, rng = data.sample(), generator(self.random_state)
         self._tell_formation(some.X, some.bags)
         table = self._table(some)
-        self._choose(table, rng)
+        self._choose(table, rng, processes)
         kinds = {}
         for kind, options in self._kinds(replace(table, rows=data)).items():
             if kind in self.n_estimators_:
@@ -180,7 +179,7 @@ class BoostingFit(TableFeatures, BagEstimator):
 
     # -- choice ---------------------------------------------------------------------------------------------------
 
-    def _choose(self, table: Table, rng: np.random.Generator) -> bool:
+    def _choose(self, table: Table, rng: np.random.Generator, processes: Processes | None = None) -> bool:
         """Kinds, penalties, numbers of trees and the stretch of their mean; whether fits to all bags are needed."""
         self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
         self.updates_ = []
@@ -194,7 +193,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         if not folds:  # two or three bags: nothing to hold out, nothing to choose
             return True
         if counts:
-            self._choose_by_likelihood(table, some_watched(folds, table.bags), rng)
+            self._choose_by_likelihood(table, some_watched(folds, table.bags), rng, processes)
         else:
             self._choose_by_risk(table, folds, rng)
         return not counts
@@ -225,22 +224,43 @@ class BoostingFit(TableFeatures, BagEstimator):
                 found.append((kind, penalty, jobs))
         return found
 
-    def _side_by_side(self, calls: Sequence[Callable[[int], Result]], table: Table) -> list[Result]:
-        return side_by_side(calls, table.rows, self.n_jobs, partial(self._tell, "choice"))
+    def _side_by_side(
+        self, calls: Sequence[Callable[[int], Result]], table: Table, processes: Processes | None = None
+    ) -> list[Result]:
+        n_jobs = self.n_jobs if processes is None else processes.threads(self.n_jobs)
+        return side_by_side(calls, table.rows, n_jobs, partial(self._tell, "choice"))
 
     def _trials(
-        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, begin: Floats | None = None
+        self,
+        table: Table,
+        folds: Sequence[Fold],
+        rng: np.random.Generator,
+        begin: Floats | None = None,
+        processes: Processes | None = None,
     ) -> Trials:
-        """Fits without a fold, by the likelihood.  begin: (n,) log odds of rows that further trees begin at."""
+        """Fits without a fold, by the likelihood.  begin: (n,) log odds of rows that further trees begin at.
+
+        processes: of which each makes some of the fits, whose trees the others are not told.
+        """
         rows = sample_of(folds, table.bags)
         jobs = partial(self._jobs, table, folds, _seeds(folds, rng), rows=rows, begin=begin)
-        return Trials(jobs, lambda some: self._side_by_side([job.fit for job in some], table))
 
-    def _choose_by_likelihood(self, table: Table, folds: Sequence[Fold], rng: np.random.Generator) -> None:
+        def fit(some: Sequence[Job]) -> list[Boosted]:
+            return self._side_by_side([job.fit for job in some], table, processes)
+
+        if processes is None:
+            return Trials(jobs, fit)
+        return Trials(jobs, lambda some: processes.divide(some, lambda own: [one.told() for one in fit(own)]))
+
+    def _choose_by_likelihood(
+        self, table: Table, folds: Sequence[Fold], rng: np.random.Generator, processes: Processes | None = None
+    ) -> None:
         """The fits without a fold are what predictions are the mean of: each of the kinds that held-out bags like."""
         self.prior_ = np.atleast_1d(prior_of(table.bags))
         self.offset_ = np.zeros(1)
-        chosen, self.formation_ = choose_ensemble(self._trials(table, folds, rng), folds, table.bags, self.formation_)
+        chosen, self.formation_ = choose_ensemble(
+            self._trials(table, folds, rng, processes=processes), folds, table.bags, self.formation_
+        )
         if chosen is None:
             self.fits_, self.n_estimators_ = {}, dict.fromkeys(self.n_estimators_, 0)
             if table.bags.offset is not None:  # the mean label of rows without it
@@ -378,10 +398,3 @@ class BoostingFit(TableFeatures, BagEstimator):
 def _seeds(folds: Sequence[Fold], rng: np.random.Generator) -> list[int]:
     """Of the fits without each fold: every kind and penalty meets the same."""
     return [int(one) for one in rng.integers(2**31, size=len(folds))]
-
-
-def in_bags(X: Floats, bags: Bags) -> tuple[Floats, Bags]:
-    """The rows in bags alone, since others say nothing, not even where to cut; bag after bag, as they are computed."""
-    if np.array_equal(bags.order, np.arange(len(X))):
-        return X, bags
-    return X[bags.order], replace(bags, order=np.arange(bags.n_bagged), n_rows=bags.n_bagged)

@@ -3,6 +3,8 @@
 LightGBM works outside Python's lock, so threads share a table without copies.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
@@ -123,6 +125,10 @@ class Boosted:
         cut = [booster.model_to_string(num_iteration=n_trees) for booster in self.boosters]
         self.boosters = [lgb.Booster(model_str=text) for text in cut]
         self.deviations, self.stages, self.trained, self.weight = [], [], None, None
+
+    def told(self) -> Boosted:
+        """What others are told of a fit that is one of many to choose from: what it said of bags."""
+        return replace(self, boosters=[], trained=None)
 
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""

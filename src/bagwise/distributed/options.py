@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,11 +54,16 @@ def check_streams(data: BagRows, options: Distributed) -> int:
 
 
 def settle(
-    data: BagRows, parameters: dict[str, Any], options: Distributed, decide: Callable[[], dict[str, Any]]
+    data: BagRows,
+    parameters: dict[str, Any],
+    options: Distributed,
+    decide: Callable[[], dict[str, Any]],
+    *,
+    together: bool = False,
 ) -> dict[str, Any]:
     """What is decided before the fit begins, as plain data: as it was when the checkpoints began, or as it is now.
 
-    parameters: that the result depends on.  decide: called in the leading process alone.
+    parameters: that the result depends on.  decide: called in the leading process alone, or, together, in all.
     """
     processes, checkpoints = options.processes, options.checkpoints
     check_streams(data, options)
@@ -68,6 +74,10 @@ def settle(
     if checkpoints is not None and processes.leads:
         checkpoints.check_place()
         settings = checkpoints.decided(task)
+    if together and processes.share(settings) is None and not processes.leads:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the leading process gives the same
+            decide()
     if settings is None and processes.leads:
         settings = decide()
         if checkpoints is not None:

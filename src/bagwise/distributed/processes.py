@@ -5,11 +5,11 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from bagwise.utils.typing import Floats
 _STEP, _WORK = timedelta(minutes=30), timedelta(days=30)  # how long the others may take for a step, and for a share
 
 LOOPBACK = "127.0.0.1"
+
+Task = TypeVar("Task")
 
 
 def short(value: Any) -> str:
@@ -63,6 +65,10 @@ class Processes:
         """Whether this is the process that decides, writes and speaks for all."""
         return self.rank == 0
 
+    def threads(self, n_jobs: int) -> int:
+        """How many this process may have: as told, or as torchrun allows where that is 0 or −1; 0 for all."""
+        return n_jobs if n_jobs > 0 else int(os.environ.get("OMP_NUM_THREADS", "0").split(",")[0])
+
     def share(self, value: Any) -> Any:
         """The leading process's value, which is plain data for JSON; the others wait until it has one."""
         return json.loads(self.share_bytes(json.dumps(value).encode())) if self.world > 1 else value
@@ -96,16 +102,22 @@ class Processes:
         return numbers
 
     def collect(self, value: Any) -> list[Any]:
-        """What each process says, which is plain data for JSON, in their order."""
-        if self.world == 1:
-            return [value]
-        data = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
-        lengths = np.zeros(self.world)
-        lengths[self.rank] = len(data)
-        said = torch.zeros((self.world, int(self.total(lengths).max())), dtype=torch.uint8)
-        said[self.rank, : len(data)] = torch.from_numpy(data.copy())
-        dist.all_reduce(said)
-        return [json.loads(one.numpy()[: int(n)].tobytes()) for one, n in zip(said, lengths, strict=True)]
+        """What each process says, in their order; they may take long to say it."""
+        found: list[Any] = [value] * self.world
+        if self.world > 1:
+            dist.all_gather_object(found, value, group=self.patient)
+        return found
+
+    def divide(self, tasks: Sequence[Task], do: Callable[[Sequence[Task]], Sequence[Any]]) -> list[Any]:
+        """What comes of each task, of which every process does some; all know all of it.
+
+        >>> Processes().divide([1, 2, 3], lambda some: [2 * one for one in some])
+        [2, 4, 6]
+        """
+        found: list[Any] = [None] * len(tasks)
+        for rank, each in enumerate(self.collect(list(do(tasks[self.rank :: self.world])))):
+            found[rank :: self.world] = each
+        return found
 
     def addresses(self) -> list[str]:
         """An address of each process that the others reach, with a port that was free a moment ago."""
