@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,9 +23,10 @@ from scipy.special import expit
 from bagwise.bags import Bags
 from bagwise.boosting import BagBoostingClassifier, BagBoostingRegressor
 from bagwise.boosting.distributed import merged
+from bagwise.boosting.network import network
 from bagwise.data.rows import InMemory, fit_codes
 from bagwise.data.shards import Shards
-from bagwise.distributed import Checkpoints, Distributed, joined, launch
+from bagwise.distributed import Checkpoints, Distributed, LostError, Processes, joined, launch
 from bagwise.tables import join
 from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
@@ -142,20 +144,19 @@ def test_a_fit_that_was_stopped_goes_on(tables, undisturbed, tmp_path, stop):
     assert alone(tables["features"], checkpoints=checkpoints, tell=stopping_at(1)) == found  # all is known
 
 
-def test_trees_of_all_processes_are_as_good_as_those_of_the_ordinary_fit(tables):
-    for formation, shards in tables.items():
-        events, _ = table(formation)
-        features = InMemory(shards.sample(6000).X, shards.bags, shards.categorical)
-        truth = expit(2 * features.X[:, 0] * features.X[:, 1] + (features.X[:, 3] == 0))
-        errors = []
-        for how in ({}, {"distributed": Distributed()}):
-            model = BagBoostingClassifier(**{**SETTINGS, "n_estimators": 60})
-            fit_codes(model, shards, **how)
-            h = model.predict_proba(features.X)[:, 1]
-            assert h.mean() == pytest.approx(events["label"].mean(), abs=2e-3 if how else 0.02)
-            errors.append(np.mean((h - truth) ** 2))
-        assert np.var(truth) > 3 * max(errors)
-        assert errors[1] < 1.6 * errors[0]  # a few fits of each kind to all bags, or one without each fold
+@pytest.mark.parametrize("formation", ["random", pytest.param("features", marks=pytest.mark.slow)])
+def test_trees_of_all_processes_are_as_good_as_those_of_the_ordinary_fit(tables, formation):
+    shards, errors = tables[formation], []
+    X, mean = shards.sample(6000).X, table(formation)[0]["label"].mean()
+    truth = expit(2 * X[:, 0] * X[:, 1] + (X[:, 3] == 0))
+    for how in ({}, {"distributed": Distributed()}):
+        model = BagBoostingClassifier(**{**SETTINGS, "n_estimators": 50})
+        fit_codes(model, shards, **how)
+        h = model.predict_proba(X)[:, 1]
+        assert h.mean() == pytest.approx(mean, abs=2e-3 if how else 0.02)
+        errors.append(np.mean((h - truth) ** 2))
+    assert np.var(truth) > 3 * max(errors)
+    assert errors[1] < 1.6 * errors[0]  # a few fits of each kind to all bags, or one without each fold
 
 
 def test_rows_in_memory_are_a_block_too():
@@ -174,9 +175,15 @@ def test_what_several_processes_cannot_fit_is_said(tables):
         fit_codes(BagBoostingRegressor(), shards, distributed=Distributed())
 
 
-def test_texts_of_trees_are_put_together():
-    import lightgbm as lgb
+@pytest.mark.parametrize(("said", "seen"), [("Socket recv error, reset (code: 104)", LostError), ("no memory", None)])
+def test_who_lost_the_others_is_told_from_who_failed(said, seen):
+    data = lgb.Dataset(np.arange(40.0)[:, None], label=np.zeros(40), params={"verbosity": -1}).construct()
+    booster = lgb.Booster({"verbosity": -1}, data)
+    with pytest.raises(seen or lgb.basic.LightGBMError), network(Processes(), booster, [data, data]):
+        raise lgb.basic.LightGBMError(said)
 
+
+def test_texts_of_trees_are_put_together():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 3))
     settings = {"verbosity": -1, "num_leaves": 4, "boost_from_average": False}

@@ -18,7 +18,7 @@ import lightgbm as lgb
 import numpy as np
 
 from bagwise.boosting.growth import grow
-from bagwise.distributed.processes import LOOPBACK, Processes, free_port
+from bagwise.distributed.processes import LOOPBACK, LostError, Processes, free_port
 from bagwise.utils.typing import Floats
 
 _LISTEN = 120  # minutes in which all machines have their bins
@@ -80,6 +80,10 @@ def network(processes: Processes, booster: lgb.Booster, data: Sequence[lgb.Datas
             machines.each([partial(meet, processes.rank + more) for more in range(len(data))])
         try:
             yield machines
+        except lgb.basic.LightGBMError as error:
+            if "ocket" not in str(error):
+                raise
+            raise LostError(f"process {processes.rank} of {processes.world} lost touch with the others.") from error
         finally:
             machines.each([booster.free_network for _ in data])
 
