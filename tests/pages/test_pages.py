@@ -258,7 +258,7 @@ def test_figures_are_told_in_words_and_ids_are_their_own(pages, kind):
     assert len(ids) == len(set(ids))
     pictures = page.all("svg")
     assert len(pictures) == len(page.all("figure")) == len(page.all("figcaption"))
-    assert len(pictures) == {"diagnosis": 2, "model": 5, "stored": 3, "comparison": 4, "reproduction": 6}[kind]
+    assert len(pictures) == {"diagnosis": 2, "model": 9, "stored": 3, "comparison": 4, "reproduction": 6}[kind]
     for picture in pictures:
         assert picture["role"] == "img"
         for name in picture["aria-labelledby"].split():

@@ -19,6 +19,7 @@ from bagwise.estimators import make
 from bagwise.explanation.contributions import LOG_ODDS, LOG_PROBABILITY, Contributions, mean_of
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
+from bagwise.intervals import TellsIntervals
 from bagwise.linear import BagMeanMapClassifier
 from bagwise.log_odds import LEAST, prior_of, prior_of_classes, scores_of, shift_to, shift_to_classes, stretched
 from bagwise.updatable import Updatable, UpdatableClassifier
@@ -51,7 +52,7 @@ def default_candidates() -> dict[str, BagClassifier]:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagAutoClassifier(AutoFit, UpdatableClassifier):
+class BagAutoClassifier(AutoFit, TellsIntervals, UpdatableClassifier):
     """Candidates of all families, chosen without labels on held-out bags, then refitted.
 
     Where bags are random they are compared by the clipped empirical risk, in other formations by the likelihood of what
@@ -225,6 +226,17 @@ class BagAutoClassifier(AutoFit, UpdatableClassifier):
             return stretched(scores_of(h), stretch=self.stretch_, shift=self.offset_)
 
         return found.through(score, LOG_ODDS if two else LOG_PROBABILITY)
+
+    def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
+        """Those of the one model that was chosen, stretched and moved as its log odds are."""
+        (model, *others) = self.models_
+        if others or not isinstance(model, TellsIntervals):
+            what = "a mean of several models" if others else f"a {type(model).__name__}"
+            raise ValueError(f"{what}, which was chosen, tells no intervals: take boosting, logistic or ridge.")
+        ends = model._interval(X if model.reads.codes else self.encoding_(X), level, 0.0)
+        score = surely if getattr(self, "has_offset_", False) else scores_of
+        scores = score(np.clip(ends, 0.0, 1.0).ravel()).reshape(ends.shape)
+        return np.asarray(expit(self.stretch_ * scores + self.offset_ + offset))
 
     def _decision(self, X: Floats) -> Floats:
         return self.stretch_ * surely(self._mixed(X, np.zeros(len(X)))) + self.offset_

@@ -1,6 +1,7 @@
 """Boosted trees from bags, as a scikit-learn classifier."""
 
 import numpy as np
+from scipy.special import expit
 
 from bagwise.bags import Bags
 from bagwise.boosting.dataset import in_bags
@@ -13,6 +14,7 @@ from bagwise.data.rows import InMemory
 from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions, mean_of
 from bagwise.folds import folds_of
 from bagwise.gains import tell_gain
+from bagwise.intervals import TellsIntervals, jackknife_interval
 from bagwise.log_odds import SUREST, Rows, prior_of
 from bagwise.updatable import UpdatableClassifier
 from bagwise.updates import Forgetting, Step, check_together
@@ -20,7 +22,7 @@ from bagwise.utils.rng import generator
 from bagwise.utils.typing import Floats
 
 
-class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
+class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
     """Boosted trees from bags: LightGBM grows them, their leaf values are solved at the level of bags.
 
     Two classes go up the likelihood of the reported counts, which is right in every formation (see
@@ -138,6 +140,17 @@ class BagBoostingClassifier(BoostingFit, UpdatableClassifier):
         for update in getattr(self, "updates_", []):  # folders of earlier versions have none
             found = update.contributions(X, found, self.n_jobs)
         return found.stretched(1.0, 0.0, ONE_FROM_REST) if self._classes else found.of_one_output()
+
+    def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
+        """By the fits without a fold, kinds together: the jackknife over folds on log odds."""
+        if getattr(self, "updates_", []) or not getattr(self, "_folded", False):
+            raise ValueError("intervals come from fits without a fold, which this model has not: fit it in memory.")
+        kinds = [
+            [fit.log_odds(fit.scores(X, self.n_estimators_[kind], self.n_jobs)) for fit in fits]
+            for kind, fits in self.fits_.items()
+        ]
+        each = self._stretched(np.mean(kinds, axis=0))[:, :, 0] + offset
+        return np.asarray(expit(jackknife_interval(each, each.mean(axis=0), level)))
 
     def refuses_updates(self) -> str | None:
         """Why there are no updates of several classes."""

@@ -184,6 +184,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         self._classes, self.risks_ = table.bags.proportion.ndim == 2, dict[str, Floats]()
         self.updates_ = []
         self.gain_ = self.gain_error_ = self.risk_ = float("nan")
+        self._folded = False  # whether fits are without a fold each
         self.stretch_, self.effect_variance_, self._link = 1.0, 0.0, self._links(table)[0]
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
         enough = len(table.bags) if counts else ENOUGH
@@ -273,7 +274,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         if table.bags.interval is not None:
             self.prior_ = np.atleast_1d(chosen.prior)
         self.offset_ = chosen.centre(self.prior_)
-        self.fits_ = {kind: one.fits for kind, one in chosen.kinds.items()}
+        self.fits_, self._folded = {kind: one.fits for kind, one in chosen.kinds.items()}, True
         self.n_estimators_ = {kind: max(stage.n_trees for stage in one.stages) for kind, one in chosen.kinds.items()}
         self.reg_lambda_ = {kind: one.reg_lambda for kind, one in chosen.kinds.items()}
         for one in chosen.kinds.values():
@@ -308,6 +309,7 @@ class BoostingFit(TableFeatures, BagEstimator):
             jobs += [Job(table, of, n_trees, int(rng.integers(2**31))) for _ in range(self.n_fits)]
         fits = iter(side_by_side([job.fit for job in jobs], table.rows, self.n_jobs, partial(self._tell, "final")))
         self.fits_ = {kind: [next(fits) for _ in range(self.n_fits)] for kind in self.n_estimators_}
+        self._folded = False
         self._centre()
 
     def _links(self, table: Table) -> tuple[str, ...]:

@@ -9,7 +9,18 @@ import typer
 from typer import Option
 
 import bagwise
-from bagwise.cli import aggregates, distributed, experiments, exporting, formats, planning, scoring, serving, tables
+from bagwise.cli import (
+    aggregates,
+    distributed,
+    experiments,
+    explaining,
+    exporting,
+    formats,
+    planning,
+    scoring,
+    serving,
+    tables,
+)
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
@@ -43,6 +54,7 @@ _on_tables = (
     tables.diagnose,
     tables.fit,
     tables.evaluate,
+    explaining.explain,
     scoring.predict,
     serving.serve,
     tables.inspect,

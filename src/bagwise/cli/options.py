@@ -151,11 +151,12 @@ def _join(
     memory: Memory = None,
     like: Any = None,
     needed: Collection[str] = (),
+    rows_alone: bool = False,
 ) -> Iterator[Any]:
-    """Events and reports as the options of a command name them: a `BagTable`.
+    """Events and reports as the options of a command name them: a `BagTable`; or a `Table` of events without reports.
 
     like: a model, whose columns mean the same where no option says otherwise.  needed: columns that it may have ignored
-    and the command asks for.
+    and the command asks for.  rows_alone: whether there may be no reports.
     """
     labels = {"count": count, "proportion": proportion, "sum": sum, "mean": mean, "target": target and target.value}
     noise = {"noise_variance": noise_variance, "noise_scale": noise_scale, "epsilon": epsilon}
@@ -166,7 +167,10 @@ def _join(
     columns = _columns({**told, **labels, **noise})
     with table_source(events) as source:
         progress(0, None, "joining events and reports")
-        ignored, own = parse_names(ignore), bagwise.tables.connect(memory=memory)
+        ignored, own = parse_names(ignore), bagwise.tables.connect(memory=memory, ordered=rows_alone)
+        if rows_alone and not (reports or proportion or mean):
+            yield bagwise.tables.read(source, own, what="the table")
+            return
         if like is not None and ignored is None and {*like.ignored} & {*needed}:
             like = replace(like, ignored=tuple(name for name in like.ignored if name not in needed))
         columns |= {"weight": weight, "offset": offset, "ignore": ignored, "like": like}
@@ -191,7 +195,7 @@ def with_tables(command: Callable[..., None]) -> Callable[..., None]:
     A command that takes `reported` gets those about reports, which are then an option, too.
     """
     own, shared = (dict(inspect.signature(one, eval_str=True).parameters) for one in (command, _join))
-    for ours in ("progress", "like", "needed"):
+    for ours in ("progress", "like", "needed", "rows_alone"):
         del shared[ours]
     if "reported" in own:
         return _with_reports(command, own, shared)

@@ -36,8 +36,12 @@ def predict(
         float | None,
         Option(min=0, max=1, help="Correlation of bags' effects with shares of groups that --by allows for; 0.5."),
     ] = None,
+    intervals: Annotated[
+        bool, Option("--intervals", help="Without --reports: how sure predictions are, prediction_low to _high.")
+    ] = False,
     level: Annotated[
-        float | None, Option(min=0.5, max=0.999, help="Level of the intervals of --by; 0.95 if not given.")
+        float | None,
+        Option(min=0.5, max=0.999, help="Level of the intervals of --by, or --intervals; 0.95 if not given."),
     ] = None,
     formation: options.BagFormation = options.Formation.auto,
     memory: options.Memory = None,
@@ -53,7 +57,9 @@ def predict(
     from bagwise.utils.records import as_data
 
     groups = options.parse_names(by)
-    given_too = {"related": related is not None, "level": level is not None}
+    if intervals and (groups is not None or reported["reports"] is not None):
+        raise Misuse("--intervals are of the model alone: leave out --reports and --by, whose rates have their own.")
+    given_too = {"related": related is not None, "level": level is not None and not intervals}
     given_too |= {"formation": formation is not options.Formation.auto}
     if groups is None and (told := [name for name, one in given_too.items() if one]):
         raise Misuse(f"--{told[0]} says something about rates of groups: pass --by, too.")
@@ -76,6 +82,7 @@ def predict(
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
         given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
+        given["intervals"] = (level or 0.95) if intervals else None
         found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
         rates = None
         if groups is not None:

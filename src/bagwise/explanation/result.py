@@ -78,6 +78,22 @@ class Explanation:
         order = np.argsort(-size, kind="stable")
         return {self.names[i]: float(size[i]) for i in order}
 
+    def gathered(self, names: Sequence[str]) -> Explanation:
+        """The same by what features are made of, whose contributions are added up.
+
+        Parameters
+        ----------
+        names : sequence of str
+            For each feature, the name of what it is made of.
+
+        Returns
+        -------
+        Explanation
+        """
+        own = list(dict.fromkeys(names))
+        found = Contributions(self.contributions, np.asarray(self.base), self.scale)
+        return Explanation.of(found.gathered(np.array([own.index(name) for name in names]), len(own)), own)
+
     def to_frame(self, label: int | None = None) -> Any:
         """A pandas table: a column per feature, then `base` and `score`; of several classes, of that of number `label`.
 

@@ -14,7 +14,9 @@ from bagwise.data.rows import BagRows, InMemory, Reads
 from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, linear_contributions
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
+from bagwise.intervals import TellsIntervals
 from bagwise.linear.design import Design
+from bagwise.linear.intervals import ScoreErrors
 from bagwise.linear.likelihood import Point, climb, maximise, system
 from bagwise.linear.likelihood_classes import maximise_classes
 from bagwise.linear.memory import TOGETHER, LogisticMemory, Refit, choose_refit
@@ -33,7 +35,7 @@ from bagwise.log_odds import prior_of, prior_of_classes, shift_to
 from bagwise.losses.likelihood import check_counts
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.updatable import UpdatableClassifier
-from bagwise.updates import Forgetting, Step
+from bagwise.updates import MOST_KEPT, Forgetting, Step
 from bagwise.utils.parameters import NONE, Constraint, check_parameters, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Floats
@@ -43,7 +45,7 @@ _TINY = 1e-6
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
+class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier):
     r"""Logistic regression from bags: the likelihood of their counts, right in every formation.
 
     Maximises :math:`\sum_j \log P(\sum_{i \in j} B_i = k_j \alpha_j)`, :math:`B_i \sim \mathrm{Bernoulli}(h_i)`,
@@ -89,6 +91,9 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         Weights without a penalty (one step of Newton's from `coef_` where rows are many, or bags few) and their
         standard errors, which respect bags (the sandwich); infinite where there are no more bags than weights, None for
         several classes. See `coef_interval`.
+    score_errors_ : ScoreErrors or None
+        How scores vary, for `predict_interval`; None for several classes, after updates, and where that is too much to
+        be kept.
     freedom_ : int
         Bags beyond the number of weights.
     memory_ : LogisticMemory or None
@@ -181,14 +186,33 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
             if self.freedom_ >= ENOUGH_FREEDOM * (design.width + 1):
                 at = maximise(design, prior, _TINY * penalty, effect_variance=chosen.effect_variance, start=at.w)
             before, sums = at, system(design, at)
-        free, covariance = sums.free(before.w)
+        inverse, both = sums.sandwich()  # of weights, and of the score of the row that they are measured from
         if (overlap := design.bags.overlap) is not None:  # sums over several tables vary at most so much, if they agree
-            covariance = covariance * len(np.unique(overlap.table))
+            both = both * len(np.unique(overlap.table))
+        free, covariance = before.w + inverse[:-1, :-1] @ sums.gradient, both[:-1, :-1]
+        self.score_errors_ = self._score_errors(design, at.prior, free, sums.centre, both)
         known = (self.freedom_ > 0) & np.isfinite(design.scale)  # nothing is known of the weight of a constant
         self.free_coef_: Floats | None = free / design.scale
         self.coef_errors_: Floats | None = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
         self.memory_ = LogisticMemory.of(design, before, sums, covariance)
         return chosen.gains
+
+    def _score_errors(
+        self, design: Design, prior: float, free: Floats, centre: Floats, covariance: Floats
+    ) -> ScoreErrors | None:
+        """How scores of weights without a penalty vary; None where that is too much to keep."""
+        if covariance.size > MOST_KEPT:
+            return None
+        s, per = design.scores(free), np.append(1 / design.scale, 1.0)
+        s = s if design.bags.offset is None else s + design.bags.offset
+        score = shift_to(prior, s, weight=design.bags.weight) + float(centre @ free)
+        at = design.mean + np.where(np.isfinite(design.scale), design.scale, 0.0) * centre
+        return ScoreErrors(free / design.scale, at, score, per[:, None] * covariance * per, self.freedom_)
+
+    def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
+        if self.score_errors_ is None:
+            raise ValueError("this model was updated, or has too many features, so that nothing tells its intervals.")
+        return np.asarray(expit(self.score_errors_.interval(X, level) + offset))
 
     def refuses_updates(self) -> str | None:
         """Why there are no updates of several classes."""
@@ -237,6 +261,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         known = (self.freedom_ > 0) & np.isfinite(design.scale)
         self.free_coef_ = free / design.scale
         self.coef_errors_ = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
+        self.score_errors_ = None
         self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=5)
         return Step("likelihood of new bags beside that of the old ones", True, how.weight, how.apart)
 
@@ -253,7 +278,7 @@ class BagLogisticClassifier(LinearPredictor, UpdatableClassifier):
         coef = at.w / design.scale
         self._keep(coef, at.intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
-        self.free_coef_ = self.coef_errors_ = self.memory_ = None
+        self.free_coef_ = self.coef_errors_ = self.memory_ = self.score_errors_ = None
         self.freedom_ = len(design.bags) - design.width - 1
         return gains
 

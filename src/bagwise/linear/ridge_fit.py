@@ -13,6 +13,8 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier
 from bagwise.data.rows import Reads
 from bagwise.formation import Told
+from bagwise.intervals import TellsIntervals
+from bagwise.linear.intervals import ridge_interval
 from bagwise.linear.memory import TOGETHER, RidgeMemory, RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients, label_variance, solve_ridge
 from bagwise.numeric import LinearPredictor, check_finite_features
@@ -31,7 +33,7 @@ LEAST_VARIANCE = 1e-12
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RidgeFit(LinearPredictor, Updatable):
+class RidgeFit(LinearPredictor, TellsIntervals, Updatable):
     """The fit of both ridge estimators.
 
     memory_: the moments of all bags so far, None where they are too many to be kept.
@@ -215,6 +217,11 @@ class RidgeFit(LinearPredictor, Updatable):
         coef, intercept, self.alpha_, self.scaling_, self.risks_ = solution
         self.feature_means_ = origin + sum(parts[1:], parts[0]).mean_x
         self._keep(coef.T, intercept - origin @ coef, classes=classes)
+
+    def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
+        if self.memory_ is None:
+            raise ValueError("this model has too many features for moments to be kept, which tell intervals.")
+        return ridge_interval(self.memory_, X, level, self.formation_.name)
 
     @property
     def _penalties(self) -> tuple[Floats, Floats]:

@@ -9,6 +9,7 @@ import numpy as np
 from bagwise.metrics import METRICS, Estimate
 from bagwise.pages import parts
 from bagwise.pages.diagnosis import Funnel, bag_parts
+from bagwise.pages.drivers import driver_parts
 from bagwise.pages.page import GOOD, UNSURE, Caution, Page, Part, Pictures, Table
 from bagwise.pages.stored import NOT_JUDGED, PASS_TABLES, Stored, sections, verdict_on_all
 from bagwise.pages.values import value_page
@@ -68,7 +69,9 @@ def model_page(folder: str | Path, data: BagTable | None = None, *, command: str
         where = f"judged by {judged.evaluation.n_bags:,} bags, {judged.evaluation.n_rows:,} rows, without labels"
     subject = f"{about.model} ({about.fitted_by}); {where}."
     verdict = _verdict(about, judged)
-    told_in = sections(stored, data, command, measures=measures, bags=bags, diagnosis=diagnosis)
+    said = None if judged is None else judged.predictions
+    drivers = driver_parts(stored, said, None if judged is None else judged.evaluation.formation)
+    told_in = sections(stored, data, command, measures=measures, bags=bags, drivers=drivers, diagnosis=diagnosis)
     return Page(f"Model {stored.name}", subject, *verdict, told_in)
 
 

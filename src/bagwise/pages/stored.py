@@ -108,6 +108,7 @@ def sections(
     *,
     measures: Sequence[Part],
     bags: Sequence[Part] = (),
+    drivers: Sequence[Part],
     diagnosis: Sequence[Part],
 ) -> list[Section]:
     """The sections of a page on a model, but for those that have no parts."""
@@ -115,7 +116,7 @@ def sections(
     every = [
         Section("measures", "How good is it?", measures),
         Section("bags", "The bags", bags),
-        Section("drivers", "Which columns drive it?", parts.driver_parts(about.sensitivity)),
+        Section("drivers", "Which columns drive it?", drivers),
         Section("diagnosis", "What the diagnosis found", diagnosis),
         Section("trials", "What was tried", trials(about) if about.trials else []),
         Section("tables", "What it was fitted to", fitted_to(about)),

@@ -7,20 +7,23 @@ from bagwise.evaluation import ValueEvaluation
 from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import Curve, Estimate
 from bagwise.pages import parts
+from bagwise.pages.drivers import driver_parts
 from bagwise.pages.page import GOOD, POOR, UNSURE, Caution, Page, Part, Picture, Pictures, Table
 from bagwise.pages.stored import NOT_JUDGED, PASS_TABLES, Stored, sections, verdict_on_all
 from bagwise.tables import BagTable
 from bagwise.tables.diagnosis import diagnose
 from bagwise.tables.evaluation import measure_values
 from bagwise.tables.held_out import last_bags
+from bagwise.tables.predictions import predict
 from bagwise.utils.text import decimals_of
 
 
 def value_page(stored: Stored, data: BagTable | None = None, *, command: str | None = None) -> Page:
     """A page on a fitted model of values; parameters as for `model_page`."""
-    about, found = stored.about, stored.about.values
+    about, found, said = stored.about, stored.about.values, None
     if data is not None and (unseen := stored.unseen(data)):
-        found = measure_values(stored.model, last_bags(data, unseen, latest=stored.latest(data)), held_out=True)
+        said = predict(stored.model, last_bags(data, unseen, latest=stored.latest(data)))
+        found = measure_values(stored.model, said, held_out=True)
     standing, headline, remarks = _verdict(found)
     if about.bag_gain is not None and about.bag_gain.doubt is not None:
         standing, remarks = UNSURE, [about.bag_gain.doubt, *remarks]
@@ -34,7 +37,8 @@ def value_page(stored: Stored, data: BagTable | None = None, *, command: str | N
     if found is not None:
         where = f"judged by {found.n_bags:,} bags, {found.n_rows:,} rows, without labels of their own"
     subject = f"{about.model} ({about.fitted_by}), a model of values; {where}."
-    told_in = sections(stored, data, command, measures=_measures(found), diagnosis=diagnosis)
+    drivers = driver_parts(stored, said, None if found is None else found.formation)
+    told_in = sections(stored, data, command, measures=_measures(found), drivers=drivers, diagnosis=diagnosis)
     return Page(f"Model {stored.name}", subject, standing, headline, remarks, told_in)
 
 

@@ -26,6 +26,7 @@ _MODULE_OF = ESTIMATORS | {
     "RidgeMemory": "bagwise.linear.memory",
     "RowColumns": "bagwise.tables.row_columns",
     "RowMoments": "bagwise.linear.memory",
+    "ScoreErrors": "bagwise.linear.intervals",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
     "Told": "bagwise.formation",

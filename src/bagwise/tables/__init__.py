@@ -16,6 +16,7 @@ from bagwise.tables.diagnosis import diagnose
 from bagwise.tables.disaggregation import group_rates
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.evaluation import Measurement, evaluate, measure
+from bagwise.tables.explaining import permutation_importance
 from bagwise.tables.fitting import fit
 from bagwise.tables.formats import Imported, import_reports
 from bagwise.tables.held_out import split
@@ -57,6 +58,7 @@ __all__ = [
     "import_reports",
     "join",
     "measure",
+    "permutation_importance",
     "publish_aggregates",
     "put_in_bags",
     "read",

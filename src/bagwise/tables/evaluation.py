@@ -132,7 +132,7 @@ def measure(
         data = predict(model, data, _asked_for(names, data))
     h, bags = data.h, data.bags
     inside = None if not names["strata"] else _joint([data.columns[name] for name in names["strata"]])
-    told = _told(model, data, formation, inside, held_out=held_out)
+    told = told_of(model, data, formation, inside, held_out=held_out)
     asked: dict[str, Any] = {"strata": inside, "by": None if by is None else data.columns[by], "threshold": threshold}
     asked["labels"] = None if known is None else np.concatenate([np.full(len(h), np.nan), known[1]])
     measured = measures.measure(*_with(h, bags, known), formation=told, level=level, **asked)
@@ -150,7 +150,7 @@ def measure(
 
 def measure_values(
     model: TableModel,
-    data: BagTable | Shards,
+    data: BagTable | Shards | Predictions,
     *,
     formation: str = "auto",
     by: str | None = None,
@@ -158,8 +158,10 @@ def measure_values(
     level: float = 0.95,
 ) -> ValueEvaluation:
     """Judge a model of values by bags that it was not fitted to, without a warning; parameters as in `measure`."""
-    found = predict(model, data, _asked_for({"by": [] if by is None else [by]}, data))
-    told = _told(model, found, formation, None, held_out=held_out)
+    found = data
+    if not isinstance(found, Predictions):
+        found = predict(model, found, _asked_for({"by": [] if by is None else [by]}, found))
+    told = told_of(model, found, formation, None, held_out=held_out)
     groups = None if by is None else found.columns[by]
     return measure_predictions(found.h, found.bags, formation=told, level=level, by=groups)
 
@@ -188,8 +190,13 @@ def _joint(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return reduce(lambda one, other: np.char.add(np.char.add(one, " / "), other), columns)
 
 
-def _told(
-    model: TableModel, found: Predictions, formation: str, strata: NDArray[Any] | None, *, held_out: bool
+def told_of(
+    model: TableModel,
+    found: Predictions,
+    formation: str,
+    strata: NDArray[Any] | None = None,
+    *,
+    held_out: bool = False,
 ) -> Told:
     """The formation that the bags tell; or, of bags held out, that those tell which the model was fitted to."""
     inside = "" if strata is None else ", inside strata"

@@ -14,6 +14,8 @@ from bagwise.bags import Bags
 from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
 from bagwise.data.features import Encoding
 from bagwise.data.shards import OFFSET
+from bagwise.explanation import Explanation
+from bagwise.intervals import TellsIntervals
 from bagwise.linear.aggregated import AggregatedClassifier
 from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Summary
@@ -28,6 +30,9 @@ from bagwise.utils.text import listed, number_of
 from bagwise.utils.typing import Floats, NDArray
 
 _NAMED = 5  # classes that a representation lists
+
+INTERVAL = ("prediction_low", "prediction_high")
+"""Columns of the ends of intervals."""
 
 
 @dataclass(eq=False, repr=False)
@@ -146,17 +151,58 @@ class TableModel:
         h = self._predicted(X, missing_columns)
         return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
 
+    def explain(self, X: Source | Table, *, missing_columns: str = "error") -> Explanation:
+        """What each column of a table adds to the score of each row (see `bagwise.explanation`).
+
+        What is made of a column, as the levels of a category or the hour and the day of a time, is added up.
+
+        Parameters
+        ----------
+        X, missing_columns
+            As for `predict`.
+
+        Returns
+        -------
+        Explanation
+        """
+        reading = self._reading(X, missing_columns)
+        codes, offsets = zip(*((codes, offset) for _, codes, offset in self.codes(reading, [])), strict=True)
+        reading.met.warn(stacklevel=2)
+        return self.explain_codes(np.concatenate(codes), None if offsets[0] is None else np.concatenate(offsets))
+
+    def interval_codes(self, codes: Floats, offset: Floats | None, level: float) -> Floats:
+        """(2, n) intervals of predictions of rows (see `predict_interval` of ridge, logistic regression, boosting)."""
+        if not isinstance(self.estimator, TellsIntervals):
+            kind = type(self.estimator).__name__
+            raise ValueError(f"a {kind} tells no intervals: take boosting, logistic regression or ridge.")
+        rows = codes if self.encoding is None else self.encoding(codes)
+        return self.estimator.predict_interval(rows, level=level, offset=offset)
+
+    def explain_codes(self, codes: Floats, offset: Floats | None = None) -> Explanation:
+        """The same of `codes` that `Features.matrix` makes.  offset: of rows, if it needs one."""
+        if isinstance(self.estimator, AggregatedClassifier):
+            raise ValueError("a model of tables of counts does not tell contributions: see its weights.")
+        rows = codes if self.encoding is None else self.encoding(codes)
+        found = self.estimator.explain(rows) if offset is None else self.estimator.explain(rows, offset=offset)
+        names = [column.name for column in self.features.columns for _ in column.made]
+        names = names if self.encoding is None else self.encoding.names(names)
+        return found.gathered([*names, *([] if offset is None else [str(self.of_rows.offset)])])
+
     def _predicted(self, X: Source, missing_columns: str) -> Floats:
         """(n,) or (n, classes) predictions of the rows of a table, wherever it is."""
-        table = in_memory(X)
+        reading = self._reading(X, missing_columns)
+        found = np.concatenate([h for _, h in self._batches(reading, [])])
+        reading.met.warn(stacklevel=3)
+        return found
+
+    def _reading(self, X: Source | Table, missing_columns: str) -> Reading:
+        """How the rows of a table are read, wherever it is."""
+        table = X if isinstance(X, Table) else in_memory(X)
         if table is None or any(self._is_told_by_engine(table, column) for column in self.features.columns):
             table = read(X, home(X, ordered=True))
         if not table.head(1).count():  # before its columns are looked at, which may be of any type
             raise ValueError("the table is empty: there is no row to score.")
-        reading = self.reading(table, missing_columns=missing_columns)
-        found = np.concatenate([h for _, h in self._batches(reading, [])])
-        reading.met.warn(stacklevel=3)
-        return found
+        return self.reading(table, missing_columns=missing_columns)
 
     def _is_told_by_engine(self, table: Table, column: Column) -> bool:
         """Whether the text of a time is compared, which every engine writes in its own way; training had DuckDB's."""
@@ -190,7 +236,9 @@ class TableModel:
         known = {*self.keys, *self.reports.names, *self.ignored, *self.of_rows.names, *self.of_rows.ours}
         return Reading(self.features, table, unused=self.unused, known=known, missing_columns=missing_columns)
 
-    def score(self, table: Table | Reading, *, keep: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    def score(
+        self, table: Table | Reading, *, keep: Sequence[str] | None = None, intervals: float | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of a table, piece by piece, with columns of predictions: `prediction`, or one per class.
 
         Parameters
@@ -199,6 +247,8 @@ class TableModel:
             As `read` returns it; or as `reading` does, which then counts what it meets.
         keep : sequence of str, optional
             Columns to hand on; all of them if not given.
+        intervals : float, optional
+            The level of intervals, `prediction_low` to `prediction_high`, that are told too.
 
         Yields
         ------
@@ -206,15 +256,37 @@ class TableModel:
         """
         reading = self.reading(table) if isinstance(table, Table) else table
         kept = list(reading.table.columns if keep is None else keep)
-        yield from (self.scored(rows, h) for rows, h in self._batches(reading, kept))
+        if intervals is None:
+            yield from (self.scored(rows, h) for rows, h in self._batches(reading, kept))
+            return
+        for rows, codes, offset in self.codes(reading, kept):
+            scored = self.scored(rows, self.predict_codes(codes, offset))
+            for name, end in zip(INTERVAL, self.interval_codes(codes, offset, intervals), strict=True):
+                scored = scored.append_column(name, pa.array(end, pa.float64()))
+            yield scored
 
     def _batches(self, reading: Reading, kept: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Floats]]:
         """Rows, of which columns are kept, and their predictions, piece by piece."""
+        return ((rows, self.predict_codes(codes, offset)) for rows, codes, offset in self.codes(reading, kept))
+
+    def codes(self, reading: Reading, kept: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Floats, Floats | None]]:
+        """Rows, of which columns are kept, their numbers and codes, and offsets if it needs such, piece by piece.
+
+        Parameters
+        ----------
+        reading : Reading
+            As `reading` returns it.
+        kept : sequence of str
+            Columns to hand on.
+
+        Yields
+        ------
+        pyarrow.RecordBatch, array, array or None
+        """
         needed = RowColumns(offset=self.of_rows.offset)
         with_offset = needed.added(reading.table) if needed.names else None
         for batch in reading.select(*kept, *needed.ours, of=with_offset).batches():
-            offset = needed.read(batch).get(OFFSET)
-            yield batch.select(kept), self.predict_codes(reading.matrix(batch), offset)
+            yield batch.select(kept), reading.matrix(batch), needed.read(batch).get(OFFSET)
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
         """Rows with columns of their predictions."""

@@ -27,7 +27,7 @@ from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Report
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.fitting import Tell
-from bagwise.tables.model import TableModel
+from bagwise.tables.model import INTERVAL, TableModel
 from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.schema import ColumnsMet, Reading
@@ -100,6 +100,7 @@ def write_scores(
     reports: Source | Sequence[Source] | None = None,
     keep: Sequence[str] | None = None,
     missing_columns: Literal["error", "as-missing"] = "error",
+    intervals: float | None = None,
     connection: Connection | None = None,
     progress: Tell | None = None,
     keys: Sequence[str] | str | None = None,
@@ -129,6 +130,9 @@ def write_scores(
         Columns to hand on; all by default.
     missing_columns : {"error", "as-missing"}
         Whether columns that the model uses and the table lacks raise, or count as missing in every row.
+    intervals : float, optional
+        The level of intervals of predictions, `prediction_low` to `prediction_high`, that are written too; of the model
+        alone, without reports.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
     progress : callable, optional
@@ -157,7 +161,7 @@ def write_scores(
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
     kept = list(table.columns if keep is None else keep)
-    if clash := [name for name in model.predictions if name in kept]:
+    if clash := [name for name in (*model.predictions, *(INTERVAL if intervals else ())) if name in kept]:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
     total = (table if progress is not None else table.head(1)).count()
     if not total:  # before its columns are looked at, which may be of any type
@@ -168,8 +172,10 @@ def write_scores(
     tell, summary = progress or (lambda done, total, text: None), None
     given, reading = ReportColumns(**columns), model.reading(table, missing_columns=missing_columns)
     if reports is None and given.proportion is None and given.mean is None:
-        scoring: Any = nullcontext(model.score(reading, keep=kept))
+        scoring: Any = nullcontext(model.score(reading, keep=kept, intervals=intervals))
     else:
+        if intervals is not None:
+            raise ParameterError("intervals", "is for predictions without reports, which tell more than they know.")
         if ours := [name for name in kept if name.lower().startswith(OURS)]:
             raise ValueError(f"column {ours[0]!r} has a name that bagwise uses: rename it.")
         tell(0, None, "joining rows and reports")
