@@ -171,7 +171,7 @@ class TableModel:
         return self.explain_codes(np.concatenate(codes), None if offsets[0] is None else np.concatenate(offsets))
 
     def interval_codes(self, codes: Floats, offset: Floats | None, level: float) -> Floats:
-        """(2, n) intervals of predictions of rows (see `predict_interval` of ridge, logistic regression, boosting)."""
+        """(2, n) intervals of a `level` of the same of `codes` with an `offset` (see `predict_interval` of ridge)."""
         if not isinstance(self.estimator, TellsIntervals):
             kind = type(self.estimator).__name__
             raise ValueError(f"a {kind} tells no intervals: take boosting, logistic regression or ridge.")
