@@ -55,9 +55,7 @@ def ridge_interval(memory: RidgeMemory, X: Floats, level: float, formation: str)
     if formation == "random" or len(parts) < 2:
         about = whole.about(whole.mean_x, whole.mean_y)
         coef = coefficients(whole, 1.0, whole.variance, _NONE)[0]
-        variance = (
-            max(float(about.risk(coef)), 0.0) * whole.bags / max(freedom, 1)
-        )  # as many weights as bags fit exactly
+        variance = max(float(about.risk(coef)), 0.0) * whole.bags / max(freedom, 1)
         apart = rows - whole.mean_x
         spread = np.einsum("ij,jk,ik->i", apart, np.linalg.pinv(about.xx, hermitian=True), apart)
         error = np.sqrt(variance * (np.maximum(spread, 0.0) + 1 / whole.rows))
