@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Option
 
 import bagwise
@@ -80,6 +79,8 @@ def explain(
 
 def _told(found: bagwise.explanation.Explanation, row: int | None) -> tuple[list[str], dict[str, Any]]:
     """Contributions in words, and as data."""
+    import numpy as np
+
     facts: dict[str, Any] = {"scale": found.scale, "base": np.asarray(found.base).tolist()}
     several = np.ndim(found.base) > 0
     if row is not None and several:
