@@ -38,12 +38,15 @@ format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl, shown with those of before, and docs/costs.md
+## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl, shown with those of before, and docs/costs.md;
+## how cost grows, and docs/scaling.md
 RATIOS := bags ridge ridge_in_engine logistic logistic_from_shards reports boosting_cost auto_budget measuring sgd neural replicas distributed distributed_boosting
 bench: .venv/dev
 	for name in $(RATIOS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/history.py
 	$(BIN)/python benchmarks/history.py --page
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/scaling.py
 
 ## make docs: the documentation site, in docs/_build/html; its examples run, warnings are errors
 docs: .venv/docs

@@ -1,6 +1,7 @@
 """Writes docs/scaling.md: what was measured on two processes, a cost model fitted to it, and what that says on paper.
 
-`python benchmarks/distributed.py --out docs/results/scaling.json` measures, this computes.
+`python benchmarks/distributed.py --out docs/results/scaling.json` measures, and `python benchmarks/growth.py` how cost
+grows; this computes.
 """
 
 import json
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+import growth
 from bagwise.utils.files import replacing
 
 ROOT = Path(__file__).parent.parent
@@ -208,5 +210,8 @@ Nobody has run this; it is the model above with the network's arithmetic added.
 
 if __name__ == "__main__":
     with replacing(PAGE) as (temporary,):
-        temporary.write_text(page(json.loads(FIGURES.read_text(encoding="utf-8"))), encoding="utf-8")
+        temporary.write_text(
+            page(json.loads(FIGURES.read_text(encoding="utf-8"))) + "\n" + growth.section(growth.read()),
+            encoding="utf-8",
+        )
     print(f"Written: {PAGE}")

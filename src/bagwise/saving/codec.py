@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator
 
 from bagwise.saving import trees
 from bagwise.saving.kinds import find, has_state, is_known, is_model, require, short
+from bagwise.utils.records import without_default
 
 ARRAYS = "arrays.safetensors"
 _DEEPEST = 40
@@ -180,7 +181,9 @@ class Decoder:
             return made._from_state(state, module=self._module)
         if is_dataclass(cls) and not issubclass(cls, BaseEstimator):
             names, values = {field.name for field in fields(cls)}, self._items(document, "fields", cls)
-            require(set(values) == names, f"a {cls.__name__} must have the fields {', '.join(sorted(names))}")
+            needed = without_default(cls)  # what later versions added has a default
+            required = f"a {cls.__name__} must have the fields {', '.join(sorted(needed))}"
+            require(needed <= set(values) <= names, required)
             return cls(**values)
         parameters, fitted = self._items(document, "parameters", cls), self._items(document, "fitted", cls)
         known = signature(cls).parameters

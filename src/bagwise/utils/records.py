@@ -5,7 +5,7 @@ A file may come from anywhere: what is read back is checked against the types th
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -36,8 +36,20 @@ def as_data(value: Any) -> Any:
     return value
 
 
+def without_default(kind: Any) -> set[str]:
+    """The fields of a dataclass that must be given.
+
+    >>> from bagwise.metrics import Estimate
+    >>> sorted(without_default(Estimate))
+    ['high', 'low', 'standard_error', 'value']
+    """
+    return {one.name for one in fields(kind) if one.default is MISSING and one.default_factory is MISSING}
+
+
 def from_data(kind: type[Record], data: Any) -> Record:
     """The record of what `as_data` made of it; a ValueError where the data are not of its types.
+
+    Fields that have a default may be missing, as those are that later versions added.
 
     >>> from bagwise.metrics import Estimate
     >>> from_data(Estimate, {"value": 0.25, "standard_error": 0.01, "low": 0.23, "high": 0.27}).high
@@ -57,7 +69,7 @@ def _value(kind: Any, data: Any, where: str) -> Any:
             return None
         (kind,) = (one for one in inner if one is not NoneType)
         return _value(kind, data, where)
-    if is_dataclass(kind) and isinstance(data, dict) and data.keys() == {field.name for field in fields(kind)}:
+    if is_dataclass(kind) and isinstance(data, dict) and _has_fields(kind, data):
         make, hints = cast(Callable[..., Any], kind), get_type_hints(kind)
         return make(**{name: _value(hints[name], one, f"{where}.{name}") for name, one in data.items()})
     if origin is tuple and isinstance(data, list):
@@ -71,6 +83,10 @@ def _value(kind: Any, data: Any, where: str) -> Any:
     if type(data) is kind and kind is not float:
         return data
     raise ValueError(f"{where} is no {getattr(kind, '__name__', kind)}.")
+
+
+def _has_fields(kind: Any, data: Mapping[str, Any]) -> bool:
+    return without_default(kind) <= data.keys() <= {one.name for one in fields(kind)}
 
 
 def _origin(kind: Any) -> Any:
