@@ -86,7 +86,8 @@ def test_other_dialects_can_be_read_again(of_kind: Any, dialect: str) -> None:
     import sqlglot
 
     for kind in ("logistic", "boosting"):
-        sqlglot.parse_one(to_sql(of_kind(kind), "place.rows", dialect=dialect), read=dialect)
+        parsed = sqlglot.parse_one(to_sql(of_kind(kind), "place.rows", dialect=dialect), read=dialect)
+        assert "rows" in {table.name for table in parsed.find_all(sqlglot.exp.Table)}
 
 
 def test_what_has_no_sql_says_so(of_kind: Any) -> None:

@@ -11,10 +11,9 @@ from bagwise.export.lightgbm import to_lightgbm
 from bagwise.export.onnx import onnx_inputs, to_onnx
 from bagwise.export.sql import to_sql
 from bagwise.export.torch import to_torch
-from bagwise.export.writing import FORMATS, write
+from bagwise.export.writing import write
 
 __all__ = [
-    "FORMATS",
     "CannotExportError",
     "names_of_predictions",
     "onnx_inputs",
