@@ -32,6 +32,7 @@ def to_torch(model: Any) -> ExportedProgram:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import bagwise as bw
     >>> X = np.random.default_rng(0).normal(size=(640, 2))
     >>> ids = bw.random_bags(640, size=16, random_state=0)
