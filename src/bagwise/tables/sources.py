@@ -144,6 +144,10 @@ def _arrow(source: Any, what: str) -> pa.Table:
     try:
         if hasattr(source, "select_dtypes") and hasattr(source, "index"):  # pandas: its index is no column
             arrow = pa.Table.from_pandas(source, preserve_index=False)
+        elif kinds.is_polars_dataframe(source):
+            import polars
+
+            arrow = source.to_arrow(compat_level=polars.CompatLevel.oldest())  # views of text came late to Arrow
         else:
             arrow = source if isinstance(source, pa.Table) else pa.table(source)
     except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
