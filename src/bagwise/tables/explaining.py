@@ -96,11 +96,12 @@ def permutation_importance(
     told = formation if isinstance(formation, Told) else told_of(model, found, formation)
     codes, h, bags = _some(found)
     places = _places(model)
+    rows = np.lexsort((*codes.T, bags.code))  # engines hand rows over in any order
 
     def shuffled(number: int, order: Integers) -> Floats:
         moved = codes.copy()
         part = places[number][1]
-        moved[:, part] = codes[order, part]
+        moved[rows, part] = codes[rows[order], part]
         return model.predict_codes(moved)
 
     names = [column.name for column, _ in places]
