@@ -101,3 +101,15 @@ def test_a_model_made_in_python_tells_no_options(tmp_path):
     model = bw.BagRidgeClassifier(alphas=1.0).fit(X, (X[:, 0] > 3).astype(int))
     bw.save(model, tmp_path / "m")
     assert "does not tell its options" in sentence(call("inspect", tmp_path / "m", "--toml"), 2)
+
+
+def test_predictions_have_intervals_on_demand(tables, tmp_path):
+    assert call("fit", *tables, "--model", "ridge", "--out", tmp_path / "m").exit_code == 0
+    given = ("--intervals", "--keep", "x", "--out", tmp_path / "scored.parquet")
+    assert call("predict", tmp_path / "m", tables[0], *given).exit_code == 0
+    found = pd.read_parquet(tmp_path / "scored.parquet")
+    model = saving.load(tmp_path / "m")
+    expected = model.estimator.predict_interval(model.encoding(found[["x"]].to_numpy(np.float32)))
+    np.testing.assert_allclose(found[["prediction_low", "prediction_high"]], np.transpose(expected), atol=1e-5)
+    assert (found["prediction_low"] < found["prediction"]).all()
+    assert (found["prediction"] < found["prediction_high"]).all()

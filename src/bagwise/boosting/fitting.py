@@ -17,7 +17,7 @@ from bagwise.boosting.ensemble import Trials, choose_ensemble
 from bagwise.boosting.further import Further
 from bagwise.boosting.links import IDENTITY, LOGIT, centring, prediction_of, score_of
 from bagwise.boosting.trees import Boosted, Job, Result, side_by_side
-from bagwise.boosting.tuning import Path, choose_mean, join, sample_of, some_watched
+from bagwise.boosting.tuning import Path, choose_mean, join, sample_of, seeds_of, some_watched
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.folds import ENOUGH, Fold, folds_of
@@ -244,7 +244,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         processes: of which each makes some of the fits, whose trees the others are not told.
         """
         rows = sample_of(folds, table.bags)
-        jobs = partial(self._jobs, table, folds, _seeds(folds, rng), rows=rows, begin=begin)
+        jobs = partial(self._jobs, table, folds, seeds_of(folds, rng), rows=rows, begin=begin)
 
         def fit(some: Sequence[Job]) -> list[Boosted]:
             return self._side_by_side([job.fit for job in some], table, processes)
@@ -286,7 +286,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         found = {}
         for link in self._links(table):
             self._link = link
-            tried = self._jobs(table, folds, _seeds(folds, rng))
+            tried = self._jobs(table, folds, seeds_of(folds, rng))
             paths = self._side_by_side([job.path for *_, each in tried for job in each], table)
             left, joined = iter(paths), dict[str, dict[float, Path]]()
             for kind, penalty, each in tried:
@@ -395,8 +395,3 @@ class BoostingFit(TableFeatures, BagEstimator):
         smooth = self.cat_smooth * float(np.sum(rows.size)) / len(rows.size)
         # The penalty is to be chosen.
         return TreeOptions(**{name: getattr(self, name) for name in own}, reg_lambda=0.0, cat_smooth=smooth)
-
-
-def _seeds(folds: Sequence[Fold], rng: np.random.Generator) -> list[int]:
-    """Of the fits without each fold: every kind and penalty meets the same."""
-    return [int(one) for one in rng.integers(2**31, size=len(folds))]

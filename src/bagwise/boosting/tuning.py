@@ -196,3 +196,8 @@ def best_stage(paths: Sequence[Sequence[Stage]]) -> list[Stage]:
     losses = np.concatenate([[-stage.gains for stage in path] for path in even], axis=1).T
     chosen = max(choose_length(losses), 1) - 1
     return [path[min(chosen, longest - 1)] for path in even]
+
+
+def seeds_of(folds: Sequence[Fold], rng: np.random.Generator) -> list[int]:
+    """Of the fits without each fold: every kind and penalty meets the same."""
+    return [int(one) for one in rng.integers(2**31, size=len(folds))]
