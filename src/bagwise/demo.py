@@ -5,6 +5,7 @@ without labels, and at last compared with the truth, which only a simulation kno
 """
 
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -277,31 +278,36 @@ def table(result: DemoResult) -> Table:
     return view
 
 
-def after(folder: Path) -> Iterator[str]:
-    """How to read the table, where the files are, and what to do next."""
+def after(folder: Path, program: str = "bagwise", python: str = "python") -> Iterator[str]:
+    """How to read the table, where the files are, and what to do next.
+
+    program, python: what finds the command and its interpreter where the next lines are typed.
+    """
+    events, reports, model, scored = (
+        shlex.quote(str(folder / name)) for name in ("events.parquet", "reports.parquet", "model", "scored.parquet")
+    )
     yield "label-free: estimated from held-out bags, ± 95% interval; beside it the truth, which only a simulation knows"
     yield ""
     yield f"Written to {folder}: events.parquet (features and bag, no labels), reports.parquet, demo.png"
     yield ""
-    events, reports, model = (folder / name for name in ("events.parquet", "reports.parquet", "model"))
     yield "Next, learn from the two tables yourself:"
     yield ""
-    yield f"    bagwise diagnose {events} {reports}"
-    yield f"    bagwise fit {events} {reports} --model boosting --out {model}"
-    yield f"    bagwise evaluate {model}"
-    yield f"    bagwise predict {model} {events} --out {folder / 'scored.parquet'}"
+    yield f"    {program} diagnose {events} {reports}"
+    yield f"    {program} fit {events} {reports} --model boosting --out {model}"
+    yield f"    {program} evaluate {model}"
+    yield f"    {program} predict {model} {events} --out {scored}"
     yield ""
-    yield "or in Python:"
+    yield "or in Python:" if python == "python" else f"or in Python, which is {python}:"
     yield ""
     yield "    import bagwise as bw, pandas as pd"
-    yield f"    events = pd.read_parquet({str(events)!r})"
-    yield f"    reports = pd.read_parquet({str(reports)!r})"
+    yield f"    events = pd.read_parquet({str(folder / 'events.parquet')!r})"
+    yield f"    reports = pd.read_parquet({str(folder / 'reports.parquet')!r})"
     yield '    bags = bw.Bags.from_reports(events.pop("bag"), reports, count="count", size="size")'
     yield "    X = pd.get_dummies(events, dtype=float)"
     yield "    model = bw.BagRidgeClassifier().fit(X, bags=bags)"
     yield "    model.predict_proba(X)  # one probability per impression"
     yield ""
-    yield "Or see in a simulation what the size of bags does to the losses: bagwise reproduce variance"
+    yield f"Or see in a simulation what the size of bags does to the losses: {program} reproduce variance"
 
 
 def _interval(estimate: Estimate | None, form: str) -> str:

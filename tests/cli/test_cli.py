@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import bagwise
 from bagwise import saving
 from bagwise.cli import app, run
+from bagwise.cli.common import typed
 from bagwise.datasets import synthetic
 from bagwise.experiments import samples
 
@@ -35,6 +36,7 @@ def told(out):
     """In the folder where `out` is what it makes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(out.parent)
+        patch.setattr(sys, "argv", ["bagwise"])
         return call("demo", "--rows", ROWS)
 
 
@@ -143,6 +145,61 @@ def test_the_commands_it_prints_run(told, out, monkeypatch):
     y = synthetic(int(ROWS), random_state=np.random.default_rng(0)).y
     h = pd.read_parquet(out / "scored.parquet")["prediction"]
     assert found["low"] < ((h > 0.5) == y).mean() < found["high"]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """The program of an environment that is not activated."""
+    place = tmp_path / ".venv" / "bin" / "bagwise"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"#!{sys.executable}\nfrom bagwise.cli import run\n\nrun()\n")
+    place.chmod(0o755)
+    return place
+
+
+def test_it_is_called_what_the_shell_finds(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other = tmp_path / "other" / "bagwise"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    python = str(script.with_name("python3"))
+    (script.with_name("python")).symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", python)
+    for argv, path, said in (
+        (script, script.parent, ("bagwise", "python")),
+        (".venv/bin/bagwise", script.parent, ("bagwise", "python")),
+        (".venv/bin/bagwise", "/nowhere", (".venv/bin/bagwise", ".venv/bin/python3")),
+        (script, other.parent, (".venv/bin/bagwise", ".venv/bin/python3")),  # another one would be found
+        ("/a b/bagwise", "/nowhere", ("'/a b/bagwise'", ".venv/bin/python3")),
+        ("/lib/bagwise/__main__.py", "/nowhere", (".venv/bin/python3 -m bagwise", ".venv/bin/python3")),
+        ("/lib/bagwise/__main__.py", script.parent, ("python -m bagwise", "python")),
+    ):
+        monkeypatch.setattr(sys, "argv", [str(argv)])
+        monkeypatch.setenv("PATH", str(path))
+        assert typed() == said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["bagwise-demo", "what's new"])
+def test_the_commands_it_prints_run_in_the_shell_it_was_started_from(script, folder, tmp_path):
+    def shell(command):
+        return subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
+    told = shell(f".venv/bin/bagwise demo --rows {ROWS} --out {shlex.quote(folder)}")
+    assert told.returncode == 0, told.stderr
+    commands = [*re.findall(r"^ {4}(\S+ (?:diagnose|fit|evaluate|predict) .*)$", told.stdout, re.MULTILINE)]
+    assert len(commands) == 4
+    commands.append(re.search(r"losses: (.*) reproduce variance$", told.stdout, re.MULTILINE)[1] + " --version")
+    for command in commands:
+        assert command.startswith(".venv/bin/bagwise ")
+        done = shell(command)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / folder / "scored.parquet").exists()
+    lines = re.findall(r"^ {4}(\S.*)$", told.stdout.split("or in Python")[1], re.MULTILINE)
+    assert lines[0].startswith("import")
+    python = re.search(r"^or in Python, which is (.*):$", told.stdout, re.MULTILINE)[1]
+    assert shell(f"{python} -c {shlex.quote(chr(10).join(lines))}").returncode == 0
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -196,6 +198,21 @@ def _progress_lines() -> Iterator[Progress]:
     finally:
         over.set()
         teller.join()
+
+
+def typed() -> tuple[str, str]:
+    """What to type for this program and its Python: their names where the shell finds these, else where they are."""
+    python, script = Path(sys.executable), Path(sys.argv[0])
+    shown = _typed("python", python)
+    return (_typed("bagwise", script) if script.stem == "bagwise" else f"{shown} -m bagwise"), shown
+
+
+def _typed(name: str, place: Path) -> str:
+    found = shutil.which(name)
+    if found is not None and Path(found).parent.absolute() == place.parent.absolute():
+        return name
+    here = Path.cwd()
+    return shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else place))
 
 
 def show(*parts: Any) -> None:

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 import bagwise
-from bagwise.cli.common import Misuse, Progress, show, show_progress
+from bagwise.cli.common import Misuse, Progress, show, show_progress, typed
 from bagwise.cli.options import Seed, Text, parse_names, parse_whole
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def demo(
         from bagwise.demo import after, run, story, table
 
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
-    show(*story(result), "", table(result), "", *after(out))
+    show(*story(result), "", table(result), "", *after(out, *typed()))
 
 
 def reproduce(
