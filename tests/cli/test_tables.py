@@ -269,6 +269,8 @@ def test_diagnose(tables):
     assert "reports without noise are no differential privacy" in result.stdout
     found = json.loads(call("diagnose", *tables, "--json").stdout)
     assert found["verdict"] == "random"
+    assert found["advice"] == "every --model is right, and the label-free evaluation applies."
+    assert f"advice: {found['advice']}" in result.stdout
     assert found["formation"]["name"] == "random"
     assert {"proportions", "drift of proportions"} <= {
         f"{'drift of ' if one['drift'] else ''}{one['subject']}" for one in found["tests"]

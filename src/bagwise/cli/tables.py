@@ -94,6 +94,7 @@ def diagnose(
     """
     fitted = None if model is None else load_model(model)
     with show_progress() as progress, joined(progress, like=fitted) as data:
+        from bagwise.diagnostics.advice import COMMANDS, advice
         from bagwise.tables.fitting import features_of
 
         progress(1, 2, "looking at the bags")
@@ -109,7 +110,7 @@ def diagnose(
         "strata": found.strata,
         "random_apart_from_drift": found.random_apart,
         "allowed": found.allowed,
-        "advice": found.advice,
+        "advice": advice(found, COMMANDS),
         "tests": found.tests,
         "slopes": {"forward": found.evidence.forward, "reverse": found.evidence.reverse},
         "support": found.support,
@@ -119,7 +120,7 @@ def diagnose(
     kinds = ",".join(mismatch.kind for mismatch in data.summary.mismatches if not mismatch.expected)
     repair = [f"Repair the tables, or pass --on-mismatch=drop:{kinds} to fit and evaluate."] if kinds else []
     left = [f"Ignored: {name} ({note})." for name, note in ignored.items()]
-    show_result(as_json, facts, str(data.summary), *left, *repair, "", str(found))
+    show_result(as_json, facts, str(data.summary), *left, *repair, "", found.in_terms(COMMANDS))
 
 
 def fit(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy import stats
 
+from bagwise.diagnostics.advice import PYTHON, Terms, advice, columns_named
 from bagwise.disclosure import Leaks
 from bagwise.dispersion import Finding
 from bagwise.formation import FORMATIONS, Evidence, Formation, Slope, Support, Told
@@ -24,17 +25,6 @@ _NAMED = 10  # findings, and columns that are not testable, that str names
 _POWER = 0.8
 _CLEAR_P, _CLEAR_GAIN = 1e-4, 5.0  # p-value, and log-likelihood, that leave little doubt
 _TELLING = 1.5  # variation, times that of random bags, that is seen in enough bags
-
-_COUNTS = "fit with the count likelihood, as classifiers do with formation='auto'"
-_VALUES_RANDOM = (
-    "fit a regressor; the label-free evaluation applies, unless means differ for reasons that features do not show, "
-    "which only bags of different sizes can tell"
-)
-_VALUES = (
-    "fit a regressor, and compare models by how far bags are from them; how good one is for single rows is not known "
-    "from such bags of values, and random bags would tell"
-)
-_SINGLE = "how good a model is for single rows is not known from such bags alone"
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +132,7 @@ class Diagnosis:
             return f"not told: {self.formation.reason}"
         together = "" if self.formation.name == "random" else f"; all together {self.formation}"
         if self.strata:
-            return f"random inside strata of {_listed(self.strata)}{together}"
+            return f"random inside strata of {columns_named(self.strata)}{together}"
         if self.drifting:
             others = f" and {len(self.drifting) - 1} more" if len(self.drifting) > 1 else ""
             apart = ", random otherwise" if self.random_apart else ""
@@ -162,13 +152,14 @@ class Diagnosis:
     def _by_model_within(self, margin: float) -> bool:
         """Whether a quick model speaks for the one of rates and effects that is told, by no more than so much."""
         said = self.support
-        if said is None or self.formation.name == "features" or self._features_differ:
+        if said is None or self.formation.name == "features" or self.features_differ:
             return False
         more = said.rates_of_rows - said.effects
         return (more if self.formation.name == "rates" else -more) < margin
 
     @property
-    def _features_differ(self) -> bool:
+    def features_differ(self) -> bool:
+        """Whether features of bags differ by more than those of random ones."""
         return self.evidence.features.p_value < self.level and self.evidence.features.ratio > 1
 
     @property
@@ -196,32 +187,7 @@ class Diagnosis:
     @property
     def advice(self) -> str:
         """What follows for the choice of methods."""
-        told = f"{self._advice()}."
-        if self.drifting and not self.strata:
-            told += " Since they drift, hold out the last bags rather than any, to see how a model does on later ones."
-        return told
-
-    def _advice(self) -> str:
-        if self.evidence.values:
-            return _VALUES_RANDOM if self.formation.name == "random" else _VALUES
-        if self.too_few:
-            return f"{_COUNTS}; if you know how the bags came about, say so by formation"
-        if self.formation.name == "random":
-            return "every loss and the label-free evaluation apply"
-        if self.strata:
-            how = _code(self.strata)
-            return f"{_COUNTS}; evaluate stratum by stratum, evaluate(…, strata={how}), since bags are random inside"
-        if self.formation.name == "rates":
-            why = (
-                "since rows of one label are alike in all bags; square-form and label-linear losses are not right here"
-            )
-            return f"{_COUNTS}; evaluate by the slope of bag means on proportions, as evaluate does, {why}"
-        if self.formation.name == "effects" and not self._features_differ:
-            mean = "an evaluation by residuals of bags, as for random ones, is right on average and only wide"
-            doubt = "" if self.sureness == "clear" else "; of rates that differ a little, which look alike, it is not"
-            return f"{_COUNTS}; where what is unseen has nothing to do with the features, {mean}{doubt}"
-        ways = "a few individual labels settle it, and so do some random bags"
-        return f"{_COUNTS}; compare models by the likelihood of held-out bags; {_SINGLE}: {ways}"
+        return advice(self)
 
     def plot(self, *, figure: Figure | None = None) -> Figure:
         """How much bags differ, beside random ones, and the two lines of the quick model where there is one.
@@ -278,6 +244,10 @@ class Diagnosis:
         return "".join(f"<p>{one}</p>" for one in said) + f"<table>{head}{rows}</table><p>{escape(str(self.leaks))}</p>"
 
     def __str__(self) -> str:
+        return self.in_terms(PYTHON)
+
+    def in_terms(self, terms: Terms) -> str:
+        """The diagnosis in words.  terms: what its advice calls what a user can type."""
         low, _, middle, _, high = self.sizes
         sizes = f"{high:,} rows" if low == high else f"{low:,} to {high:,} rows (median {middle:,})"
         people = f" that stand for {self.n_people:,.12g} people" if self.n_people else ""
@@ -293,19 +263,9 @@ class Diagnosis:
             ),
             *([f"not testable: {', '.join(names)}{f' and {more} more' if more > 0 else ''}"] if names else []),
             str(self.leaks),
-            f"advice: {self.advice}",
+            f"advice: {advice(self, terms)}",
         ]
         return "\n".join(lines)
-
-
-def _listed(names: tuple[str | int, ...]) -> str:
-    return " and ".join(repr(one) if isinstance(one, str) else f"column {one}" for one in names)
-
-
-def _code(names: tuple[str | int, ...]) -> str:
-    """What to pass as strata."""
-    one = names[0]
-    return (repr(one) if isinstance(one, str) else f"X[:, {one}]") if len(names) == 1 else f"{_listed(names)} combined"
 
 
 def _slopes(found: Evidence) -> dict[str, Slope]:

@@ -21,7 +21,7 @@ from bagwise.formation.strata import formation_inside
 from bagwise.metrics import METRICS, Estimate, auc, curves, estimated, metrics, possible, within_unit
 from bagwise.prediction_powered import of_labels
 from bagwise.predictions import fitting_bags, predicted, predicted_values
-from bagwise.utils.parameters import LEVEL, TARGET, ParameterError, check_parameters, number, whole
+from bagwise.utils.parameters import LEVEL, TARGET, NamesParameters, ParameterError, check_parameters, number, whole
 from bagwise.utils.typing import ArrayLike, Floats, Integers, NDArray
 
 ENOUGH_BAGS = 30
@@ -30,7 +30,7 @@ ENOUGH_BAGS = 30
 _CONSTRAINTS = {"level": LEVEL, "n_bins": whole(1), "threshold": number(least=0, most=1), "formation": FORMATION}
 
 
-class BagsNotRandomWarning(UserWarning):
+class BagsNotRandomWarning(NamesParameters, UserWarning):
     """Bags do not tell how good a model is for single rows."""
 
 

@@ -17,6 +17,7 @@ from scipy import linalg
 
 from bagwise.bags import Bags
 from bagwise.base import BagRegressor
+from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.gains import tell_gain
 from bagwise.linear.memory import RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients
@@ -25,7 +26,7 @@ from bagwise.linear.ridge_fit import LEAST_VARIANCE, RidgeFit
 from bagwise.linear.values import ValuePredictor
 from bagwise.nonnegative import NONNEGATIVE
 from bagwise.updatable import UpdatableClassifier
-from bagwise.utils.parameters import Constraint
+from bagwise.utils.parameters import Constraint, Parameter
 from bagwise.utils.typing import Floats
 
 _RATES_ALPHAS = np.logspace(-4, 1, 11)
@@ -180,11 +181,11 @@ def _check_risk(risk: float, constant: float, noise: Floats) -> None:
     """Warn of a risk that random bags cannot have.  noise: (m,) what declared noise adds to the loss of each bag."""
     error = np.sqrt(2 * np.mean((constant + noise) ** 2) / len(noise))  # of the mean of squares of normal numbers
     if risk > constant + 5 * error:
-        warnings.warn(
+        said = (
             f"the label-free risk is {risk:.3g}, above the {constant:.3g} of the mean label, which is impossible for "
-            "random bags: their formation is likely another one; see bagwise.diagnose, or leave formation to 'auto'.",
-            stacklevel=7,
         )
+        said += "random bags: their formation is likely another one; ask diagnose, or leave "
+        warnings.warn(BagsNotRandomWarning(said, Parameter("formation"), " at auto."), stacklevel=7)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -19,6 +19,7 @@ from scipy import stats
 from bagwise.bags import Bags
 from bagwise.bags.intervals import Intervals
 from bagwise.diagnostics import Diagnosis
+from bagwise.diagnostics.advice import COMMANDS, advice
 from bagwise.dispersion import NOT_RANDOM
 from bagwise.pages import parts
 from bagwise.pages.page import GOOD, UNSURE, Bullets, Page, Part, Picture, Pictures, Section, Table
@@ -53,7 +54,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     if data.target == "value":
         raise ValueError("the reports tell of values, of which there is no page: see bagwise diagnose.")
     reports, found = data.reported, diagnose(data)
-    advice = parts.capital(found.advice)
+    follows = parts.capital(advice(found, COMMANDS))
     output = int(abs(reports.proportion.reshape(len(reports.size), -1).mean(axis=0) - 0.5).argmin())
     bags = bag_parts(Funnel.of_reports(reports, output), data, output, predicted=False)
     leaks = Bullets(f"{parts.capital(text)}." for text in found.leaks.statements)
@@ -66,7 +67,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     ]
     standing, headline = UNSURE, f"The bags are not random: {found.verdict}."
     if found.random:
-        standing, headline = GOOD, "The bags look random: every loss and the label-free evaluation apply."
+        standing, headline = GOOD, "The bags look random: every model is right, and the label-free evaluation applies."
     elif found.too_few:
         headline = f"How the bags came about is not told: {found.formation.reason}."
     elif found.formation.name == "random":
@@ -75,7 +76,7 @@ def diagnosis_page(data: BagTable, *, command: str | None = None) -> Page:
     wrong = any(not mismatch.expected for mismatch in data.summary.mismatches)
     kept = "bags that do not fit are left out" if wrong else "nothing unexpected is left out"
     used = f"{left_out:,} of {data.summary.rows:,} rows are not used; {kept}."
-    remarks = [*([] if found.random else [advice]), used if left_out else "The tables fit: every row is used."]
+    remarks = [*([] if found.random else [follows]), used if left_out else "The tables fit: every row is used."]
     if data.others:
         remarks.append("Bags are those of the first table of reports; the others say more of the same rows.")
     if data.summary.noised:
@@ -94,7 +95,7 @@ def formation_parts(found: Diagnosis) -> list[Part]:
         ["what is said", parts.capital(found.verdict)],
         ["how sure", parts.capital(found.sure)],
         ["what is assumed then", parts.capital(allowed.assumption)],
-        ["losses that are right", ", ".join(allowed.losses)],
+        ["right with --loss, of a network", ", ".join(allowed.losses)],
         ["known without labels", ", ".join(known[one] for one in allowed.evaluation) or "what bags report"],
         ["candidates are compared by", f"{allowed.choice} of held-out bags"],
     ]
@@ -105,7 +106,10 @@ def formation_parts(found: Diagnosis) -> list[Part]:
         for name, one in lines.items()
         if one is not None and np.isfinite(one.value)
     ]
-    said: list[Part] = [parts.capital(found.advice), Table("The formation of the bags", ["", ""], rows, "ll")]
+    said: list[Part] = [
+        parts.capital(advice(found, COMMANDS)),
+        Table("The formation of the bags", ["", ""], rows, "ll"),
+    ]
     if slopes:
         head = ["line through the bags", "slope", "of random bags"]
         said.append(Table("A quick model on bags that it was not fitted to", head, slopes))

@@ -12,6 +12,7 @@ import numpy as np
 
 from bagwise import saving
 from bagwise.diagnostics import Diagnosis
+from bagwise.diagnostics.advice import COMMANDS, advice
 from bagwise.estimators import MODELS, VALUE_MODELS
 from bagwise.pages import parts
 from bagwise.pages.page import Code, Part, Section, Table
@@ -98,7 +99,7 @@ PASS_TABLES = "Pass events and reports of bags that it was not fitted to, and th
 
 def verdict_on_all(told: Diagnosis) -> str:
     """What tables came about as."""
-    return f"Verdict on all bags of the tables: {told.verdict}. {parts.capital(told.advice)}"
+    return f"Verdict on all bags of the tables: {told.verdict}. {parts.capital(advice(told, COMMANDS))}"
 
 
 def sections(
