@@ -69,9 +69,9 @@ def plan(
 ) -> None:
     """Tell what a bag size and noise would cost, before any label is published.
 
-    Four answers: the regret that a theorem guarantees, the one that is likely kept, the one to be expected on average,
-    and the one below which nobody can be sure to come. With --pilot, a table with labels, also the accuracy that a
-    model reaches, by putting it in bags.
+    Four answers: the regret to be expected on average, the one that is likely kept, the one that a theorem guarantees
+    whatever the distribution, and the one below which nobody can be sure to come. With --pilot, a table with labels,
+    also the accuracy that a model reaches, by putting it in bags.
     """
     if (pilot is None) != (label is None):
         raise Misuse("a pilot needs both: --pilot, a table with labels, and --label, their column.")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from bagwise.planning.sentences import KINDS
+from bagwise.planning.question import KINDS
 from bagwise.plotting import COLOURS, GREY, MARKERS, dodge, legend_below, reference_line, size_axis
 
 _LINES: dict[str, Any] = {"guaranteed": "--", "likely": "-.", "expected": "-", "impossible": ":"}

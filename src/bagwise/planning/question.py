@@ -1,16 +1,24 @@
 """The question that is planned, and the answers of theory to it."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from bagwise.theory import Setting, bags_needed, regrets
+from bagwise.theory import Answer, Setting, bags_needed, regrets
 from bagwise.theory.formations import Circumstances
 from bagwise.utils.parameters import NONE, AdviceError, Parameter, ParameterError, check_parameters, number, whole
 
 SIZES = tuple(2**i for i in range(11))
 """Bag sizes compared where none is asked for, as far as there are rows."""
+
+KINDS = {
+    "expected": "expected (mean)",
+    "likely": "likely",
+    "guaranteed": "guaranteed",
+    "impossible": "impossible below",
+}
+"""The answers of theory, as they are called in words; the one to plan with first."""
 
 _OF_SETTING = ("hypotheses", "error", "parameters", "further", *(one.name for one in fields(Circumstances)))
 
@@ -92,8 +100,8 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
     -------
     DataFrame
         One line per ε, those in question and none, and bag size, with the columns epsilon (missing: no noise), k, bags;
-        regret_guaranteed, regret_likely, regret_expected, regret_impossible: what the rows allow;
-        bags_guaranteed, bags_likely, bags_expected, bags_impossible: what the target regret needs.
+        regret_expected, regret_likely, regret_guaranteed, regret_impossible: what the rows allow;
+        bags_expected, bags_likely, bags_guaranteed, bags_impossible: what the target regret needs.
         Numbers are missing where nothing was asked, infinite where nothing is promised.
     """
     lines = []
@@ -104,10 +112,14 @@ def curves(question: Question, *, progress: Callable[..., None] | None = None) -
             line: dict[str, float | None] = {"epsilon": epsilon, "k": k}
             if question.rows is not None:
                 line["bags"] = question.rows // k
-                line |= {f"regret_{kind}": n for kind, n in asdict(regrets(setting, question.rows // k)).items()}
+                line |= _by_kind("regret", regrets(setting, question.rows // k))
             if question.regret is not None:
-                line |= {f"bags_{kind}": n for kind, n in asdict(bags_needed(setting, question.regret)).items()}
+                line |= _by_kind("bags", bags_needed(setting, question.regret))
             lines.append(line)
             if progress is not None:
                 progress(len(lines), len(epsilons) * len(question.axis), "computing bounds")
     return pd.DataFrame(lines).astype({"epsilon": float})
+
+
+def _by_kind(what: str, answers: Answer) -> dict[str, float]:
+    return {f"{what}_{kind}": getattr(answers, kind) for kind in KINDS}

@@ -5,16 +5,8 @@ from math import isfinite, sqrt
 
 import pandas as pd
 
-from bagwise.planning.question import Question
+from bagwise.planning.question import KINDS, Question
 from bagwise.theory import bag_information, largest_size
-
-KINDS = {
-    "guaranteed": "guaranteed",
-    "likely": "likely",
-    "expected": "expected (mean)",
-    "impossible": "impossible below",
-}
-"""The answers of theory, as they are called in words."""
 
 
 def sentences(question: Question, found: pd.DataFrame) -> list[str]:
@@ -117,9 +109,11 @@ def _meaning(question: Question) -> list[str]:
     worst = "" if question.parameters is not None else ", for the candidates that make it largest"
     lines = [
         f"Regret is by how much the mean square error (Brier score) exceeds that of the best model, here for {what}.",
-        f"Guaranteed is kept with probability {kept} for every distribution; likely is the {kept} quantile and "
-        f"expected the mean of the regret{worst}, if bags are as said and the best model's own square error is at most "
-        f"{setting.best_risk:.3g}; below impossible no method can be sure to come with probability {kept}.",
+        f"Expected is the mean of the regret and likely its {kept} quantile{worst}, if bags are as said and the best "
+        f"model's own square error is at most {setting.best_risk:.3g}: plan with these.",
+        f"Guaranteed is what a theorem promises with probability {kept} for every distribution, the worst that anyone "
+        "could think of included, and so asks for far more bags than are needed as a rule.",
+        f"Below impossible no method can be sure to come with probability {kept}.",
     ]
     if question.value_sd is not None:
         lines[0] = lines[0].replace(" (Brier score)", "")
