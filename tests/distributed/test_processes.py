@@ -56,6 +56,16 @@ def test_a_process_that_lost_the_others_is_told_from_one_that_failed(as_if_by_to
         assert not torch.distributed.is_initialized()
 
 
+def test_networks_on_graphics_cards_still_add_up_arrays(as_if_by_torchrun, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: asked.append(backend))
+    monkeypatch.setattr(torch.distributed, "new_group", lambda backend, **_: asked.append(backend))
+    for device in (torch.device("cuda"), torch.device("cpu"), None):
+        with joined(device):
+            pass
+    assert asked == ["cpu:gloo,cuda:nccl", "gloo", "gloo", "gloo", "gloo", "gloo"]
+
+
 @pytest.mark.slow
 def test_processes_wait_for_what_the_leading_one_decides(tmp_path):
     script = tmp_path / "waits.py"

@@ -341,7 +341,7 @@ def test_the_held_out_risk_estimates_the_true_one(seed):
 def test_few_bags_hold_nothing_out():
     X, y = np.array([[0.0], [1.0], [2.0]]), [0, 1, 1]
     model = BagNeuralClassifier(max_epochs=3, random_state=0).fit(X, y)
-    assert (model.learning_rate_, model.n_epochs_) == (1e-3, 3)
+    assert (model.learning_rate_, model.n_epochs_, model.n_iter_) == (1e-3, 3, 3)
     assert np.isnan(model.risk_)
     assert BagNeuralClassifier(learning_rate=[0.5, 0.1], max_epochs=3).fit(X, y).learning_rate_ == 0.5
 

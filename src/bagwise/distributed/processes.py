@@ -77,9 +77,9 @@ class Processes:
         """The leading process's bytes."""
         if self.world == 1:
             return data
-        length = torch.tensor([len(data)])
+        length = torch.tensor([len(data)], device="cpu")
         dist.broadcast(length, src=0, group=self.patient)
-        sent = torch.empty(int(length), dtype=torch.uint8)
+        sent = torch.empty(int(length), dtype=torch.uint8, device="cpu")
         if self.leads:
             sent.copy_(torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy()))
         dist.broadcast(sent, src=0, group=self.patient)
@@ -181,7 +181,8 @@ def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> It
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     whole = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]
     store = PrefixStore(f"bagwise/{os.environ['TORCHELASTIC_RUN_ID']}", whole)  # runs may share one
-    backend = "nccl" if device is not None and device.type == "cuda" else "gloo"
+    # Sums that NumPy holds are added up on the CPU, wherever the network is.
+    backend = "cpu:gloo,cuda:nccl" if device is not None and device.type == "cuda" else "gloo"
     try:
         dist.init_process_group(backend, store=meet(store, rank, world), rank=rank, world_size=world, timeout=step)
         yield Processes(rank, world, dist.new_group(timeout=_WORK, backend="gloo"))

@@ -155,7 +155,7 @@ def generate_labels(h: Array, bags: Bags, *, temperature: float = 1.0, logits: b
         log1, log0 = log_probabilities(h)
         h = log1 - log0
     batch, xp = bags.like(h), array_namespace(h)
-    size = xp.asarray(batch.size, dtype=h.dtype)
+    size = xp.asarray(batch.size, dtype=h.dtype, device=device(h))
     count = xp.minimum(xp.clip(size * batch.proportion, 0.0, None), size)
     return _soft(h / temperature, bags, size, count) if temperature else _hard(h, bags, count)
 

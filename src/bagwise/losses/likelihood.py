@@ -315,7 +315,7 @@ def _to_scores(h: Array) -> Array:
 
 
 def _mean_part(bags: Bags, mean: Array, prior: Array) -> Array:
-    prior = segment.as_like(prior, bags.proportion)
+    prior, mean = (segment.as_like(one, bags.proportion) for one in (prior, mean))
     if bags.proportion.ndim == 1:
         return bags.size * (_divergence(prior, mean) + _divergence(1 - prior, 1 - mean))
     return bags.size * _divergence(prior, mean).sum(-1)

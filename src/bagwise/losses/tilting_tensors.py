@@ -89,8 +89,7 @@ def tilted_tensors(
     """
     if len(bags) == 0:
         return s.new_zeros(0), s.new_zeros(0)
-    like, device = s, "cpu" if s.device.type == "mps" else s.device  # which knows no double precision
-    s = s.to(device, torch.float64)
+    like, s = s, s.to(home_of_doubles(s.device)).double()
     places = _Places(bags, s)
     s = s if places.equal is None else s.view(-1, places.equal)
     size, h = places.sizes, torch.sigmoid(s)
@@ -125,11 +124,31 @@ def tilted_tensors(
         ones, rows = places.rows(count > 0), places.rows(known)
         value = torch.where(known, -places.sum(_softplus(torch.where(ones, -s, s))), value)
         slope = torch.where(rows, ones.double() - h, slope)
-    return value.to(like), slope.reshape(-1).to(like)
+    return value.to(like.dtype).to(like.device), slope.reshape(-1).to(like.dtype).to(like.device)
+
+
+def home_of_doubles(device: torch.device) -> torch.device:
+    """Where numbers in double precision go that belong to a device: to itself, or to the CPU where it knows none.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the others are.
+
+    Returns
+    -------
+    torch.device
+
+    Examples
+    --------
+    >>> home_of_doubles(torch.device("mps"))
+    device(type='cpu')
+    """
+    return torch.device("cpu") if device.type == "mps" else device
 
 
 def _as_tensor(values: Array, like: Tensor) -> Tensor:
-    return values.to(like) if isinstance(values, Tensor) else torch.tensor(values).to(like)
+    return values.to(like) if isinstance(values, Tensor) else torch.tensor(values, device="cpu").to(like)
 
 
 def _solve(s: Tensor, h: Tensor, places: _Places, count: Tensor, extra: Tensor, known: Tensor) -> Tensor:

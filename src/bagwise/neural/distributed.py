@@ -37,6 +37,7 @@ from bagwise.distributed.options import Distributed, check_streams
 from bagwise.distributed.processes import Processes
 from bagwise.means import Known, Means, Running
 from bagwise.neural.batches import cut
+from bagwise.neural.devices import lent_noise, seed_noise
 from bagwise.neural.training import Training
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats, Integers
@@ -167,7 +168,7 @@ class _Rows:
     """Rows that come in pieces, taken as many at a time as asked for."""
 
     def __init__(self, pieces: Iterator[Tensor]) -> None:
-        self.pieces, self.piece, self.place = pieces, torch.empty(0), 0
+        self.pieces, self.piece, self.place = pieces, torch.empty(0, device="cpu"), 0
 
     def take(self, rows: int) -> list[Tensor]:
         """The next rows, in parts."""
@@ -205,8 +206,8 @@ def train(
     raises, it must raise in every process.
     """
     processes, checkpoints, objective = options.processes, options.checkpoints, training.objective
-    on_cpu = all(weight.device.type == "cpu" for weight in training.module.parameters())
-    adds_up = processes.world > 1 and not (on_cpu and objective.written_out)
+    device = next((weight.device for weight in training.module.parameters()), torch.device("cpu"))
+    adds_up = processes.world > 1 and not (device.type == "cpu" and objective.written_out)
     if adds_up:
         objective.means = shared_means(objective.means, processes)
     found = processes.share_bytes(checkpoints.last() if checkpoints and processes.leads else b"")
@@ -215,7 +216,7 @@ def train(
         record(epoch, loss)
     copies = processes.copies(training.module.train())
     steps = epochs * (len(cut(loader.data.rows, loader.rows)) - 1)
-    with torch.random.fork_rng(devices=[]):  # dropout and its like draw from torch's global generator
+    with lent_noise(device):  # dropout and its like draw from torch's global generators
         while place.epoch < epochs:
             if place.batch == 0 and training.average is not None:
                 training.average.n_averaged.zero_()
@@ -224,7 +225,10 @@ def train(
                 drawn = np.random.SeedSequence(seed, spawn_key=(place.step, processes.rank)).generate_state(
                     1, np.uint64
                 )
-                torch.default_generator.manual_seed(int(drawn[0] >> np.uint64(1)))
+                noise = int(drawn[0] >> np.uint64(1))
+                torch.default_generator.manual_seed(noise)
+                if device.type != "cpu":
+                    seed_noise(device, noise)
                 mine += float(training.step(batch.x, batch.bags, module=copies, split=batch)) * len(batch.whole)
                 bags += len(batch.whole)
                 place = replace(place, batch=place.batch + 1, step=place.step + 1)
@@ -278,7 +282,7 @@ def _state(training: Training) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for parameter, entries in training.optimizer.state_dict()["state"].items():
         found |= {f"optimizer.{parameter}.{name}": value for name, value in entries.items()}
     if isinstance(training.objective.means, Running):
-        total = torch.as_tensor(training.objective.means.total)
+        total = torch.as_tensor(training.objective.means.total, device="cpu")
         found["means.total"] = total.item() if total.numel() == 1 else total  # a number goes with NumPy and torch
         found["means.weight"] = float(training.objective.means.weight)
     tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
@@ -299,4 +303,7 @@ def _restore(training: Training, found: dict[str, Any]) -> None:
         entries.setdefault(int(number), {})[name] = value
     training.optimizer.load_state_dict({**training.optimizer.state_dict(), "state": entries})
     if isinstance(training.objective.means, Running):
-        training.objective.means.total, training.objective.means.weight = found["means.total"], found["means.weight"]
+        total, like = found["means.total"], next(training.module.parameters(), None)
+        if isinstance(total, Tensor) and like is not None:
+            total = total.to(like.device)
+        training.objective.means.total, training.objective.means.weight = total, found["means.weight"]

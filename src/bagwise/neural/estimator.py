@@ -75,6 +75,14 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         the learning rate is the first given, or 0.001, and the epochs are `max_epochs`.
     average : bool, default False
         Predict with the mean of the weights over the steps of the last epoch.
+    augment : callable, optional
+        Changes rows in ways that leave their labels as they were, such as small shifts of images: a tensor (n, …) of
+        rows as the network reads them (standardised, where module is None) in, one of the same shape out. What it draws
+        from torch's global generator depends on `random_state` alone. It is code, which no model on disk holds: one
+        that was loaded predicts without it.
+    consistency : float, default 0
+        Weight of the mean square of what predictions of rows and of what `augment` makes of them differ by, which is
+        added to the loss (see `neural.consistency`); 0 leaves `augment` aside.
     callback : callable, optional
         Called with each line of `history_` as it is made.
     device : str or torch.device, optional
@@ -99,7 +107,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     effect_variance_ : float
         τ² of the bags' effects; 0 where none were looked for or found.
     learning_rate_, n_epochs_ : float, int
-        What was chosen.
+        What was chosen; `n_iter_` is the latter by the name it has in scikit-learn.
     risk_ : float
         Its held-out risk, or mean negative log-likelihood of a bag where bags are not random; NaN where none was
         measured.
@@ -223,6 +231,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     def _update_bags(self, X: Floats, bags: Bags, forgetting: Forgetting) -> Step:
         """As many epochs as held-out new bags like, from the weights as they are."""
         check_together(forgetting, "networks")
+        self._consistency()
         rng = generator(self.random_state)
         if not (folds := folds_of(len(bags), self.cv, rng)):
             return Step(f"kept as it was, as of {len(bags)} bags none can be held out", learned=False)

@@ -21,6 +21,7 @@ from bagwise.formation import Told
 from bagwise.gains import tell_gain
 from bagwise.means import prior
 from bagwise.neural.batches import BagTensors
+from bagwise.neural.devices import check_together
 from bagwise.neural.network import Network
 from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose, expected_prior, hidden_beyond
@@ -113,7 +114,7 @@ class NetworkFit(Network):
     @property
     def _stackable(self) -> bool:
         """Whether networks like it can be trained beside each other."""
-        return self.module is None and self.optimizer is None
+        return self.module is None and self.optimizer is None and not self.consistency
 
     def _rates(self) -> tuple[float, ...]:
         """The learning rates to try."""
@@ -143,6 +144,9 @@ class NetworkFit(Network):
         return self
 
     def _fit_data(self, data: BagRows, distributed: Distributed | None = None) -> None:
+        self._consistency()
+        if distributed is not None:
+            check_together(self._device, distributed.processes.world)
         data = self._learned(data)
         if distributed is None:
             some = data if in_one_piece(data) else data.sample()
@@ -205,6 +209,7 @@ class NetworkFit(Network):
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
         check_parameters(self, self._constraints)
+        consistency = self._consistency()
         given = self._given(y, bags, len(X), classes, first=first)
         rates = self._rates()
         if first:
@@ -219,6 +224,7 @@ class NetworkFit(Network):
             seen = self._rows_seen + given.n_people
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_people / seen)
             self._training.objective.prior, self._rows_seen = self.prior_, seen
+            self._training.consistency = consistency
         self.n_epochs_ += 1
         loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)
         self._trained(self.n_epochs_, loss, stage="partial_fit")

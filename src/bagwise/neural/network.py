@@ -1,6 +1,7 @@
 """The network inside an estimator: how it is made, read with, kept and saved."""
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +20,23 @@ from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, m
 from bagwise.formation import FORMATION
 from bagwise.losses import LOSSES
 from bagwise.means import Means
+from bagwise.neural.consistency import Augment, Consistency
+from bagwise.neural.devices import can_be_used, device_of
 from bagwise.neural.gradients import integrated_gradients
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
 from bagwise.numeric import NumericFeatures, check_finite_features
-from bagwise.utils.parameters import NONE, Constraint, check_parameters, instance, number, one_of, several, whole
+from bagwise.utils.parameters import (
+    NONE,
+    Constraint,
+    ParameterError,
+    check_parameters,
+    instance,
+    number,
+    one_of,
+    several,
+    whole,
+)
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -31,16 +44,6 @@ from bagwise.utils.typing import Floats
 def _are_widths(value: Any) -> bool:
     given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
     return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
-
-
-def _is_device(value: Any) -> bool:
-    try:
-        return bool(torch.device("cpu" if value is None else value))
-    except (RuntimeError, TypeError):
-        return False
-
-
-_DEVICE = Constraint("one that torch knows, such as 'cpu' or 'cuda'", _is_device)
 
 
 class Learned:
@@ -86,6 +89,8 @@ class Network(Learned, NumericFeatures, BagEstimator):
         "max_epochs": whole(1),
         "patience": whole(1),
         "cv": whole(2),
+        "augment": Constraint("a function of rows", callable) | NONE,
+        "consistency": number(least=0),
         "dtype": one_of("float32", "float64"),
     }
     _of_values: ClassVar[bool] = False
@@ -104,6 +109,8 @@ class Network(Learned, NumericFeatures, BagEstimator):
     patience: int = 10
     cv: int = 5
     average: bool = False
+    augment: Augment | None = None
+    consistency: float = 0.0
     callback: Callable[[dict[str, Any]], object] | None = None
     device: str | torch.device | None = None
     dtype: Literal["float32", "float64"] = "float32"
@@ -112,7 +119,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
     def _start(self, X: Floats, bags: Bags, rng: np.random.Generator) -> nn.Module:
         """The network before training, without standardisation, which `_scale` keeps."""
         self._seed = int(rng.integers(2**63))  # drawn whatever the module: folds and orders do not depend on it
-        self._scale, dtype, outputs = None, getattr(torch, self.dtype), bags.outputs.shape[1]
+        self._scale, outputs = None, bags.outputs.shape[1]
         body = self._body(X.shape[1], outputs, self._seed)
         rows, weight = X[bags.order] if bags.n_bagged < len(X) else X, bags.weight
         if weight is not None and rows is X:  # in the order of the table
@@ -121,11 +128,11 @@ class Network(Learned, NumericFeatures, BagEstimator):
         with np.errstate(over="ignore", invalid="ignore"):  # overflow is found here, with the column's name
             check_finite_features(flat.sum(axis=0), X.reshape(len(X), -1), names)
             if self.module is None:
-                self._scale = Standardise.of(flat, dtype, weight).to(self._device)
+                self._scale = Standardise.of(flat, getattr(torch, self.dtype), weight).to(self._device)
                 check_finite_features(self._scale.scale.nan_to_num(posinf=0).cpu().numpy(), flat, names)
         self.feature_means_ = np.average(rows, axis=0, weights=weight) if self._scale is None else self._scale.row
         if self.module is not None:
-            check_outputs(body, torch.as_tensor(rows[:2], dtype=dtype, device=self._device), outputs)
+            check_outputs(body, self._as_read(rows[:2]), outputs)
         return body
 
     def _body(self, width: int, outputs: int, seed: int) -> nn.Module:
@@ -135,8 +142,14 @@ class Network(Learned, NumericFeatures, BagEstimator):
 
     def _as_read(self, X: Floats) -> torch.Tensor:
         """Rows as the body reads them: standardised once, rather than in every step."""
-        rows = torch.as_tensor(X, device=self._device)
-        return self._scale(rows) if self._scale is not None else rows.to(getattr(torch, self.dtype))
+        rows = self._rows(X)
+        return self._scale(rows) if self._scale is not None else rows
+
+    def _rows(self, X: Floats) -> torch.Tensor:
+        """Rows as the whole network reads them."""
+        if self._scale is not None:
+            return as_rows(X, device=self._scale.mean.device)
+        return as_rows(X, getattr(torch, self.dtype), self._device)
 
     def _run(self, body: nn.Module, rate: float, p: float | Floats, rng: np.random.Generator) -> Training:
         """A training that has not begun, of a copy of the network."""
@@ -147,7 +160,25 @@ class Network(Learned, NumericFeatures, BagEstimator):
             make_optimizer=partial(optimizer, lr=rate, weight_decay=self.weight_decay),
             rng=rng,
             average=self.average,
+            consistency=None if self.augment is None else self._consistency(),
         )
+
+    def _consistency(self) -> Consistency | None:
+        """What is asked of predictions besides; raises where that is not known."""
+        if not self.consistency:
+            return None
+        if self.augment is None:
+            raise ParameterError(
+                "augment",
+                f"is missing, while consistency is {self.consistency:g}: give the function that changes rows, which no "
+                "model on disk holds.",
+            )
+        return Consistency(self.augment, float(self.consistency))
+
+    @property
+    def n_iter_(self) -> int:
+        """Passes over the bags, as scikit-learn's networks call them: `n_epochs_`."""
+        return self.n_epochs_
 
     def _keep(self) -> None:
         self.module_ = self._whole(self._training.reading)
@@ -159,8 +190,11 @@ class Network(Learned, NumericFeatures, BagEstimator):
     # -- saving --------------------------------------------------------------------------------------------------
 
     def _to_state(self) -> dict[str, Any]:
-        """Parameters, what was learned, and weights; not the optimizer's moments."""
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "module"}
+        """Parameters but for code, what was learned, and weights; not the optimizer's moments."""
+        parameters = {
+            name: value for name, value in self.get_params(deep=False).items() if name not in ("module", "augment")
+        }
+        parameters["device"] = None if self.device is None else str(self.device)
         state = {"parameters": parameters, "own_module": self.module is not None}
         if not hasattr(self, "module_"):
             return state
@@ -189,16 +223,18 @@ class Network(Learned, NumericFeatures, BagEstimator):
         check_parameters(model, {"dtype": cls._constraints["dtype"]})
         model._shape, model._rows_seen, model._scale = state["shape"], state["rows_seen"], None
         features, outputs = model._shape[0], int(np.size(model.prior_))
-        try:
-            if not own:
-                check_sizes(weights, features, model.hidden, outputs)  # no more is built than the file has
-                model._scale = Standardise(np.zeros(features), np.ones(features), getattr(torch, model.dtype))
-                model._scale.to(model._device)
-            body = model._body(features, outputs, 0)
-        except (AssertionError, RuntimeError):
-            raise ValueError(
-                f"it was saved for the device {model.device!r}, which this machine does not have"
-            ) from None
+        if not can_be_used(model.device):
+            warnings.warn(
+                f"the network was saved for the device {model.device!r}, which torch cannot use on this machine: it "
+                "computes on the CPU.",
+                stacklevel=2,
+            )
+            model.device = None
+        if not own:
+            check_sizes(weights, features, model.hidden, outputs)  # no more is built than the file has
+            model._scale = Standardise(np.zeros(features), np.ones(features), getattr(torch, model.dtype))
+            model._scale.to(model._device)
+        body = model._body(features, outputs, 0)
         try:
             model._whole(body).load_state_dict(weights)
         except RuntimeError:
@@ -218,14 +254,12 @@ class Network(Learned, NumericFeatures, BagEstimator):
 
     def _scores(self, X: Floats) -> Floats:
         """What the network says, (n,) or (n, classes), stretched and moved: log odds, logits or standard scores."""
-        dtype = None if self._scale is not None else getattr(torch, self.dtype)
-        scores = score(self.module_, as_rows(X, dtype, self._device), self.batch_rows).astype(float)
+        scores = score(self.module_, self._rows(X), self.batch_rows).astype(float)
         return np.asarray(self.stretch_ * scores + self.offset_)
 
     def _explained(self, X: Floats) -> Contributions:
         """What features add to those scores, by integrated gradients from the mean row."""
-        dtype = None if self._scale is not None else getattr(torch, self.dtype)
-        rows, centre = (as_rows(one, dtype, self._device) for one in (X, mean_row_of(self).astype(X.dtype)))
+        rows, centre = (self._rows(one) for one in (X, mean_row_of(self).astype(X.dtype)))
         values, base = integrated_gradients(self.module_, rows, centre, self.batch_rows)
         several = np.size(self.prior_) > 1
         found = Contributions(values, base, LOGITS if several else LOG_ODDS)
@@ -249,5 +283,4 @@ class Network(Learned, NumericFeatures, BagEstimator):
 
     @property
     def _device(self) -> torch.device:
-        check_parameters(self, {"device": _DEVICE})
-        return torch.device("cpu" if self.device is None else self.device)
+        return device_of(self.device, getattr(torch, self.dtype))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bagwise.losses.tilting_tensors import home_of_doubles
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -135,17 +136,20 @@ def _drawn(layer: Any, *sizes: int, draw: torch.Generator) -> Any:
 class Standardise(nn.Module):
     """Features measured from their mean, in units of their standard deviation; a constant feature becomes 0.
 
-    The statistics are part of the model and in double precision, so that a large offset costs no digits.
+    The statistics are part of the model and in double precision, so that a large offset costs no digits. On a device
+    that knows none they stay on the CPU, and what they make of rows goes to the device.
     """
 
     mean: Tensor
     scale: Tensor
+    made: Tensor
 
     def __init__(self, mean: Floats, scale: Floats, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
-        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64, device="cpu"))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64, device="cpu"))
+        self.register_buffer("made", torch.empty(0, dtype=dtype, device="cpu"), persistent=False)  # of what, and where
 
     @classmethod
     def of(cls, X: Floats, dtype: torch.dtype, weight: Floats | None = None) -> Standardise:
@@ -166,6 +170,16 @@ class Standardise(nn.Module):
         """(features,) the mean row."""
         return np.asarray(self.mean.cpu().numpy())
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Standardise:
+        """What `to` and its like come to."""
+        made = fn(self.made)
+        if home_of_doubles(made.device) == made.device:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
+        super()._apply(torch.Tensor.cpu, recurse)  # type: ignore[no-untyped-call]
+        self.made = made
+        return self
+
     def forward(self, x: Tensor) -> Tensor:
         """(n, features) standardised."""
-        return ((x - self.mean) / self.scale).to(self.dtype)
+        return ((x.to(self.mean.device) - self.mean) / self.scale).to(self.made.dtype).to(self.made.device)

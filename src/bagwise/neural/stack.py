@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bagwise import segment
 from bagwise.bags import Bags
 from bagwise.bags.intervals import Intervals
 from bagwise.neural.batches import cut, deal
@@ -128,7 +129,8 @@ class _LossGroup:
     def __init__(self, places: Integers, objectives: Sequence[Objective], like: Tensor) -> None:
         first = objectives[places[0]]
         self.places, self.whole = places, len(places) == len(objectives)
-        prior = torch.tensor([float(objectives[place].prior) for place in places], dtype=torch.float64).to(like)
+        priors = [float(objectives[place].prior) for place in places]
+        prior = torch.tensor(priors, dtype=like.dtype, device=like.device)
         self.objective = Objective(
             first.loss,
             first.means,
@@ -148,9 +150,12 @@ class _LossGroup:
         one = mine[0]
         values = (logits if self.whole else logits.index_select(0, self.index))[:, : one.n_bagged]
         if self.objective.reads_sums and one.equal_size is not None and one.weight is None and one.offset is None:
-            proportion = torch.from_numpy(np.stack([bags.proportion for bags in mine])).to(values)
-            return torch.as_tensor(self.objective.backward(values, replace(one, proportion=proportion)))
-        return torch.as_tensor(self.objective.backward(values, _one_list(mine).like(values)))
+            proportion = segment.as_like(np.stack([bags.proportion for bags in mine]), values)
+            found = self.objective.backward(values, replace(one, proportion=proportion))
+        else:
+            found = self.objective.backward(values, _one_list(mine).like(values))
+        assert isinstance(found, Tensor)  # as there are several networks
+        return found
 
 
 def _one_list(batches: Sequence[Bags]) -> Bags:
@@ -181,7 +186,7 @@ class Gathered:
     def __init__(self, X: Tensor, counts: Sequence[int]) -> None:
         self.X, self.counts = X, counts
         self.starts = np.concatenate([[0], np.cumsum(counts)])
-        self.n_rows, self.place, self.room = 0, torch.empty(0), X[:0]
+        self.n_rows, self.place, self.room = 0, X[:0], X[:0]
 
     def deal(self, batches: Sequence[Bags]) -> None:
         """The next batches, one for each count. Shorter ones are filled up with row 0, which no loss looks at."""
@@ -227,7 +232,7 @@ class Weights:
         self.layers = self._views(self.flat)
         options = [training.optimizer.param_groups[0] for training in trainings]
         self.rate, self.decay = (
-            torch.tensor([group[name] for group in options], dtype=torch.float64).to(self.flat)[:, None]
+            torch.tensor([group[name] for group in options], dtype=self.flat.dtype, device=self.flat.device)[:, None]
             for name in ("lr", "weight_decay")
         )
         self.decays, self.options = bool(self.decay.any()), options[0]

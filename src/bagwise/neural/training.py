@@ -19,6 +19,8 @@ from bagwise.losses import by_name
 from bagwise.losses.likelihood import mean_part_gradient
 from bagwise.means import MEANS, Mean, Means, reads_sums
 from bagwise.neural.batches import BagTensors
+from bagwise.neural.consistency import Consistency
+from bagwise.neural.devices import lent_noise, seed_noise
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers
@@ -123,6 +125,16 @@ class Objective:
         (total * share).backward()
         return float(total.detach()) * share
 
+    def apart(self, logits: Tensor, others: Tensor, bags: Bags, split: Batch | None = None) -> Tensor:
+        """Mean square of what predictions of rows and of what they are changed to differ by, over the rows of a batch.
+
+        split: as for `backward`; the mean over processes is that of the whole batch.
+        """
+        one, other = (self.predictions(_with_offset(each, bags)) for each in (logits, others))
+        square = (one - other) ** 2
+        total: Tensor = bags.weighted(square if square.ndim == 1 else square.sum(-1)).sum()
+        return total / bags.n_people if split is None else total * (split.processes.world / split.whole.n_people)
+
     def _through_sums(self, logits: Tensor, bags: Bags, split: Batch | None) -> tuple[float | Tensor, Tensor]:
         """The mean loss, and its derivative by the logits in their shape, where the loss reads sums of bags."""
         assert self.function.gradient is not None and reads_sums(self.means)  # noqa: PT018
@@ -146,7 +158,7 @@ class Objective:
         by_row = bags.weighted(bags.repeat(slope)) if equal is None else slope[..., None]
         by_logit = 0 * h + 1 if self.values else h * (1 - h)
         by_logit *= by_row
-        return loss, torch.as_tensor(by_logit).view(logits.shape)
+        return loss, _as_tensor(by_logit).view(logits.shape)
 
     def _through_rows(self, logits: Tensor, bags: Bags, split: Batch | None) -> tuple[float | Tensor, Tensor]:
         """The same where the loss reads rows, and only E[h] sums of bags."""
@@ -165,7 +177,7 @@ class Objective:
         mean, rest = self.means.of_sums(sums, size, rows)
         held, by_sums = mean_part_gradient(size, prior=prior, mean=mean, rest=rest)
         loss = losses.view(shape).sum(-1) * (world / m) + held.sum(-1) / m
-        by_bag = torch.as_tensor(by_sums if split is None else by_sums[split.mine]).reshape(-1)
+        by_bag = _as_tensor(by_sums if split is None else by_sums[split.mine]).reshape(-1)
         slope = (slope + bags.weighted(h * (1 - h) * bags.repeat(by_bag))) * (world / m)
         return float(loss) if self.networks is None else loss, slope.view(logits.shape)
 
@@ -174,7 +186,12 @@ def _with_offset(logits: Tensor, bags: Bags) -> Tensor:
     """Log odds with the offset of rows, where they have one."""
     if bags.offset is None:
         return logits
-    return logits + torch.as_tensor(bags.offset).to(logits).view(logits.shape)
+    return logits + _as_tensor(bags.offset).to(logits.dtype).to(logits.device).view(logits.shape)
+
+
+def _as_tensor(values: Array) -> Tensor:
+    """A tensor as it is, or an array's numbers as one on the CPU, whatever the default device."""
+    return values if isinstance(values, Tensor) else torch.from_numpy(values)
 
 
 def _of_each(strategy: Means, networks: int, values: Tensor, bags: Bags) -> Mean:
@@ -192,6 +209,7 @@ class Training:
     make_optimizer: called with the parameters.
     rng: for the order of bags and, through it, for the module's own randomness such as dropout.
     average: predict with the mean of the weights over the steps of the last pass, as the paper's Algorithm 2 does.
+    consistency: what is asked of predictions besides, None for nothing.
     """
 
     def __init__(
@@ -202,8 +220,9 @@ class Training:
         make_optimizer: Callable[..., torch.optim.Optimizer],
         rng: np.random.Generator,
         average: bool = False,
+        consistency: Consistency | None = None,
     ) -> None:
-        self.module, self.objective = module, objective
+        self.module, self.objective, self.consistency = module, objective, consistency
         self.optimizer = make_optimizer(module.parameters())
         self.rng = rng
         self.noise = torch.Generator().manual_seed(int(rng.integers(2**63))).get_state()
@@ -215,12 +234,12 @@ class Training:
             self.module.train()
         if self.average is not None:
             self.average.n_averaged.zero_()
-        losses, sizes, cuda = [], [], data.X.device.type == "cuda"
-        # Dropout and its like draw from torch's global generator: lend it a state of ours, and put its own back.
-        with torch.random.fork_rng(devices=[data.X.device] if cuda else []):
+        losses, sizes, device = [], [], data.X.device
+        # Dropout and its like draw from torch's global generators: lend them states of ours.
+        with lent_noise(device):
             torch.set_rng_state(self.noise)
-            if cuda:
-                torch.cuda.manual_seed(int(self.rng.integers(2**63)))
+            if device.type != "cpu":  # the order of bags is that of the CPU
+                seed_noise(device, int(torch.randint(2**62, (), device="cpu")))
             for x, bags in data.epoch(self.rng, rows, chosen):
                 check_time()
                 losses.append(self.step(x, bags))
@@ -232,12 +251,22 @@ class Training:
     def step(
         self, x: Tensor, bags: Bags, *, module: nn.Module | None = None, split: Batch | None = None
     ) -> float | Tensor:
-        """One step of the optimizer; the mean loss of the batch's bags.
+        """One step of the optimizer; the mean loss of the batch's bags, with what consistency adds to it.
 
         module: another one with the same parameters, to go through.  split: where processes share the batch.
         """
         self.optimizer.zero_grad()
-        loss = self.objective.backward((self.module if module is None else module)(x), bags, split)
+        network = self.module if module is None else module
+        if self.consistency is None:
+            loss = self.objective.backward(network(x), bags, split)
+        else:  # one way through the network and back, as copies in other processes need it
+            said = network(self.consistency.beside(x))
+            logits = said.detach().requires_grad_()
+            loss = self.objective.backward(logits[: len(x)], bags, split)
+            apart = self.consistency.weight * self.objective.apart(logits[: len(x)], logits[len(x) :], bags, split)
+            apart.backward()
+            said.backward(logits.grad)
+            loss = loss + apart.detach()
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.module)
@@ -282,7 +311,10 @@ def as_rows(X: Any, dtype: torch.dtype | None = None, device: torch.device | Non
     """A tensor of X, which is copied only where it must be; arrays that may not be written to must be, says torch."""
     if isinstance(X, np.ndarray) and not X.flags.writeable:
         X = X.copy()
-    return torch.as_tensor(X, dtype=dtype, device=device)
+    rows = X if isinstance(X, Tensor) else torch.as_tensor(X, dtype=dtype, device="cpu")
+    # First the type: the device may not know the one of before.
+    rows = rows if dtype is None else rows.to(dtype)
+    return rows if device is None else rows.to(device)
 
 
 def check_outputs(module: nn.Module, x: Tensor, outputs: int) -> None:
