@@ -6,13 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
 import bagwise as bw
 from bagwise.baselines import GroupPriorClassifier
 from bagwise.checks import checks_for
 from bagwise.checks.estimators import Case
-from bagwise.data.rows import InMemory, fit_codes
+from bagwise.data.rows import InMemory, Reads, fit_codes
+from bagwise.utils.parameters import ParameterError
 from tests import sklearn_checks
 
 SMALL = {
@@ -160,6 +163,56 @@ def test_the_column_and_the_row_are_named(estimator, data):
             clone(estimator).fit(frame, bw.aggregate(y, ids), bags=ids)
         with pytest.raises(ValueError, match=message):
             model.predict(frame)
+
+
+@linear
+def test_weights_are_those_of_bags(estimator, data):
+    """`sample_weight` is another way to say `Bags.with_weights`, whose laws are tested with bags and likelihoods."""
+    X, y, ids = data
+    y_bag, weight = bw.aggregate(y, ids), np.random.default_rng(1).integers(1, 4, len(X))
+    model = clone(estimator).fit(X, y_bag, bags=ids, sample_weight=weight)
+    bags = bw.Bags.from_rows(y_bag, ids).with_weights(weight)
+    np.testing.assert_array_equal(model.predict(X), clone(estimator).fit(X, bags=bags).predict(X))
+    assert (model.coef_ != clone(estimator).fit(X, y_bag, bags=ids).coef_).any()
+    with pytest.raises(ParameterError, match="sample_weight is in the Bags given already"):
+        clone(estimator).fit(X, bags=bags, sample_weight=weight)
+
+
+@linear
+def test_labelled_rows_that_stand_for_nobody_are_left_out(estimator, data):
+    X, y, _ = data
+    weight = np.random.default_rng(1).integers(0, 2, len(X))
+    model = clone(estimator).fit(X, y, sample_weight=weight)
+    without = clone(estimator).fit(X[weight > 0], y[weight > 0])
+    np.testing.assert_allclose(model.coef_, without.coef_, atol=1e-9)
+
+
+def test_updates_know_weights(data):
+    X, y, ids = data
+    y_bag, weight = bw.aggregate(y, ids), np.full(len(X), 2.0)
+    for model in (bw.BagRidgeClassifier(random_state=0), bw.BagRidgeRegressor(random_state=0)):
+        model.fit(X, y_bag, bags=ids).partial_fit(X, y_bag, bags=ids, sample_weight=weight)
+        again = clone(model).fit(X, y_bag, bags=ids)
+        again.partial_fit(X, bags=bw.Bags.from_rows(y_bag, ids).with_weights(weight))
+        np.testing.assert_array_equal(model.coef_, again.coef_)
+
+
+def test_weights_that_an_estimator_does_not_know_are_refused_in_a_sentence(data, monkeypatch):
+    X, y, ids = data
+    monkeypatch.setattr(bw.BagSGDClassifier, "reads", Reads())
+    with pytest.raises(ParameterError, match="sample_weight is not known to a BagSGDClassifier: take ridge"):
+        bw.BagSGDClassifier().fit(X, bw.aggregate(y, ids), bags=ids, sample_weight=np.ones(len(X)))
+
+
+def test_a_pipeline_gives_its_estimator_tables(data):
+    """`set_output` of scikit-learn makes steps hand on tables: the estimator then knows the names of columns."""
+    X, y, ids = data
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = make_pipeline(StandardScaler(), bw.BagLogisticClassifier(alphas=1.0, cv=2, random_state=0))
+    model.set_output(transform="pandas").fit(frame, bw.aggregate(y, ids), baglogisticclassifier__bags=ids)
+    assert model[-1].feature_names_in_.tolist() == list("abcd")
+    plain = clone(model[-1]).fit(StandardScaler().fit_transform(X), bw.aggregate(y, ids), bags=ids)
+    np.testing.assert_allclose(model.predict_proba(frame), plain.predict_proba(StandardScaler().fit_transform(X)))
 
 
 @linear

@@ -13,11 +13,13 @@ Rows are grouped in bags; for each bag only the mean label is reported; the mode
 >>> bool(model.score(X, y) > 0.75)
 True
 
-Names are loaded when first used, so that importing bagwise is quick.
+Names are loaded when first used, so that importing bagwise is quick. What long fits come to is told to
+``logging.getLogger("bagwise")``: what was found and chosen at INFO, each step at DEBUG; nothing is shown by default.
 """
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +149,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
 _MODULE_OF = {name: module for module, names in PUBLIC.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)
+
+logging.getLogger("bagwise").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -5,21 +5,22 @@ An estimator states how it reads features (`_check_features`, and `reads` for ta
 written here once.
 """
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import expit, logit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import column_or_1d
-from sklearn.utils.multiclass import check_classification_targets
 
 from bagwise.bags import Bags, as_bags
-from bagwise.bags.weights import offsets_of_rows
+from bagwise.bags.weights import offsets_of_rows, standing_for
+from bagwise.classes import classes_of, indicators_of, labels_of, read_reports
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
 from bagwise.explanation.contributions import Contributions
 from bagwise.explanation.result import Explanation
+from bagwise.fitted import as_html, log_fit
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses import posterior
 from bagwise.losses.adding_up import adding_up, values_adding_up
@@ -74,7 +75,14 @@ class BagEstimator(ABC, BaseEstimator):
     def _check_bags(self, bags: Bags) -> None:
         """Raise where the reports of bags are not what the estimator learns from."""
 
-    def fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        bags: ArrayLike | Bags | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn from bags.
 
         Parameters
@@ -83,9 +91,12 @@ class BagEstimator(ABC, BaseEstimator):
             The rows.
         y : array, shape (n,) or (n, classes), optional
             Each row's bag proportion, or bag mean of real labels, constant in a bag (see `bagwise.aggregate`). Without
-            `bags`, individual labels: of any kind for a classifier. Not needed where `bags` is a `Bags`.
+            `bags`, individual labels: of any kind for a classifier. Not needed where `bags` is a `Bags`. A table with a
+            column per class, in the order of their names, names the classes.
         bags : array or Bags, shape (n,), optional
             Bag ids, −1 for rows in no bag; or a `Bags`. Without it, every row is its own bag.
+        sample_weight : array, shape (n,), optional
+            For how many people each row stands, whom reports then are of (see `Bags.with_weights`).
 
         Returns
         -------
@@ -94,7 +105,8 @@ class BagEstimator(ABC, BaseEstimator):
         """
         X = self._check_features(X, fitting=True)
         names = getattr(self, "feature_names_in_", None)
-        self._fit_named(self._checked(InMemory(X, self._given_bags(y, bags, len(X)), names=names)))
+        given = standing_for(self._given_bags(y, bags, len(X)), sample_weight, alone=bags is None)
+        self._fit_named(self._checked(InMemory(X, given, names=names)))
         return self
 
     def fit_rows(self, data: BagRows) -> Self:
@@ -144,16 +156,26 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _fit_named(self, data: BagRows, *more: Any) -> None:
         """Learn from data that are checked; the names of their columns are known meanwhile."""
-        self._names = data.names
+        self._names, began = data.names, time.monotonic()
         try:
             self._fit_data(data, *more)
         finally:
             del self._names
+        log_fit(self, len(data.rows), int(data.rows.sum()), time.monotonic() - began)
 
     def _fit_data(self, data: BagRows) -> None:
         """Learn from data that are checked; an estimator that reads blocks does so here."""
         whole = data if in_one_piece(data) else data.sample(data.shape[0])
         self._fit_bags(whole.X, whole.bags)
+
+    @property
+    def _repr_html_(self) -> Callable[[], str]:
+        diagram = super()._repr_html_  # there is none where scikit-learn is asked for text
+        return lambda: as_html(self, diagram())
+
+    def _repr_mimebundle_(self, **how: Any) -> dict[str, str]:
+        shown: dict[str, str] = super()._repr_mimebundle_(**how)
+        return shown | {kind: as_html(self, text) for kind, text in shown.items() if kind == "text/html"}
 
     def used_features(self) -> Booleans | None:
         """Whether each feature, as the model reads them, can move a prediction; None where any may."""
@@ -239,10 +261,9 @@ class BagClassifier(ClassifierMixin, BagEstimator):
 
     def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
         if bags is None:
-            indicators, self.classes_ = _encode_classes(y, n_rows)
+            indicators, self.classes_ = indicators_of(y, n_rows)
             return Bags.singletons(indicators)
-        given = as_bags(y, bags, n_rows)
-        self.classes_ = classes_of(given.proportion)
+        given, self.classes_ = read_reports(y, bags, n_rows)
         return given
 
     def _begin(self, data: BagRows) -> BagRows:
@@ -313,7 +334,7 @@ class BagRegressor(RegressorMixin, BagEstimator):
     """A regressor that learns from bags of real labels."""
 
     def _given_bags(self, y: ArrayLike | None, bags: ArrayLike | Bags | None, n_rows: int) -> Bags:
-        return as_bags(y if isinstance(bags, Bags) else _column(y), bags, n_rows)
+        return as_bags(y if isinstance(bags, Bags) else labels_of(y), bags, n_rows)
 
     def _check_bags(self, bags: Bags) -> None:
         if bags.proportion.ndim != 1:
@@ -348,11 +369,6 @@ class BagRegressor(RegressorMixin, BagEstimator):
         return values_adding_up(h, bags, nonnegative=getattr(self, "nonnegative_", False))
 
 
-def classes_of(proportion: Floats) -> NDArray[np.int64]:
-    """The classes that proportions (m,) or (m, classes) are of: 0 and 1, or one per column."""
-    return np.arange(2 if proportion.ndim == 1 else proportion.shape[1])
-
-
 def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
     """Predictions h, (n,) or (n, classes), of rows given the reports of their bags; of other rows as they are."""
     if bags.n_rows != len(h):
@@ -372,26 +388,3 @@ def check_enough(bags: Bags) -> None:
     """Raise where there is one bag only."""
     if len(bags) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to learn or measure anything.")
-
-
-def _column(y: Any) -> NDArray[Any]:
-    """One label per row, or proportion."""
-    if y is None:
-        raise ValueError(
-            "fit requires y to be passed, but the target y is None: pass labels, or proportions with bags."
-        )
-    return np.asarray(column_or_1d(y, warn=True))
-
-
-def _encode_classes(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
-    """Individual labels of any kind as indicators: (n,) for two classes, (n, classes) for more."""
-    y = _column(y)
-    if len(y) != n:
-        raise ValueError(f"X has {n} rows but y has {len(y)}.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"y contains NaN or infinity (first in row {int(np.argmin(np.isfinite(y)))}).")
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) <= 2:
-        return codes.astype(float), classes
-    return (codes[:, None] == np.arange(len(classes))).astype(float), classes

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from bagwise.bag_fit import gains
-from bagwise.bags import Bags, as_bags
+from bagwise.bags import Bags
 from bagwise.bags.reading import name
-from bagwise.base import BagClassifier, BagEstimator, check_enough, classes_of
+from bagwise.bags.weights import standing_for
+from bagwise.base import BagClassifier, BagEstimator, check_enough
+from bagwise.classes import read_reports
 from bagwise.data.rows import InMemory
 from bagwise.gains import HeldOut, best_stretch
 from bagwise.log_odds import stretched
@@ -74,13 +76,14 @@ class Updatable(BagEstimator):
         *,
         bags: ArrayLike | Bags | None = None,
         classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         forgetting: Forgetting = 1.0,
     ) -> Self:
         """Refine what was learned by bags that came later, without the old rows; the first call is `fit`.
 
         Parameters
         ----------
-        X, y, bags
+        X, y, bags, sample_weight
             As for `fit`, of the new rows.
         classes : array, optional
             All classes, in the first call without `bags` that does not show them all.
@@ -99,10 +102,11 @@ class Updatable(BagEstimator):
         X = self._check_features(X, fitting=first)
         names = getattr(self, "feature_names_in_", None)
         if first:
-            given = self._first_bags(y, bags, classes, len(X))
+            given = standing_for(self._first_bags(y, bags, classes, len(X)), sample_weight, alone=bags is None)
             self._fit_named(self._checked(InMemory(X, given, names=names)))
             return self
-        return self.update_rows(InMemory(X, self._more_bags(y, bags, len(X)), names=names), forgetting=forgetting)
+        given = standing_for(self._more_bags(y, bags, len(X)), sample_weight, alone=bags is None)
+        return self.update_rows(InMemory(X, given, names=names), forgetting=forgetting)
 
     def _first_bags(self, y: Any, bags: Any, classes: Any, n_rows: int) -> Bags:
         return self._given_bags(y, bags, n_rows)
@@ -149,11 +153,13 @@ class UpdatableClassifier(BagClassifier, Updatable):
     def _read_bags(self, y: Any, bags: Any, n_rows: int, classes: Any = None, *, first: bool) -> Bags:
         """What `partial_fit` was given, as bags of the classes that the first call named or showed."""
         if bags is not None:
-            given = as_bags(y, bags, n_rows)
-            shown = classes_of(given.proportion)
+            given, shown = read_reports(y, bags, n_rows)
             self.classes_ = shown if first else self.classes_
             if len(shown) != len(self.classes_):
                 raise ValueError(f"the bags report {len(shown)} classes, those before {len(self.classes_)}.")
+            if shown.dtype.kind == "U" and list(shown) != list(self.classes_):
+                said = f"names the classes {shown.tolist()}, which were {self.classes_.tolist()} before."
+                raise ParameterError("y", said)
             given.check_proportions()
         elif y is None:
             raise ValueError("y is missing: pass labels, or proportions with bags.")

@@ -1,5 +1,6 @@
 """Candidates of all families, tried on held-out bags, of which the best is refitted: what is shared by targets."""
 
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,8 @@ PREFERRED = "boosting"
 
 MEAN_LABEL = "mean label"
 """What is left where there is no time for any candidate: p for every row."""
+
+logger = logging.getLogger(__name__)
 
 _FLAT = 1e12  # a penalty that leaves no weights
 _FOUR = 4  # bags, of which some can be held out
@@ -206,8 +209,10 @@ class AutoFit(TableFeatures, BagEstimator):
         return self.trials_[-1]
 
     def _tell(self, line: Mapping[str, Any], done: int, total: int, stage: str, candidate: str | None) -> None:
+        told = {**line, "done": done, "total": total, "stage": stage, "next": candidate}
+        logger.info("%s", told)
         if self.callback is not None:
-            self.callback({**line, "done": done, "total": total, "stage": stage, "next": candidate})
+            self.callback(told)
 
     def _tell_last(self, line: Mapping[str, Any]) -> None:
         self._tell(line, len(self.trials_), len(self.trials_), "end", None)

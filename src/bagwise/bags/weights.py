@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from bagwise import segment
 from bagwise.bags.reading import name
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Array, ArrayLike, Floats, Integers, NDArray
+
+if TYPE_CHECKING:
+    from bagwise.bags.bags import Bags
 
 
 def weights_of_rows(
@@ -28,6 +31,23 @@ def weights_of_rows(
         key = name(keys[int(np.argmin(people))])
         raise ParameterError("sample_weight", f"is 0 in all rows of bag {key}, which stand for nobody: leave it out.")
     return rows
+
+
+def standing_for(bags: Bags, weight: ArrayLike | None, *, alone: bool) -> Bags:
+    """The bags with `sample_weight` of an estimator's `fit`, None for none.
+
+    alone: whether each row is a bag of its own; one that stands for nobody is then in none.
+    """
+    if weight is None:
+        return bags
+    if bags.weight is not None:
+        raise ParameterError("sample_weight", "is in the Bags given already (see Bags.with_weights): leave it out.")
+    if alone:
+        present = _of_rows("sample_weight", weight, bags.n_rows) != 0
+        if not present.any():
+            raise ParameterError("sample_weight", "is zero in all rows: there is nobody to learn from.")
+        bags = bags.take(present)
+    return bags.with_weights(weight)
 
 
 def offsets_of_rows(offset: ArrayLike, n_rows: int, order: Integers) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -33,6 +34,8 @@ from bagwise.utils.typing import Booleans, Floats, Integers
 
 if TYPE_CHECKING:
     from bagwise.distributed import Distributed, Processes
+
+logger = logging.getLogger(__name__)
 
 KINDS = ("greedy", "random")
 _SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
@@ -324,8 +327,9 @@ class BoostingFit(TableFeatures, BagEstimator):
         """
 
     def _tell(self, stage: str, progress: dict[str, Any]) -> None:
+        logger.debug("%s", told := {"stage": stage, **progress})
         if self.callback is not None:
-            self.callback({"stage": stage, **progress})
+            self.callback(told)
 
     def _kinds(self, table: Table) -> dict[str, TreeOptions]:
         """What is tried: where labels are 0 and 1, the likelihood of counts, in random bags greedy trees on the square.
@@ -368,6 +372,11 @@ class BoostingFit(TableFeatures, BagEstimator):
         """Whether a tree is split on each feature."""
         used = [fit.used(self.n_estimators_[kind]) for kind, fits in self.fits_.items() for fit in fits]
         return np.asarray(np.any([np.zeros(len(self.features_.categories), dtype=bool), *used], axis=0))
+
+    @property
+    def n_iter_(self) -> int:
+        """Trees after each other, as scikit-learn's boosting calls them: the most of `n_estimators_`."""
+        return max(self.n_estimators_.values(), default=0)
 
     @property
     def feature_importances_(self) -> Floats:

@@ -271,18 +271,19 @@ def climb(
     start: Floats | None = None,
     close: float = 1e-3,
     beside: Quadratic | None = None,
-) -> tuple[Point, Place, System]:
+) -> tuple[Point, Place, System, int]:
     r"""The maximum of the likelihood less :math:`\sum_c \lambda_c w_c^2 / 2`.
 
     penalty: (d,) λ.  close: how far below it one may stop, in units of log-likelihood.  beside: that of other bags.
-    Returns where it is, and the place before the last step with the derivatives there.
+    Returns where it is, the place before the last step with the derivatives there, and how many steps there were.
     """
 
     def height(of: Point) -> float:
         return of.value - float(penalty @ of.w**2) / 2 + (0.0 if beside is None else beside.value(of.w))
 
-    at = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance)
+    at, n_iter = point(design, np.zeros(len(penalty)) if start is None else start, prior, effect_variance), 0
     for _ in range(_STEPS):
+        n_iter += 1
         before, sums = Place(at.w, at.intercept), system(design, at)
         step, rise = sums.step(at.w, penalty, beside)
         scores, along = at.z, design.scores(step)
@@ -302,4 +303,4 @@ def climb(
         # Where a whole step rises as a quadratic would, what is left is less than the difference.
         if share * rise < close or (share == 1.0 and effect_variance == 0 and abs(risen - rise / 2) < close):
             break
-    return at, before, sums
+    return at, before, sums, n_iter

@@ -22,11 +22,13 @@ class ClassesPoint:
     """Weights (classes, d) and intercepts of several classes, and p as bags and these tell it.
 
     prior: (classes,) what bags report; where counts are not known, what is expected of them.
+    n_iter: steps to there.
     """
 
     w: Floats
     intercept: Floats
     prior: Floats
+    n_iter: int
 
     @property
     def start(self) -> Floats:
@@ -67,8 +69,10 @@ def maximise_classes(
 
     p, options = np.maximum(prior, _LEAST_PRIOR), {"maxiter": 500, "gtol": 1e-6}
     at = (np.column_stack([np.zeros((classes, d)), np.log(p)]) if start is None else start).ravel()
+    n_iter = 0
     for _ in range(_ROUNDS):
-        at = minimize(loss, at, args=(p,), jac=True, method="L-BFGS-B", options=options).x
+        found = minimize(loss, at, args=(p,), jac=True, method="L-BFGS-B", options=options)
+        at, n_iter = found.x, n_iter + int(found.nit)
         if known:
             break
         w = at.reshape(classes, d + 1)
@@ -77,4 +81,4 @@ def maximise_classes(
         if n * ((p - before) ** 2 / p).sum() / 2 < _CLOSE_PRIOR:
             break
     w = at.reshape(classes, d + 1)
-    return ClassesPoint(w[:, :-1], w[:, -1], p)
+    return ClassesPoint(w[:, :-1], w[:, -1], p, n_iter)

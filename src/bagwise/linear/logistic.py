@@ -80,6 +80,8 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         The formation that was used, and why.
     alpha_, scaling_, stretch_ : float
         The penalty chosen, and the factor by which log odds are stretched to make up for it.
+    n_iter_ : int
+        Steps of Newton's (of L-BFGS, for several classes) to the maximum, after those by which the penalty was chosen.
     effect_variance_ : float
         τ² of the bags' effects; 0 where none were looked for or found.
     effects_ : array, shape (bags,)
@@ -171,7 +173,7 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
             chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=chosen)
         prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
         close = _CLOSE if design.bags.n_bagged <= CHOICE_ROWS else _NEARLY
-        at, before, sums = climb(
+        at, before, sums, self.n_iter_ = climb(
             design, prior, penalty, effect_variance=chosen.effect_variance, start=chosen.start, close=close
         )
         self.alpha_, self.scaling_, self.stretch_ = chosen.alpha, chosen.scaling, chosen.stretch
@@ -239,7 +241,7 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
             effects=self.formation_.name in ("features", "effects"),
         )
         how, prior, penalty = chosen.how, prior_of(bags), penalty_of(design, chosen.alpha, self.scaling_)
-        at, before, sums = climb(
+        at, before, sums, self.n_iter_ = climb(
             design,
             prior,
             penalty,
@@ -275,7 +277,7 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         self.alpha_, gains = choose_of_classes(design, self.cv, rng, self._penalties(ALPHAS)[0], self.scaling_)
         penalty = penalty_of(design, self.alpha_, self.scaling_)
         at = maximise_classes(design, prior_of_classes(design.bags), penalty)
-        coef = at.w / design.scale
+        coef, self.n_iter_ = at.w / design.scale, at.n_iter
         self._keep(coef, at.intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
         self.free_coef_ = self.coef_errors_ = self.memory_ = self.score_errors_ = None

@@ -76,6 +76,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
         The estimates.
     alpha_, stretch_ : float
         The penalty, and the factor by which log odds are stretched.
+    n_iter_ : int
+        Steps of the last fit.
     formation_ : Told
         The formation, and why.
     gain_, gain_error_ : float
@@ -119,7 +121,7 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
         rows -= mean
         rows /= scale
         gains = self._choose(rows, bags, generator(self.random_state))
-        coef, intercept, means = _fit(rows, bags, self.alpha_)
+        coef, intercept, self.n_iter_, means = _fit(rows, bags, self.alpha_)
         if not several and self.stretch_ != 1.0:
             coef = self.stretch_ * coef
             s = rows @ coef[0] if bags.offset is None else rows @ coef[0] + bags.offset
@@ -147,7 +149,7 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
             out = bags.repeat(chosen)
             train, held_out, start, found = bags.take(~chosen), bags.take(chosen), None, []
             for place, alpha in reversed(list(enumerate(alphas))):  # each begins where the heavier one ended
-                coef, intercept, _ = _fit(rows[~out], train, alpha, start=start, close=_NEARLY)
+                coef, intercept, *_ = _fit(rows[~out], train, alpha, start=start, close=_NEARLY)
                 start = np.column_stack([coef, intercept])
                 if several:
                     constant = np.tile(np.log(prior_of_classes(train)), (int(out.sum()), 1))
@@ -179,8 +181,8 @@ class BagMeanMapClassifier(LinearPredictor, BagClassifier):
 
 def _fit(
     rows: Floats, bags: Bags, alpha: float, *, start: Floats | None = None, close: float = _CLOSE
-) -> tuple[Floats, Floats, Floats]:
-    """Weights (outputs, d), intercepts and class means (classes, d) from standardised rows in bag order."""
+) -> tuple[Floats, Floats, int, Floats]:
+    """Weights (outputs, d), intercepts, steps and class means (classes, d) from standardised rows in bag order."""
     first = 0 if bags.proportion.ndim == 2 else 1
     proportion = bags.outputs if first == 0 else np.hstack([1 - bags.outputs, bags.outputs])
     means = class_means(bags.mean(rows), bags.size, proportion)
@@ -199,8 +201,8 @@ def _maximise(
     first: int,
     start: Floats | None,
     close: float,
-) -> tuple[Floats, Floats]:
-    """Weights (outputs, d) and intercepts of the classes from `first` on; those before it have score 0."""
+) -> tuple[Floats, Floats, int]:
+    """Weights (outputs, d) and intercepts of the classes from `first` on, others having score 0; and steps."""
     target = np.column_stack([operator, prior])[first:]
     offset = 0.0 if bags.offset is None else bags.offset[:, None]
     share = np.full(len(X), 1 / len(X)) if bags.weight is None else bags.weight / bags.n_people
@@ -220,5 +222,6 @@ def _maximise(
 
     begin = 0 * target.ravel() if start is None else start.ravel()
     options = {"maxiter": 1000, "maxfun": 10_000, "ftol": 0.0, "gtol": close}
-    best = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x.reshape(target.shape)
-    return best[:, :-1], best[:, -1]
+    found = minimize(loss, begin, jac=True, method="L-BFGS-B", options=options)
+    best = found.x.reshape(target.shape)
+    return best[:, :-1], best[:, -1], int(found.nit)

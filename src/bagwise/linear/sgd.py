@@ -58,6 +58,7 @@ class _SGDFit(LinearPredictor, BagEstimator):
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         self._tell_formation(X, bags)
+        self.n_iter_ = self.n_passes
         if self.as_published:
             self.gain_ = self.gain_error_ = float("nan")
             self._fit_published(X, bags)
@@ -220,6 +221,8 @@ class BagSGDClassifier(SigmoidPredictor, _SGDFit, BagClassifier):
         Log-likelihood of a held-out bag over that of the mean label, and its standard error; NaN where it is unknown.
     step_ : float
         The step.
+    n_iter_ : int
+        Passes over the bags.
     n_skipped_ : int
         How many bags Algorithm 2 skipped, their centroid being too far out; 0 without it.
     theta_, zeta_, rho_x_, rho_y_, risk_bound_

@@ -81,15 +81,15 @@ class _Fit:
         count = worth(noise, told_variance(bags.size, bags.outputs, noise, labels=False))
         self.p = max(float(np.average(bags.proportion, weights=count * bags.size)), 0.0)
         self.target, self.count = bags.size * bags.proportion, count
-        self.noise = noise * bags.size
+        self.noise, self.n_iter = noise * bags.size, 0
 
     def solve(self, alpha: float, start: Floats) -> Floats:
-        """The weights (d,)."""
+        """The weights (d,), in `n_iter` steps."""
         bags, Z, w = self.rows.bags, self.rows.Z, start
         if self.p == 0:
             return np.zeros_like(start)
         relative = self.rows.relative(w)
-        for _ in range(_STEPS):
+        for self.n_iter in range(1, _STEPS + 1):
             check_time()
             h = self.p * relative
             precision = self._precision(h)
@@ -160,6 +160,8 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         The mean row, which `explain` measures from.
     power_, alpha_ : float
         What was chosen.
+    n_iter_ : int
+        Steps of the last fit.
     risk_ : float
         The held-out label-free risk, NaN with fewer than 4 bags.
     formation_ : Told
@@ -221,7 +223,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
         fit = _Fit(_Rows.of(Z, bags), self.power_)
         w = fit.solve(self.alpha_, np.zeros(Z.shape[1]))
         s = fit.rows.scores(w)
-        self.coef_, self.feature_means_ = w * scale, mean
+        self.coef_, self.feature_means_, self.n_iter_ = w * scale, mean, fit.n_iter
         level = np.log(max(fit.p, _SMALLEST)) - np.log(bags.average(_exp(s, bags)))
         self.intercept_ = float(level - bags.average(s) - mean @ self.coef_)
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
+from bagwise.bags.weights import standing_for
 from bagwise.data.rows import InMemory, Reads
 from bagwise.explanation.contributions import Contributions
 from bagwise.folds import Fold, folds_of
@@ -192,6 +193,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         *,
         bags: ArrayLike | Bags | None = None,
         classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         epochs: Literal[1, "auto"] = 1,
     ) -> Self:
         """Train one more epoch, on the bags given; the first call starts a network, standardised by its rows.
@@ -202,7 +204,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
 
         Parameters
         ----------
-        X, y, bags
+        X, y, bags, sample_weight
             As for `fit`.
         classes : array, optional
             All classes, in the first call without `bags` that does not show them all.
@@ -218,10 +220,11 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         check_parameters({"epochs": epochs}, {"epochs": one_of(1, "auto")})
         if epochs == "auto" and hasattr(self, "_training"):
             X = self._check_features(X, fitting=False)
-            return self.update_rows(InMemory(X, self._more_bags(y, bags, len(X))))
+            more = standing_for(self._more_bags(y, bags, len(X)), sample_weight, alone=bags is None)
+            return self.update_rows(InMemory(X, more))
         if epochs == "auto":
-            return self.fit(X, y, bags=bags)
-        self._one_more_epoch(X, y, bags, classes)
+            return self.fit(X, y, bags=bags, sample_weight=sample_weight)
+        self._one_more_epoch(X, y, bags, sample_weight, classes)
         return self
 
     def cannot_update(self) -> str | None:

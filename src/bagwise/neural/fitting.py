@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from bagwise.bags import Bags
+from bagwise.bags.weights import standing_for
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
 from bagwise.folds import Fold, folds_of
@@ -31,6 +33,8 @@ from bagwise.utils.typing import ArrayLike, Floats
 
 if TYPE_CHECKING:
     from bagwise.distributed import Distributed
+
+logger = logging.getLogger(__name__)
 
 LEARNING_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 _PLAIN_RATE = 1e-3  # where "auto" cannot choose: too few bags, or partial_fit first
@@ -204,13 +208,14 @@ class NetworkFit(Network):
             "scale": None if scale is None else scale.scale.tolist(),
         }
 
-    def _one_more_epoch(self, X: Any, y: ArrayLike | None, bags: ArrayLike | Bags | None, classes: Any) -> None:
+    def _one_more_epoch(self, X: Any, y: Any, bags: Any, sample_weight: ArrayLike | None, classes: Any) -> None:
         """Train one more epoch, on the bags given; the first call starts a network."""
         first = not hasattr(self, "_training")
         X = self._check_features(X, fitting=first)
         check_parameters(self, self._constraints)
         consistency = self._consistency()
         given = self._given(y, bags, len(X), classes, first=first)
+        given = standing_for(given, sample_weight, alone=bags is None)
         rates = self._rates()
         if first:
             rng = generator(self.random_state)
@@ -244,5 +249,6 @@ class NetworkFit(Network):
     ) -> None:
         line = {"stage": stage, "learning_rate": learning_rate, "epoch": epoch, "loss": loss, "risk": risk}
         self.history_.append(line)
+        logger.debug("%s", line)
         if self.callback is not None:
             self.callback(dict(line))

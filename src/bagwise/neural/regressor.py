@@ -175,7 +175,14 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
         h = self.centre_ + self.scale_ * self._finite_scores(X)
         return self.factor_ * np.maximum(h, 0) if self.nonnegative_ else h
 
-    def partial_fit(self, X: Any, y: ArrayLike | None = None, *, bags: ArrayLike | Bags | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        bags: ArrayLike | Bags | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Train one more epoch, on the bags given; the first call starts a network, standardised by its rows and bags.
 
         p is that of all rows given so far. The learning rate is the one `fit` chose, or the first given, or 0.001; what
@@ -183,14 +190,14 @@ class BagNeuralRegressor(NetworkFit, BagRegressor):
 
         Parameters
         ----------
-        X, y, bags
+        X, y, bags, sample_weight
             As for `fit`.
 
         Returns
         -------
         Self
         """
-        self._one_more_epoch(X, y, bags, None)
+        self._one_more_epoch(X, y, bags, sample_weight, None)
         return self
 
     def refuses_updates(self) -> str | None:
