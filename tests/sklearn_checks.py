@@ -41,7 +41,8 @@ def name(one: Callable[[Any], None]) -> str:
 
 
 def marks(one: Callable[[Any], None]) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if "train" in name(one) and "readonly_memmap" in options(one) else []
+    again = "train" in name(one) and "readonly_memmap" in options(one)
+    return [pytest.mark.slow] if again or "sparse_matrix" in name(one) else []  # sparse arrays are read alike
 
 
 def check(estimator: Any, one: Callable[[Any], None]) -> None:

@@ -11,26 +11,27 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import get_tags
 
 from bagwise.bags import Bags, as_bags
 from bagwise.bags.weights import offsets_of_rows, standing_for
 from bagwise.classes import classes_of, indicators_of, labels_of, read_reports
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
+from bagwise.data.sparse import SparseRows, as_dense, as_rows, in_pieces, is_large
 from bagwise.explanation.contributions import Contributions
 from bagwise.explanation.result import Explanation
 from bagwise.fitted import as_html, log_fit
 from bagwise.formation import FORMATION, Told, formation_of
-from bagwise.losses import posterior
-from bagwise.losses.adding_up import adding_up, values_adding_up
+from bagwise.losses.adding_up import values_adding_up
 from bagwise.numeric import check_finite_features
+from bagwise.predictions import given_reports
 from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
 _WITH_LOG_ODDS = "take logistic regression, boosting or a network of classes"
-_SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
 
 
 class BagEstimator(ABC, BaseEstimator):
@@ -87,8 +88,8 @@ class BagEstimator(ABC, BaseEstimator):
 
         Parameters
         ----------
-        X : array or table, shape (n, features)
-            The rows.
+        X : array, table or sparse matrix, shape (n, features)
+            The rows. A large sparse matrix is read block by block, by estimators that know how.
         y : array, shape (n,) or (n, classes), optional
             Each row's bag proportion, or bag mean of real labels, constant in a bag (see `bagwise.aggregate`). Without
             `bags`, individual labels: of any kind for a classifier. Not needed where `bags` is a `Bags`. A table with a
@@ -103,10 +104,23 @@ class BagEstimator(ABC, BaseEstimator):
         Self
             The estimator itself.
         """
-        X = self._check_features(X, fitting=True)
+        if self.reads.blocks and is_large(X):
+            return self._fit_sparse(X, y, bags, sample_weight)
+        X = self._check_features(as_dense(X, type(self).__name__), fitting=True)
         names = getattr(self, "feature_names_in_", None)
         given = standing_for(self._given_bags(y, bags, len(X)), sample_weight, alone=bags is None)
         self._fit_named(self._checked(InMemory(X, given, names=names)))
+        return self
+
+    def _fit_sparse(self, X: Any, y: Any, bags: Any, sample_weight: ArrayLike | None) -> Self:
+        """Learn from a sparse matrix, block by block."""
+        X = as_rows(X, gaps=get_tags(self).input_tags.allow_nan)
+        self._check_features(X[:2].toarray(), fitting=True)
+        given = standing_for(self._given_bags(y, bags, X.shape[0]), sample_weight, alone=bags is None)
+        if given.overlap is not None:
+            X, given = X[given.order], given.apart()
+        self._check_bags(given)
+        self._fit_named(self._checked(SparseRows(X, given)))
         return self
 
     def fit_rows(self, data: BagRows) -> Self:
@@ -225,7 +239,7 @@ class BagEstimator(ABC, BaseEstimator):
         -------
         Explanation
         """
-        X = self._check_features(X, fitting=False)
+        X = self._check_features(as_dense(X, "an explanation"), fitting=False)
         moved = self._checked_offset(offset, len(X))
         found = self._contributions(X)
         names = getattr(self, "feature_names_in_", None)
@@ -235,6 +249,11 @@ class BagEstimator(ABC, BaseEstimator):
             found = Contributions(np.column_stack([found.values, moved]), found.base, found.scale)
             named.append("offset")
         return Explanation.of(found, named)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _checked_offset(self, offset: ArrayLike | None, n_rows: int) -> Floats | None:
         """(n,) what is added to scores; raise where it is missing, or not known to the model."""
@@ -247,7 +266,11 @@ class BagEstimator(ABC, BaseEstimator):
         return None if offset is None else offsets_of_rows(offset, n_rows, np.arange(n_rows))
 
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
-        X = self._check_features(X, fitting=False)
+        if is_large(X):
+            moved = None if offset is None else np.asarray(offset)
+            X = as_rows(X, gaps=get_tags(self).input_tags.allow_nan)
+            return in_pieces(X, lambda x, rows: self._checked_predict(x, None if moved is None else moved[rows]))
+        X = self._check_features(as_dense(X, type(self).__name__), fitting=False)
         moved = self._checked_offset(offset, len(X))
         h = self._predict_mean(X) if moved is None else self._predict_moved(X, moved)
         check_finite_features(h, X, getattr(self, "feature_names_in_", None))
@@ -367,21 +390,6 @@ class BagRegressor(RegressorMixin, BagEstimator):
         if bags.n_rows != len(h):
             raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
         return values_adding_up(h, bags, nonnegative=getattr(self, "nonnegative_", False))
-
-
-def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
-    """Predictions h, (n,) or (n, classes), of rows given the reports of their bags; of other rows as they are."""
-    if bags.n_rows != len(h):
-        raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
-    bags.check_predictions(h[bags.order])
-    if bags.overlap is not None:
-        every = np.clip(h, _SURE, 1 - _SURE)
-        return adding_up(logit(every) if h.ndim == 1 else np.log(every), bags)
-    sure = np.clip(h[bags.order], _SURE, 1 - _SURE)
-    scores = np.log(sure) - (np.log1p(-sure) if h.ndim == 1 else 0.0)
-    known = h.copy()
-    known[bags.order] = posterior(scores, bags, effect_variance=effect_variance)
-    return known
 
 
 def check_enough(bags: Bags) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import special
 
 from bagwise.base import BagClassifier, BagEstimator
+from bagwise.data.sparse import as_dense
 from bagwise.utils.parameters import LEVEL, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats
 
@@ -41,6 +42,7 @@ class TellsIntervals(BagEstimator):
             Lower and upper ends.
         """
         check_parameters({"level": level}, {"level": LEVEL})
+        X = as_dense(X, "an interval")
         h = self._checked_predict(X, offset)
         if h.ndim == 2:
             raise ValueError("intervals are known of two classes, and of values, only.")

@@ -1,15 +1,20 @@
-"""Predictions of models, and other values of rows, checked before anything is measured with them."""
+"""Predictions of models, and other values of rows, checked before anything is measured; what reports make of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logit
 
 from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.losses import posterior
+from bagwise.losses.adding_up import adding_up
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
+
+_SURE = 1e-6  # a probability of 0 or 1 would leave nothing for a report to say
 
 Hypothesis = Callable[[Any], ArrayLike] | ArrayLike
 """A function of the table of rows, or a fitted classifier, that gives one prediction per row; or those predictions."""
@@ -132,6 +137,21 @@ def hypothesis_values(hypothesis: Hypothesis, bags: Bags, X: Any) -> Floats:
             raise ValueError("hypotheses are functions or models but X is missing: pass the rows they predict.")
         hypothesis = hypothesis.predict_proba(X)[:, 1] if model else hypothesis(X)  # type: ignore[operator,union-attr]
     return row_values("hypothesis", hypothesis, bags)
+
+
+def given_reports(h: Floats, bags: Bags, effect_variance: float) -> Floats:
+    """Predictions h, (n,) or (n, classes), of rows given the reports of their bags; of other rows as they are."""
+    if bags.n_rows != len(h):
+        raise ValueError(f"the bags were built on {bags.n_rows} rows but X has {len(h)}.")
+    bags.check_predictions(h[bags.order])
+    if bags.overlap is not None:
+        every = np.clip(h, _SURE, 1 - _SURE)
+        return adding_up(logit(every) if h.ndim == 1 else np.log(every), bags)
+    sure = np.clip(h[bags.order], _SURE, 1 - _SURE)
+    scores = np.log(sure) - (np.log1p(-sure) if h.ndim == 1 else 0.0)
+    known = h.copy()
+    known[bags.order] = posterior(scores, bags, effect_variance=effect_variance)
+    return known
 
 
 def _numbers(values: Any) -> Floats | None:

@@ -13,6 +13,7 @@ from bagwise.bags.weights import standing_for
 from bagwise.base import BagClassifier, BagEstimator, check_enough
 from bagwise.classes import read_reports
 from bagwise.data.rows import InMemory
+from bagwise.data.sparse import as_dense
 from bagwise.gains import HeldOut, best_stretch
 from bagwise.log_odds import stretched
 from bagwise.losses.log_likelihood import log_likelihoods
@@ -99,7 +100,7 @@ class Updatable(BagEstimator):
         """
         check_parameters({"forgetting": forgetting}, {"forgetting": FORGETTING})
         first = not hasattr(self, "formation_")
-        X = self._check_features(X, fitting=first)
+        X = self._check_features(as_dense(X, "an update"), fitting=first)
         names = getattr(self, "feature_names_in_", None)
         if first:
             given = standing_for(self._first_bags(y, bags, classes, len(X)), sample_weight, alone=bags is None)

@@ -24,7 +24,6 @@ from scipy.sparse.linalg import splu
 from scipy.special import expit
 
 from bagwise.bags import Bags
-from bagwise.base import given_reports
 from bagwise.disaggregation.members import members, one_by_one, people_of
 from bagwise.gains import most_likely
 from bagwise.linear.design import Design
@@ -32,6 +31,7 @@ from bagwise.linear.likelihood import Point, System, maximise, system
 from bagwise.log_odds import prior_of
 from bagwise.losses.log_likelihood import log_likelihoods
 from bagwise.losses.tilting_intervals import tilted
+from bagwise.predictions import given_reports
 from bagwise.utils.typing import Floats, Integers
 
 _LIGHT = 0.1  # a penalty that counts only where bags tell next to nothing of a weight: it then has a variance of 10

@@ -13,6 +13,7 @@ from scipy.special import expit, softmax
 from bagwise.bags import Bags
 from bagwise.bags.weights import standing_for
 from bagwise.data.rows import InMemory, Reads
+from bagwise.data.sparse import as_dense
 from bagwise.explanation.contributions import Contributions
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import FORMATIONS
@@ -219,7 +220,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         """
         check_parameters({"epochs": epochs}, {"epochs": one_of(1, "auto")})
         if epochs == "auto" and hasattr(self, "_training"):
-            X = self._check_features(X, fitting=False)
+            X = self._check_features(as_dense(X, "an update"), fitting=False)
             more = standing_for(self._more_bags(y, bags, len(X)), sample_weight, alone=bags is None)
             return self.update_rows(InMemory(X, more))
         if epochs == "auto":

@@ -18,6 +18,7 @@ from bagwise.bags import Bags
 from bagwise.bags.weights import standing_for
 from bagwise.data.rows import BagRows, InMemory, in_one_piece, subset
 from bagwise.data.rows import prior as prior_of_rows
+from bagwise.data.sparse import as_dense
 from bagwise.folds import Fold, folds_of
 from bagwise.formation import Told
 from bagwise.gains import tell_gain
@@ -211,7 +212,7 @@ class NetworkFit(Network):
     def _one_more_epoch(self, X: Any, y: Any, bags: Any, sample_weight: ArrayLike | None, classes: Any) -> None:
         """Train one more epoch, on the bags given; the first call starts a network."""
         first = not hasattr(self, "_training")
-        X = self._check_features(X, fitting=first)
+        X = self._check_features(as_dense(X, "an update"), fitting=first)
         check_parameters(self, self._constraints)
         consistency = self._consistency()
         given = self._given(y, bags, len(X), classes, first=first)

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from bagwise.bags import Bags
-from bagwise.base import BagClassifier, BagEstimator, BagRegressor, given_reports
+from bagwise.base import BagClassifier, BagEstimator, BagRegressor
 from bagwise.data.features import Encoding
 from bagwise.data.shards import OFFSET
 from bagwise.explanation import Explanation
 from bagwise.intervals import TellsIntervals
 from bagwise.linear.aggregated import AggregatedClassifier
+from bagwise.predictions import given_reports
 from bagwise.tables.aggregates_summary import AggregatesSummary
 from bagwise.tables.bag_table import BagTable, Summary
 from bagwise.tables.columns import Column, Features, Role
