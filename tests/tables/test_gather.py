@@ -75,6 +75,13 @@ def from_rows(data, model, noise_variance=0.0):
     return solve_ridge(parts, ALPHAS, SCALINGS, count @ noise / count.sum()), origin
 
 
+@pytest.fixture(params=[True, False])
+def here(request, monkeypatch):
+    """The engine with bags that stream by, and as one that is elsewhere."""
+    monkeypatch.setattr(DuckDB, "here", request.param)
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("classes", [0, 3])
 def test_the_engine_solves_what_memory_solves(classes):
     events, reports = made_up(classes=classes)
@@ -104,6 +111,7 @@ def _table(events):
     return tables.read(events, connection)
 
 
+@pytest.mark.usefixtures("here")
 def test_noise_is_subtracted_from_the_risks_and_bags_count_for_less():
     events, reports = narrow(3000)
     data = tables.join(events, reports, noise_scale=1.5)

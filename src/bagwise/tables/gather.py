@@ -6,7 +6,8 @@ the same rows, whatever the engine, its threads and the order of the events.
 
 For moments, which ridge needs, a first query adds up every column in every bag. Categories count once per level; a
 missing number counts as the mean, and gets a column that says it is missing. The moments of the folds are then sums
-over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`.
+over bags of products of deviations, :math:`\sum_j (s_j - k_j\mu)(s_j - k_j\mu)^T / k_j`: of bags that stream by, where
+the engine is a part of this process, since matrices multiply faster here; elsewhere by the engine.
 """
 
 from collections.abc import Collection, Generator, Mapping, Sequence
@@ -36,7 +37,7 @@ from bagwise.data.shards import (
     precision_of,
     rows_column,
 )
-from bagwise.linear.moments import Moments, label_variance, told_variance
+from bagwise.linear.moments import Moments, label_variance, told_variance, worth
 from bagwise.tables.bag_table import CHANGED, NUMBER, ROW, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, total
@@ -337,13 +338,36 @@ def _encode(
 
 def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, folds: int) -> tuple[list[Moments], float]:
     """Moments of the folds of bags, and the mean over bags, as they count, of s²/k."""
-    size, d, outputs = col(SIZE).cast(nw.Float64), len(deviations), len(data.proportions)
-    root = size.sqrt()
-    columns = [root, *(one / root for one in deviations), *(col(name) * root for name in data.proportions)]
-    noise, named = (col(NOISE) / size).fill_null(0.0), {f"z{i}": column for i, column in enumerate(columns)}
-    spread = _label_variance(sums, data)
-    worth = 1 / (1 + noise / spread)  # as `linear.moments.worth`
-    table = sums.select(fold=col(NUMBER) % folds, k=size, noise=noise, worth=worth, **named)
+    size, spread = col(SIZE).cast(nw.Float64), _label_variance(sums, data)
+    table = sums.select(
+        fold=col(NUMBER) % folds, k=size, noise=(col(NOISE) / size).fill_null(0.0),
+        **{f"x{i}": deviation for i, deviation in enumerate(deviations)},
+        **{f"y{i}": col(name) for i, name in enumerate(data.proportions)},
+    )  # fmt: skip
+    add_up = _moments_here if data.events.engine.here else _moments_there
+    parts, noise = add_up(table, len(deviations), len(data.proportions), folds, spread)
+    return parts, noise * len(data.proportions) / sum(part.bags for part in parts)
+
+
+def _moments_here(table: Table, d: int, outputs: int, folds: int, spread: float) -> tuple[list[Moments], float]:
+    """Moments of the folds of bags that stream by, and the sum over bags, as they count, of s²/k."""
+    nothing = Moments.of(np.empty((0, d)), np.empty(0, dtype=int), np.empty((0, outputs)))
+    parts, noise = [nothing] * folds, 0.0
+    for batch in table.batches():
+        fold, size, per_row, *columns = (column.to_numpy() for column in batch.columns)
+        values, count = np.stack(columns, axis=1), worth(per_row, spread)
+        noise += float(count @ per_row)
+        for f in range(folds):
+            one = fold == f
+            parts[f] += Moments.of(values[one, :d], size[one], values[one, d:], count[one])
+    return parts, noise
+
+
+def _moments_there(table: Table, d: int, outputs: int, folds: int, spread: float) -> tuple[list[Moments], float]:
+    """The same, added up by an engine that is elsewhere."""
+    root, count = col("k").sqrt(), 1 / (1 + col("noise") / spread)  # as `linear.moments.worth`
+    columns = [root, *(col(f"x{i}") / root for i in range(d)), *(col(f"y{i}") * root for i in range(outputs))]
+    table = table.select("fold", "k", "noise", worth=count, **{f"z{i}": column for i, column in enumerate(columns)})
     pairs = list(combinations_with_replacement(range(len(columns)), 2))
     figures = {"bags": ("sum", "worth"), "rows": ("sum", "worth", "k"), "noise": ("sum", "worth", "noise")}
     figures |= {f"zz{i}_{j}": ("sum", "worth", f"z{i}", f"z{j}") for i, j in pairs}
@@ -357,7 +381,7 @@ def _moments(sums: Table, deviations: Sequence[Expression], data: BagTable, fold
             zz[i, j] = zz[j, i] = line[f"zz{i}_{j}"]
         products = {"xx": zz[of_x, of_x], "xy": zz[of_x, of_y], "yy": zz.diagonal()[of_y]}
         parts.append(Moments(float(line["bags"]), float(line["rows"]), zz[0, of_x], zz[0, of_y], **products))
-    return parts, sum(float(line["noise"]) for line in lines) * outputs / sum(part.bags for part in parts)
+    return parts, sum(float(line["noise"]) for line in lines)
 
 
 def _label_variance(sums: Table, data: BagTable) -> float:

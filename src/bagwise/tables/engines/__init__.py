@@ -23,6 +23,10 @@ class Engine(Protocol):
         """What messages call it."""
 
     @property
+    def here(self) -> bool:
+        """Whether it is a part of this process, to which rows stream at no cost."""
+
+    @property
     def unsaid(self) -> str:
         """Characters by which it, or narwhals on its behalf, takes the name of a column apart."""
 

@@ -17,7 +17,7 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 class Arrow:
     """Tables in memory as those of an engine (see `Engine`), as far as the reading of a model asks for it."""
 
-    name, unsaid, connection = "arrow", "", None
+    name, here, unsaid, connection = "arrow", True, "", None
 
     def asking(self) -> AbstractContextManager[None]:
         """See `Engine`."""

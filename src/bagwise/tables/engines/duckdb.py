@@ -91,7 +91,7 @@ _streams: dict[int, _Stream] = {}  # by the id of the connection
 class DuckDB:
     """A connection as an engine (see `Engine`), whose tables are relations."""
 
-    name = "duckdb"
+    name, here = "duckdb", True
     unsaid = '."' if duckdb.__version__.startswith("1.") else ""
 
     def __init__(self, connection: Connection) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 class Ibis:
     """A backend as an engine (see `Engine`)."""
 
-    unsaid = ""
+    here, unsaid = False, ""
 
     def __init__(self, backend: Any) -> None:
         self.connection, self.name = backend, str(backend.name)

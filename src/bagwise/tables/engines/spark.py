@@ -16,7 +16,7 @@ _SECONDS = "timestampdiff(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', CAST(
 class Spark:
     """A session as an engine (see `Engine`)."""
 
-    name, unsaid = "spark", ".`"
+    name, here, unsaid = "spark", False, ".`"
 
     def __init__(self, session: Any) -> None:
         self.connection = session
