@@ -71,18 +71,18 @@ def measured(model: str, rows: int, size: int, columns: int) -> dict[str, Any]:
     ids = random_bags(rows, size, random_state=0)
     reported = aggregate((rng.random(rows) < expit(score)).astype(float), ids)
     del score
-    before = _held("VmRSS", anew=True)
+    before = held("VmRSS", anew=True)
     start = time.process_time()
     make(model, random_state=0).fit(X, reported, bags=ids)
     took = time.process_time() - start
     return {
         "seconds": round(took, 3),
-        "gigabytes": round(_held("VmHWM") - before, 3),
+        "gigabytes": round(held("VmHWM") - before, 3),
         "table_gigabytes": round(X.nbytes / 1e9, 4),
     }
 
 
-def _held(what: str, *, anew: bool = False) -> float:
+def held(what: str, *, anew: bool = False) -> float:
     """Memory of this process as Linux tells it, in GB; anew: the most that is held counts from now on."""
     if anew:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

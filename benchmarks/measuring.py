@@ -1,10 +1,9 @@
 """`evaluate` and `diagnose` on ten million rows: seconds of computing, beside one sort of the bag ids, and memory.
 
-10,000,000 × 10 numbers in scattered bags of 64. Memory is the most that was held beyond the table and the reports, over
-the table.
+10,000,000 × 10 numbers in scattered bags of 64. Memory is the most that each of them held beyond what was there before,
+over the table.
 """
 
-import resource
 import sys
 import time
 import warnings
@@ -14,6 +13,7 @@ import numpy as np
 from scipy.special import expit
 
 import bagwise as bw
+from growth import held
 from history import record
 
 ROWS, COLUMNS, SIZE, SAMPLE = 10_000_000, 10, 64, 640_000
@@ -23,11 +23,6 @@ def seconds(run: Callable[[], object]) -> float:
     start = time.process_time()
     run()
     return time.process_time() - start
-
-
-def held() -> float:
-    """The most memory so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main(rows: int) -> None:
@@ -46,9 +41,9 @@ def main(rows: int) -> None:
         "diagnose": lambda: bw.diagnose(X, reported, bags=ids),
     }
     for name, run in tasks.items():
-        before = held()
+        before = held("VmRSS", anew=True)
         took = seconds(run)
-        memory = (held() - before) / X.nbytes
+        memory = (held("VmHWM") - before) * 1e9 / X.nbytes
         print(f"  {name}: {took:.1f} s of computing, {memory:.2f} × the table more memory", flush=True)
         record("measuring", f"{name}, to a sort of the ids", took / sort)
         record("measuring", f"{name}, memory to the table", memory)

@@ -2,10 +2,10 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import kstest, rankdata
+from scipy.stats import kstest
 
 import bagwise as bw
-from bagwise.dispersion import Finding, among, dispersion_test, partition_moments, scores_of
+from bagwise.dispersion import Finding, among, dispersion_test, partition_moments
 
 
 @pytest.mark.parametrize("size", [(3, 3), (1, 2, 3), (2, 2, 2), (1, 1, 4)])
@@ -46,19 +46,3 @@ def test_a_finding_counts_the_tests_made_with_it():
     finding = Finding("age", 2.0, 0.02)
     assert among(10, finding) == Finding("age", 2.0, pytest.approx(0.2))
     assert among(100, finding).p_value == 1
-
-
-@pytest.mark.parametrize("kind", [float, np.float32, int])
-def test_a_column_is_compared_by_its_mean_ranks(kind):
-    rng = np.random.default_rng(0)
-    values = rng.integers(-20, 20, 500).astype(kind) / (1 if kind is int else kind(3))
-    values[:3] = -0.0  # the same as 0
-    weight = rng.integers(1, 4, 500).astype(float)
-    ((ranks, unusual),) = scores_of(values, "x")
-    np.testing.assert_array_equal(ranks, rankdata(values) - 0.5)
-    assert unusual == 500 - np.unique(values, return_counts=True)[1].max()
-    ((ranks, unusual),) = scores_of(values, "x", weight)
-    people = np.repeat(np.arange(500), weight.astype(int))
-    ((each, differ),) = scores_of(values[people], "x")
-    np.testing.assert_array_equal(ranks[people], each)
-    assert unusual == differ

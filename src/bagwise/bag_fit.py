@@ -237,11 +237,13 @@ def _implied(h: Floats, bags: Bags, threshold: float) -> dict[str, float]:
         entropy = -(h * np.log(h)).sum(axis=1)
         found = {"accuracy": h.max(axis=1), "brier": 1 - (h**2).sum(axis=1), "log_loss": entropy}
         return {name: float(bags.average(values)) for name, values in found.items()}
-    entropy = -(h * np.log(h) + (1 - h) * np.log1p(-h))
-    found = {"accuracy": np.where(h > threshold, h, 1 - h), "brier": h * (1 - h), "log_loss": entropy}
-    p, place = float(bags.average(h)), _places(h, bags)
-    area = (float(bags.average(h * place)) - p * p / 2) / (p * (1 - p))
-    return {**{name: float(bags.average(values)) for name, values in found.items()}, "auc": area}
+    p = float(bags.average(h))
+    return {
+        "accuracy": float(bags.average(np.where(h > threshold, h, 1 - h))),
+        "brier": float(bags.average(h * (1 - h))),
+        "log_loss": -float(bags.average(h * np.log(h) + (1 - h) * np.log1p(-h))),
+        "auc": (float(bags.average(h * _places(h, bags))) - p * p / 2) / (p * (1 - p)),
+    }
 
 
 def _places(h: Floats, bags: Bags) -> Floats:

@@ -5,15 +5,14 @@ known, and a gamma distribution with those two moments gives the p-value.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy import sparse, special, stats
+from scipy import special, stats
 
-from bagwise import segment
 from bagwise.bags import Bags
+from bagwise.ranks import Columns, Scores, compared, scores_of
 from bagwise.utils.typing import Floats, NDArray
 
 NOT_RANDOM = 1e-3
@@ -23,25 +22,11 @@ LEAST_SHOWN = 1e-99
 """p-value under which no digits are shown."""
 
 _STRETCHES = 10  # parts of the bag order compared for drift
-_LEVELS = 50  # most frequent categories tested one by one
 _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
-
-# Columns with an order of their own, by the kind of their type or what pandas.api.types.infer_dtype calls objects;
-# others are categories.
-_ORDERED = frozenset("buifmM") | {"boolean", "integer", "floating", "mixed-integer-float", "decimal"}
-_ORDERED |= {"date", "datetime", "datetime64", "time", "timedelta", "timedelta64"}
-_CELLS = 3_000_000  # numbers of X that `feature_dispersions` looks at
-_ENOUGH_BAGS = 100  # that `feature_dispersions` looks at where X is large
 _ENOUGH_GROUPS = 10  # from which on groups that are too much alike count
 _FEW_FOR_DRIFT = 200  # bags up to which orders of them are drawn
 _ORDERS, _ORDER_CELLS = 999, 2_000_000  # orders drawn; numbers that are permuted at once
 _ENOUGH_ORDERS = 20  # bags, of which there are so many orders that any p-value is possible
-
-Scores = list[tuple[Floats, float]]
-"""Numbers (n,) to compare groups by, each with the number of rows that do not have its most common value."""
-
-Columns = list[tuple[str, Scores]]
-"""Columns of a table by name, as what they are compared by."""
 
 
 @dataclass(frozen=True)
@@ -113,50 +98,6 @@ def feature_dispersions(X: Any, bags: Bags) -> list[Finding]:
     some, columns = compared(X, bags)
     found = [feature_spread(name, scores, some) for name, scores in columns]
     return [among(len(found), finding) for finding in found]
-
-
-def compared(X: Any, bags: Bags, *, cells: int = _CELLS) -> tuple[Bags, Columns]:
-    """The columns of X as numbers to compare bags by, in bag order, and the bags; some of both where X is large.
-
-    X: as in `diagnose`, or of more dimensions. What cannot be compared (sparse matrices, cells without order or hash)
-    is passed over; whether numbers are missing is compared by itself.  cells: about how many numbers are looked at.
-    """
-    if sparse.issparse(X):
-        return bags, []
-    if not hasattr(X, "columns") and not hasattr(X, "to_pandas"):
-        X = segment.to_numpy(X)
-        if X.ndim == 0:  # no table at all, but what a model reads
-            return bags, []
-        X = X.reshape(len(X), -1)  # an image is as wide as it has points
-    n, columns = columns_of(X)
-    if n != bags.n_rows:
-        raise ValueError(f"X has {n} rows but there are predictions for {bags.n_rows}: pass the same rows.")
-    bag_step = max(1, min(-(-bags.n_bagged * len(columns) // cells), len(bags) // _ENOUGH_BAGS))
-    some = bags if bag_step == 1 else bags.take(np.arange(0, len(bags), bag_step))
-    column_step, found = max(1, -(-some.n_bagged * len(columns) // cells)), []
-    for name, values in columns[::column_step]:
-        for part, filled in without_gaps(name, values[some.order]):
-            with suppress(ValueError):  # complex numbers
-                found.append((part, scores_of(filled, part, some.weight)))
-    return some, found
-
-
-def without_gaps(name: str, values: NDArray[Any]) -> list[tuple[str, NDArray[Any]]]:
-    """A column as columns without missing values or infinite numbers: whether one is missing may be grouped, too.
-
-    >>> without_gaps("age", np.array([30.0, np.nan, 40.0]))
-    [('age, missing', array([False,  True, False])), ('age', array([30., 35., 40.]))]
-    """
-    import pandas as pd
-
-    missing = np.asarray(pd.isna(values))
-    if missing.all():
-        return [(name, missing)]
-    if values.dtype.kind == "f":
-        whole = np.nan_to_num(values, nan=float(np.nanmedian(values)))
-    else:
-        whole = np.where(missing, values[~missing][:1], values) if missing.any() else values
-    return [(f"{name}, missing", missing), (name, whole)] if missing.any() else [(name, whole)]
 
 
 # -- the test -----------------------------------------------------------------------------------------------------
@@ -259,68 +200,9 @@ def _count_test(proportion: Floats, bags: Bags) -> tuple[float, float]:
 # -- features -----------------------------------------------------------------------------------------------------
 
 
-def columns_of(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
-    """The number of rows, and each column with its name."""
-    if sparse.issparse(X):
-        raise ValueError("X is sparse: pass X.toarray(), or that of the columns to test.")
-    if hasattr(X, "to_pandas"):
-        X = X.to_pandas()
-    if hasattr(X, "columns"):
-        repeated = X.columns.duplicated(keep=False)
-        names = [f"feature {c!r}" + (f" (column {i})" if repeated[i] else "") for i, c in enumerate(X.columns)]
-        return len(X), [(name, X.iloc[:, i].to_numpy()) for i, name in enumerate(names)]
-    table = segment.to_numpy(X)
-    if table.ndim != 2:
-        raise ValueError(f"X must have two dimensions, rows and features, got shape {table.shape}.")
-    return len(table), [(f"feature {i}", table[:, i]) for i in range(table.shape[1])]
-
-
-def scores_of(values: NDArray[Any], name: str, weight: Floats | None = None) -> Scores:
-    """Ranks of a column, so that no few large values decide; for categories also the indicators of the frequent ones.
-
-    None where cells have no hash.  weight: (n,) for how many people each row stands.
-    """
-    import pandas as pd
-
-    kind = values.dtype.kind if values.dtype.kind != "O" else pd.api.types.infer_dtype(values, skipna=True)
-    if kind in ("c", "complex"):
-        raise ValueError(f"{name} of X holds complex numbers: pass their real and imaginary parts as two columns.")
-    ordered = kind in _ORDERED
-    if ordered and (pd.isna(values).any() or (kind == "f" and np.isinf(values).any())):
-        raise ValueError(f"{name} of X contains NaN or infinity: fill or remove such values first.")
-    if kind == "f":
-        return [_ranks(values, weight)]
-    try:
-        codes, levels = pd.factorize(values, use_na_sentinel=False)
-    except TypeError:
-        return []
-    # Not the order of appearance, which is that of the bags where rows of a bag stand together.
-    order = np.argsort(levels if ordered else np.asarray(levels, dtype=str))
-    counts = np.bincount(codes, weight)
-    total = len(values) if weight is None else float(weight.sum())
-    rank = np.empty(len(levels))
-    rank[order] = np.cumsum(counts[order]) - counts[order] / 2
-    scores = [(rank[codes], float(total - counts.max()))]
-    if ordered:
-        return scores
-    frequent = np.argsort(-counts, kind="stable")[:_LEVELS]
-    return scores + [((codes == c).astype(float), float(min(counts[c], total - counts[c]))) for c in frequent]
-
-
-def _ranks(values: Floats, weight: Floats | None) -> tuple[Floats, float]:
-    """Mean ranks of numbers, less a half, and how many differ from the most common one."""
-    order = np.argsort(values)
-    level = values[order]
-    level = np.concatenate([[0], np.cumsum(level[1:] != level[:-1])])
-    counts = np.bincount(level, None if weight is None else weight[order])
-    ranks = np.empty(len(values))
-    ranks[order] = (np.cumsum(counts) - counts / 2)[level]
-    return ranks, float((len(values) if weight is None else weight.sum()) - counts.max())
-
-
 def feature_spread(subject: str, scores: Scores, bags: Bags) -> Finding:
     """Do bags differ in this feature?"""
-    tested = [dispersion_test(rows, bags) for rows, unusual in scores if enough_rows(unusual, len(bags))]
+    tested = [dispersion_test(rows[:], bags) for rows, unusual in scores if enough_rows(unusual, len(bags))]
     return _least_likely(subject, tested)
 
 
@@ -349,7 +231,8 @@ def drifts(columns: Columns, bags: Bags, rng: np.random.Generator) -> list[Findi
     """
     stretches = min(_STRETCHES, len(bags) // 2)
     tested = [("proportions", bags.size * one) for one in bags.outputs.T]
-    tested += [(name, bags.sum(x)) for name, scores in columns for x, some in scores if enough_rows(some, _STRETCHES)]
+    looked_at = [(name, x) for name, scores in columns for x, some in scores if enough_rows(some, _STRETCHES)]
+    tested += [(name, bags.sum(x[:])) for name, x in looked_at]
     names = dict.fromkeys(["proportions", *(name for name, _ in columns)])
     place = np.arange(len(bags)) * stretches // len(bags)
     deviation = np.stack([sums - bags.size * (sums.sum() / bags.n_people) for _, sums in tested], axis=1)

@@ -6,7 +6,9 @@ given as its value and the influence of each bag on it, from which intervals com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,8 @@ def intervals(value: Any, influence: Floats, level: float) -> tuple[Any, Floats,
     return value, error, value - far * error + np.minimum(aside, 0), value + far * error + np.maximum(aside, 0)
 
 
+_OfRows = Callable[[Floats], tuple[Floats, Floats]]
+
 METRICS = {"accuracy": "accuracy", "brier": "Brier score", "log_loss": "log loss", "auc": "AUC"}
 """Metrics that are numbers: their names, and what they are called in a sentence."""
 
@@ -112,8 +116,9 @@ def metrics(rows: Expectations, *, threshold: float = 0.5) -> dict[str, tuple[fl
 
     No AUC where too few labels are of one kind; for several classes it is the mean of those of each against the rest.
     """
-    means = {"brier": brier(rows.h), "accuracy": accuracy(rows.h, threshold), "log_loss": log_loss(rows.h)}
-    found = {name: rows.expectation(*of) for name, of in means.items()}
+    called = partial(accuracy, threshold=threshold)
+    means: dict[str, _OfRows] = {"brier": brier, "accuracy": called, "log_loss": log_loss}
+    found = {name: rows.expectation(*of(rows.h)) for name, of in means.items()}
     if rows.h.ndim == 1:
         area = auc(rows)
     else:

@@ -1,3 +1,4 @@
+import tracemalloc
 from decimal import Decimal
 
 import numpy as np
@@ -466,3 +467,22 @@ def test_wrong_input_gets_one_clear_sentence(X, y, ids, message):
 def test_a_level_is_a_number_between_0_and_1(level):
     with pytest.raises(ValueError, match="level must be a number between 0 and 1, got"):
         diagnose(np.zeros((4, 1)), [0.5] * 4, bags=[0, 0, 1, 1], level=level)
+
+
+# -- what it takes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "most"), [("numbers", 1.5), ("categories", 5)])
+def test_it_holds_little_beside_the_table(kind, most):
+    rng = np.random.default_rng(0)
+    n = 100_000
+    X = pd.DataFrame(rng.normal(size=(n, 10)))
+    if kind == "categories":  # of which 30 are compared one by one
+        X = pd.DataFrame({name: np.char.add("c", rng.integers(0, 30, n).astype(str)).astype(object) for name in "abc"})
+    ids = bw.random_bags(n, size=50, random_state=0)
+    y_bag = bw.aggregate(rng.random(n) < 0.3, ids)
+    tracemalloc.start()
+    diagnose(X, y_bag, bags=ids, quick_model=False)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < most * 8 * 10 * n  # each square, product and category would be a column

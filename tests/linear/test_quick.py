@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 
 from bagwise import Bags, aggregate
-from bagwise.dispersion import compared
 from bagwise.linear.quick import quick_model
+from bagwise.ranks import compared
 
 
 def asked(X, y, ids, *, differing=False, seed=0):

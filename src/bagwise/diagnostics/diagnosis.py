@@ -11,12 +11,13 @@ from bagwise import dispersion
 from bagwise.bags import Bags, as_bags
 from bagwise.diagnostics.result import QUESTIONS, Diagnosis
 from bagwise.disclosure import leaks
-from bagwise.dispersion import Columns, among
+from bagwise.dispersion import among
 from bagwise.formation import evidence_of, settled_by, told
 from bagwise.formation.scatter import terms
 from bagwise.formation.strata import random_but_for_order, random_strata, strata_of
 from bagwise.formation.support import support
 from bagwise.linear import quick
+from bagwise.ranks import Columns, columns_of, scores_of
 from bagwise.utils.parameters import TARGET, ParameterError, check_level, check_parameters
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, NDArray
@@ -77,13 +78,13 @@ def diagnose(
     """
     check_level(level)
     check_parameters({"target": target}, {"target": TARGET})
-    n, table = dispersion.columns_of(X)
+    n, table = columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=target != "value")
     values = target == "value" or (target == "auto" and dispersion.have_real_labels(given))
     if len(given) < 2:
         raise ValueError("there is one bag only: at least 2 are needed to compare bags.")
     rng = generator(random_state)
-    columns: Columns = [(name, dispersion.scores_of(values[given.order], name, given.weight)) for name, values in table]
+    columns: Columns = [(name, scores_of(values[given.order], name, given.weight)) for name, values in table]
     drift = tuple(among(QUESTIONS, one) for one in dispersion.drifts(columns, given, rng))
     found = evidence_of(columns, given, given, values=values).among(QUESTIONS)
     formation, said, more = told(found, level=level), None, [*columns, *terms(columns, given)]
@@ -101,7 +102,7 @@ def diagnose(
     drifting = any(one.p_value < level for one in drift)
     labels: dict[str, str | int] = dict(zip((name for name, _ in table), _labels(X, len(table)), strict=True))
     words = [(name, _words(one, n)[given.order]) for name, one in (keys or {}).items()]
-    of_keys = [(name, dispersion.scores_of(one, name, given.weight)) for name, one in words]
+    of_keys = [(name, scores_of(one, name, given.weight)) for name, one in words]
     labels |= {name: name for name, _ in of_keys}
     candidates = {name: one for name, scores in [*columns, *of_keys] if (one := strata_of(scores, given)) is not None}
     strata = random_strata(candidates, more, given, level=level) if formation.name != "random" else ()

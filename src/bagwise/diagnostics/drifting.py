@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from bagwise import dispersion
+from bagwise import dispersion, ranks
 from bagwise.bags import Bags, as_bags
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut
@@ -154,7 +154,7 @@ def drift(
     check_level(level)
     counts = {"fitted_bags": fitted_bags, "fitted_rows": fitted_rows}
     check_parameters(counts, dict.fromkeys(counts, number(above=0) | NONE))
-    n, table = dispersion.columns_of(X)
+    n, table = ranks.columns_of(X)
     given = as_bags(y, bags, n, noise_variance=noise_variance, whole_labels=True)
     h = predicted(model, X, bags)
     given = fitting_bags(h, given)
@@ -208,7 +208,7 @@ def _anew(h: Floats, table: Any, bags: Bags, rng: np.random.Generator, level: fl
     """What a quick model that is fitted to other new bags gains."""
     if h.ndim == 2:
         return None
-    columns = [(name, dispersion.scores_of(values[bags.order], name, bags.weight)) for name, values in table]
+    columns = [(name, ranks.scores_of(values[bags.order], name, bags.weight)) for name, values in table]
     found = quick.quick_model(columns, [False] * len(columns), [], bags, rng)
     if found is None:
         return None

@@ -12,13 +12,10 @@ from scipy.special import logit
 from bagwise.bags import Bags
 from bagwise.dispersion import (
     NOT_RANDOM,
-    Columns,
     Finding,
     among,
-    compared,
     feature_spread,
     proportion_spread,
-    scores_of,
 )
 from bagwise.formation.formations import Told
 from bagwise.formation.scatter import given_proportions, terms
@@ -27,6 +24,7 @@ from bagwise.formation.support import likeliest_factors, settled
 from bagwise.gains import HeldOut
 from bagwise.log_odds import prior_of
 from bagwise.predictions import fitting_bags
+from bagwise.ranks import Columns, compared, scores_of
 from bagwise.utils.typing import Floats
 
 ENOUGH_BAGS = 12
@@ -222,7 +220,7 @@ def evidence_of(columns: Columns, some: Bags, bags: Bags, *, values: bool = Fals
     Parameters
     ----------
     columns : list
-        As `bagwise.dispersion.compared` gives them.
+        As `bagwise.ranks.compared` gives them.
     some : Bags
         The bags of their rows.
     bags : Bags

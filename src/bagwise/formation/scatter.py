@@ -1,12 +1,13 @@
 """Do bags differ more than something known of them explains: their proportions, their order, a stratum?"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import stats
 
 from bagwise.bags import Bags
-from bagwise.dispersion import Columns, Finding, among, enough_rows, feature_spread, have_real_labels
+from bagwise.dispersion import Finding, among, enough_rows, feature_spread, have_real_labels
+from bagwise.ranks import Columns, Product, Scores
 from bagwise.utils.typing import Floats, Integers
 
 _CHANCE = 4.0  # standard errors by which the slope of one of many columns is off
@@ -23,7 +24,7 @@ def terms(columns: Columns, bags: Bags) -> Columns:
     Parameters
     ----------
     columns : list
-        As `bagwise.dispersion.compared` gives them.
+        As `bagwise.ranks.compared` gives them.
     bags : Bags
         The bags of their rows.
 
@@ -40,17 +41,19 @@ def terms(columns: Columns, bags: Bags) -> Columns:
     ['a squared', 'b squared', 'a × b']
     """
     ordered = [
-        (name, (one := scores[0])[0] - bags.average(one[0]), one[1]) for name, scores in columns if len(scores) == 1
+        (name, (one := scores[0])[0], float(bags.average(one[0][:])), one[1])
+        for name, scores in columns
+        if len(scores) == 1
     ]
-    squares = [(f"{name} squared", [(z**2, rows)]) for name, z, rows in ordered]
-    curved = [place for place, (_, z, _) in enumerate(ordered) if not _two_values(z)]
+    squares: Columns = [(f"{name} squared", [(Product((x, x), (mean, mean)), rows)]) for name, x, mean, rows in ordered]
+    curved = [place for place, (_, x, *_) in enumerate(ordered) if not _two_values(x[:])]
     chance = [feature_spread(*one, bags).p_value for one in squares]
     leading = sorted(range(len(ordered)), key=lambda one: (np.nan_to_num(chance[one], nan=1.0), one))[:_LEADING]
-    products = []
+    products: Columns = []
     for place, a in enumerate(leading):
         for b in leading[place + 1 :]:
-            (first, x, rows), (second, z, others) = (ordered[one] for one in sorted((a, b)))
-            products.append((f"{first} × {second}", [(x * z, min(rows, others))]))
+            (first, x, mean, rows), (second, z, other, others) = (ordered[one] for one in sorted((a, b)))
+            products.append((f"{first} × {second}", [(Product((x, z), (mean, other)), min(rows, others))]))
     return [squares[place] for place in curved] + products
 
 
@@ -67,7 +70,7 @@ def given_proportions(columns: Columns, bags: Bags) -> list[Finding]:
     Parameters
     ----------
     columns : list
-        As `bagwise.dispersion.compared` gives them.
+        As `bagwise.ranks.compared` gives them.
     bags : Bags
         The bags of their rows. What declared noise does to the line is allowed for where there is one label.
 
@@ -86,7 +89,7 @@ def given_known(columns: Columns, bags: Bags, known: Floats) -> list[Finding]:
     Parameters
     ----------
     columns : list
-        As `bagwise.dispersion.compared` gives them.
+        As `bagwise.ranks.compared` gives them.
     bags : Bags
         The bags of their rows.
     known : array of shape (m, q)
@@ -113,9 +116,9 @@ def given_known(columns: Columns, bags: Bags, known: Floats) -> list[Finding]:
     return [among(max(count, 1), one) for one in found]
 
 
-def tested(scores: Sequence[tuple[Floats, float]], bags: Bags) -> list[Floats]:
+def tested(scores: Scores, bags: Bags) -> Iterator[Floats]:
     """Numbers of which enough differ from the most common one."""
-    return [x for x, unusual in scores if enough_rows(unusual, len(bags))]
+    return (x[:] for x, unusual in scores if enough_rows(unusual, len(bags)))
 
 
 def _least(subject: str, results: list[tuple[float, float]]) -> Finding:

@@ -7,16 +7,17 @@ import numpy as np
 from scipy.sparse import csgraph, csr_array
 
 from bagwise.bags import Bags
-from bagwise.dispersion import NOT_RANDOM, Columns, compared, scores_of
+from bagwise.dispersion import NOT_RANDOM
 from bagwise.formation.formations import Told
 from bagwise.formation.scatter import given_known
+from bagwise.ranks import Columns, Scores, compared, scores_of
 from bagwise.utils.typing import Floats, Integers
 
 _FREEDOM = 10  # bags that there have to be beyond the strata, to tell whether they are random in them
 _KNOTS = 10  # between which a drift is a straight line
 
 
-def strata_of(column: Sequence[tuple[Floats, float]], bags: Bags) -> Integers | None:
+def strata_of(column: Scores, bags: Bags) -> Integers | None:
     """The strata that a column divides bags into; None where it does not, or into nearly as many as there are bags.
 
     Bags are of one stratum where they have a value in common or, in a column with an order, where their ranges overlap:
@@ -25,7 +26,7 @@ def strata_of(column: Sequence[tuple[Floats, float]], bags: Bags) -> Integers | 
     Parameters
     ----------
     column : sequence
-        What a column is compared by, as `bagwise.dispersion.scores_of` gives it.
+        What a column is compared by, as `bagwise.ranks.scores_of` gives it.
     bags : Bags
         The bags of the rows.
 
@@ -43,7 +44,7 @@ def strata_of(column: Sequence[tuple[Floats, float]], bags: Bags) -> Integers | 
     """
     if not column:
         return None
-    place = column[0][0]
+    place = column[0][0][:]
     if len(column) == 1:
         low, high = (one.reduceat(place, bags.offsets[:-1]) for one in (np.minimum, np.maximum))
         order = np.argsort(low, kind="stable")
@@ -73,7 +74,7 @@ def random_strata(candidates: Mapping[str, Integers], columns: Columns, bags: Ba
     candidates : dict
         Strata of bags, as `strata_of` finds them, by the name of the column.
     columns : list
-        In which bags of a stratum must be alike, as `bagwise.dispersion.compared` gives them.
+        In which bags of a stratum must be alike, as `bagwise.ranks.compared` gives them.
     bags : Bags
         The bags of their rows.
     level : float
@@ -162,7 +163,7 @@ def random_but_for_order(columns: Columns, bags: Bags, *, level: float) -> bool:
     Parameters
     ----------
     columns : list
-        In which bags must then be alike, as `bagwise.dispersion.compared` gives them.
+        In which bags must then be alike, as `bagwise.ranks.compared` gives them.
     bags : Bags
         The bags of their rows.
     level : float

@@ -8,13 +8,14 @@ from scipy.special import expit, ndtri
 
 from bagwise import segment
 from bagwise.bags import Bags
-from bagwise.dispersion import Columns, Scores, have_real_labels
+from bagwise.dispersion import have_real_labels
 from bagwise.formation.evidence import ENOUGH_BAGS
 from bagwise.formation.support import likeliest_factors
 from bagwise.gains import HeldOut
 from bagwise.linear.design import Design
 from bagwise.linear.penalties import choose
 from bagwise.losses.likelihood import check_counts
+from bagwise.ranks import Columns
 from bagwise.utils.typing import Floats
 
 _WIDEST, _ROWS, _LEVELS = 120, 20_000, 5  # columns and rows of a model; categories of a column
@@ -63,11 +64,10 @@ def quick_model(
     most = max(int(np.searchsorted(np.cumsum(bags.rows), _ROWS, side="right")), ENOUGH_BAGS)
     some = np.sort(rng.permutation(len(bags))[:most])
     rows, offsets = segment.take(np.arange(bags.n_bagged), bags.offsets, some)
-    columns, more = (
-        [(name, [(x[rows], unusual) for x, unusual in scores]) for name, scores in given] for given in (columns, more)
-    )
-    steps = [x for (_, scores), one in zip(columns, differing, strict=True) if one for x in _steps(scores)]
-    X = [x for _, scores in columns for x in _numbers(scores)] + [x for _, ((x, _),) in more] + steps[:_WIDEST]
+    of_columns = [[np.asarray(x[rows]) for x, _ in scores] for _, scores in columns]
+    steps = [x for scores, one in zip(of_columns, differing, strict=True) if one for x in _steps(scores)]
+    X = [x for scores in of_columns for x in _numbers(scores)]
+    X += [np.asarray(x[rows]) for _, ((x, _),) in more] + steps[:_WIDEST]
     X = [(x - x.mean()) / x.std() for x in X[:: max(1, -(-len(X) // _WIDEST))] if x.min() < x.max()]
     if not X:
         return None
@@ -81,15 +81,15 @@ def quick_model(
     return QuickModel(tuple(chosen.parts)) if chosen.parts else None
 
 
-def _numbers(scores: Scores) -> list[Floats]:
+def _numbers(scores: Sequence[Floats]) -> list[Floats]:
     """A column for a linear model: normal quantiles in the order of its values, or its most frequent categories."""
     if len(scores) > 1:
-        return [x for x, _ in scores[1 : 1 + _LEVELS]]
-    return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x, _ in scores]
+        return list(scores[1 : 1 + _LEVELS])
+    return [ndtri((x - x.min() + 0.5) / (x.max() - x.min() + 1)) for x in scores]
 
 
-def _steps(scores: Scores) -> list[Floats]:
+def _steps(scores: Sequence[Floats]) -> list[Floats]:
     """Whether an ordered column is above each of some quantiles."""
     if len(scores) > 1:
         return []
-    return [(x > cut).astype(float) for x, _ in scores for cut in np.quantile(x, np.arange(1, _STEPS) / _STEPS)]
+    return [(x > cut).astype(float) for x in scores for cut in np.quantile(x, np.arange(1, _STEPS) / _STEPS)]

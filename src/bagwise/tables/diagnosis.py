@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bagwise import diagnostics, dispersion
+from bagwise import diagnostics
 from bagwise.data.shards import WEIGHT
 from bagwise.disclosure import leaks
+from bagwise.ranks import without_gaps
 from bagwise.tables.bag_table import NUMBER, BagTable
 from bagwise.tables.columns import Features
 from bagwise.tables.fitting import features_of
@@ -60,7 +61,7 @@ def frame_of(features: Features, matrix: Floats) -> Any:
     columns: dict[str, Any] = {}
     for made, values in zip(features.made, matrix.T, strict=True):
         if made.levels is None:
-            columns |= dict(dispersion.without_gaps(made.name, values))
+            columns |= dict(without_gaps(made.name, values))
         else:
             codes = np.where(np.isnan(values), -1, values).astype(int)
             columns[made.name] = pd.Categorical.from_codes(codes, list(made.levels))
