@@ -287,7 +287,7 @@ def test_the_commands_know_values(files):
     scores = folder / "scores.csv"
     assert call("predict", model, events, "--out", scores).exit_code == 0
     assert pd.read_csv(scores)["prediction"].max() > 10
-    assert "fit a regressor" in call("diagnose", events, reports, *told).stdout
+    assert "fit --model auto, boosting, ridge, tweedie or network;" in call("diagnose", events, reports, *told).stdout
 
 
 @pytest.mark.slow
