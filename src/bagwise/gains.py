@@ -23,6 +23,7 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 
 _CLEARLY = 2.0  # standard errors
 _ROWS = 60_000  # that effects are told by
+_CHOSEN = 3.0  # log-likelihood of all bags that choosing by them comes to, where they may have effects
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
 
@@ -313,9 +314,10 @@ def best_stretch(
 ) -> tuple[float, Floats]:
     """The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
-    A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has. The mean
-    label has effects of its own: with those of the model, stretched scores, whose counts vary less, would seem better
-    wherever these are too large.
+    A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has; beside
+    effects of bags it is :math:`e^3` times as likely: their variance was chosen by the same bags, as was what the model
+    penalises, which looks like a gain of about as much. The mean label has effects of its own: with those of the model,
+    stretched scores, whose counts vary less, would seem better wherever these are too large.
 
     Parameters
     ----------
@@ -358,7 +360,8 @@ def best_stretch(
             found = [np.concatenate([one.log_likelihoods(t, effect_variance=v) for t, v in pairs]) for one in parts]
         return np.concatenate([each - base for each, base in zip(found, constant, strict=True)], axis=1)
 
-    prior = np.where(stretches == 0, np.log(max(int(np.count_nonzero(stretches)), 1)), 0.0)
+    nothing = np.log(max(int(np.count_nonzero(stretches)), 1)) + (_CHOSEN if effect_variance else 0.0)
+    prior = np.where(stretches == 0, nothing, 0.0)
     stretch = float(softmax(gains(stretches).sum(axis=1) + prior) @ stretches)
     return stretch, gains(np.array([stretch]))[0]
 

@@ -175,6 +175,48 @@ def test_nothing_to_learn_is_told():
         fitted(*at_random(rng, 16, 400))
 
 
+def sparse(rng, m, k=16, d=60):
+    """A few weights of many are anything."""
+    X, weights = rng.normal(size=(m * k, d)), np.zeros(d)
+    weights[:4] = [1.5, -1.0, 1.0, -0.7]
+    y = (rng.random(m * k) < expit(X @ weights - 1)).astype(float)
+    return X, y, random_bags(m * k, k, random_state=rng), weights
+
+
+def test_large_weights_bear_less_of_the_penalty_where_held_out_bags_like_that():
+    X, y, ids, weights = sparse(np.random.default_rng(0), 600)
+    model, plain = fitted(X, y, ids), fitted(X, y, ids, scaling=1.0)
+    assert model.penalties_[:4].max() < model.penalties_[4:].min()
+    assert 1 / np.mean(1 / model.penalties_) == pytest.approx(model.alpha_)
+    np.testing.assert_allclose(plain.penalties_, plain.alpha_, rtol=1e-9)
+    assert model.gain_ > plain.gain_
+    assert ((model.coef_ - weights) ** 2).sum() < 0.6 * ((plain.coef_ - weights) ** 2).sum()
+
+
+def test_penalties_stay_alike_where_weights_are_or_bags_are_few():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(9600, 30))
+    labels = (rng.random(9600) < expit(rows @ np.full(30, 0.3))).astype(float)
+    alike = rows, labels, random_bags(9600, 16, random_state=rng)
+    for X, y, ids in (alike, sparse(rng, 24)[:3]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoBetterThanConstantWarning)
+            model = fitted(X, y, ids)
+            given = fitted(X, y, ids, scaling=model.scaling_)
+        np.testing.assert_allclose(model.penalties_ / model.alpha_, given.penalties_ / given.alpha_, rtol=1e-9)
+
+
+def test_updates_penalise_as_the_fit_did():
+    X, y, ids, _ = sparse(np.random.default_rng(0), 900)
+    first = ids < 600
+    model = fitted(X[first], y[first], ids[first])
+    before = model.penalties_ / model.alpha_
+    later = ids[~first] - 600
+    model.partial_fit(X[~first], aggregate(y[~first], later), bags=later)
+    np.testing.assert_allclose(model.penalties_ / model.alpha_, before, rtol=1e-9)
+    assert before.max() > 5 * before.min()
+
+
 def few_bags(rng, m=30, d=40):
     """Fewer bags than features, which say nothing of labels."""
     X, ids = rng.normal(size=(32 * m, d)), np.arange(32 * m) // 32

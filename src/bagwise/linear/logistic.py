@@ -1,7 +1,7 @@
 """Logistic regression from bags, by the likelihood of their counts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -60,7 +60,9 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         effects of their own.
     alphas : float or sequence of float, optional
         Penalties to choose from by the likelihood of held-out bags; a number fixes it; None takes 13 from 0.1 to 1e5.
-        Where bags are few, one about as large as the number of features is the most plausible.
+        Where bags are few, one about as large as the number of features is the most plausible. Of several, and where
+        no scaling is given, weights :math:`w_j` that a first fit finds large may bear less, in proportion to
+        :math:`1 / (w_j^2 + 0.1 \overline{w^2})`, if held-out bags clearly prefer that.
     scaling : float, optional
         As in `BagRidgeClassifier`.
     cv : int
@@ -80,6 +82,8 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         The formation that was used, and why.
     alpha_, scaling_, stretch_ : float
         The penalty chosen, and the factor by which log odds are stretched to make up for it.
+    penalties_ : array, shape (features,)
+        That of each weight, in standardised features; their harmonic mean is `alpha_`.
     n_iter_ : int
         Steps of Newton's (of L-BFGS, for several classes) to the maximum, after those by which the penalty was chosen.
     effect_variance_ : float
@@ -167,17 +171,19 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         alphas, scalings = self._penalties(usual_alphas(design))
         # Where rates may be effects, the weaker assumption comes first: held-out bags then tell which it is.
         effects = self.formation_.name in ("features", "effects") or "effects" in self.formation_.others
-        chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects)
+        adapt = len(alphas) > 1 and self.scaling is None
+        chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects, adapt=adapt)
         self.formation_ = settled(self.formation_, chosen.parts)
         if effects and self.formation_.name == "rates":
-            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=chosen)
-        prior, penalty = prior_of(design.bags), penalty_of(design, chosen.alpha, chosen.scaling)
+            begin = replace(chosen, relative=None)
+            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=begin, adapt=adapt)
+        prior, penalty = prior_of(design.bags), chosen.penalty(design)
         close = _CLOSE if design.bags.n_bagged <= CHOICE_ROWS else _NEARLY
         at, before, sums, self.n_iter_ = climb(
             design, prior, penalty, effect_variance=chosen.effect_variance, start=chosen.start, close=close
         )
         self.alpha_, self.scaling_, self.stretch_ = chosen.alpha, chosen.scaling, chosen.stretch
-        self.effect_variance_ = chosen.effect_variance
+        self.penalties_, self.effect_variance_ = penalty, chosen.effect_variance
         self.effects_ = self._effects(at, design.bags)
         scores, coef = self.stretch_ * at.z, self.stretch_ * at.w / design.scale
         scores = scores if design.bags.offset is None else scores + design.bags.offset
@@ -236,11 +242,11 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
             forgetting,
             self.cv,
             generator(self.random_state),
-            scaling=self.scaling_,
+            relative=self._relative(design),
             alphas=None if self.alphas is None else self._penalties(ALPHAS)[0],
             effects=self.formation_.name in ("features", "effects"),
         )
-        how, prior, penalty = chosen.how, prior_of(bags), penalty_of(design, chosen.alpha, self.scaling_)
+        how, prior, penalty = chosen.how, prior_of(bags), chosen.alpha * self._relative(design)
         at, before, sums, self.n_iter_ = climb(
             design,
             prior,
@@ -251,7 +257,7 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
             beside=old.quadratic(how.weight),
         )
         self.alpha_, self.stretch_, self.effect_variance_ = chosen.alpha, chosen.stretch, chosen.effect_variance
-        self.effects_ = self._effects(at, bags)
+        self.penalties_, self.effects_ = penalty, self._effects(at, bags)
         scores, coef = at.z, self.stretch_ * at.w / design.scale
         beyond = old.shift(scores, bags, at.w, how) - at.intercept  # of old and new rows, over that of new ones
         stretched = self.stretch_ * scores if bags.offset is None else self.stretch_ * scores + bags.offset
@@ -267,6 +273,12 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         self.gain_, self.gain_error_ = tell_gain(chosen.gains, stacklevel=5)
         return Step("likelihood of new bags beside that of the old ones", True, how.weight, how.apart)
 
+    def _relative(self, design: Design) -> Floats:
+        """(d,) penalties of standardised weights over alpha."""
+        if (penalties := getattr(self, "penalties_", None)) is None:  # a folder of before
+            return penalty_of(design, 1.0, self.scaling_)
+        return np.asarray(penalties / self.alpha_)
+
     def _effects(self, at: Point, bags: Bags) -> Floats:
         """(m,) estimates of the effects of bags."""
         tilt = np.where(np.isfinite(at.found.tilt), at.found.tilt, 0.0)
@@ -275,7 +287,7 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
     def _fit_classes(self, design: Design, rng: np.random.Generator) -> Floats | None:
         self.scaling_ = USUAL_SCALING if self.scaling is None else float(self.scaling)
         self.alpha_, gains = choose_of_classes(design, self.cv, rng, self._penalties(ALPHAS)[0], self.scaling_)
-        penalty = penalty_of(design, self.alpha_, self.scaling_)
+        self.penalties_ = penalty = penalty_of(design, self.alpha_, self.scaling_)
         at = maximise_classes(design, prior_of_classes(design.bags), penalty)
         coef, self.n_iter_ = at.w / design.scale, at.n_iter
         self._keep(coef, at.intercept - coef @ design.mean, classes=True)

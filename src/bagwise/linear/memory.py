@@ -21,7 +21,6 @@ from bagwise.gains import HeldOut, best_stretch, effects_beside_model
 from bagwise.linear.design import Design
 from bagwise.linear.likelihood import Place, Quadratic, System, maximise, system
 from bagwise.linear.moments import Moments, coefficients
-from bagwise.linear.penalties import penalty_of
 from bagwise.linear.probabilities import some_bags
 from bagwise.log_odds import prior_of, shift_to
 from bagwise.losses.log_likelihood import log_likelihoods
@@ -286,14 +285,15 @@ def choose_refit(
     cv: int,
     rng: np.random.Generator,
     *,
-    scaling: float,
+    relative: Floats,
     alphas: Floats | None,
     effects: bool,
 ) -> Refit:
     """How old bags count, penalty, stretch and, with `effects`, τ², by new bags held out in turn.
 
-    before: what was chosen last.  asked: as in `partial_fit`.  alphas: penalties to choose from, None for those near
-    the last one. Where new rows are many, some bags serve, and the old ones count for as much less.
+    before: what was chosen last.  asked: as in `partial_fit`.  relative: (d,) penalties over α.  alphas: those to
+    choose from, None for some near the last one. Where new rows are many, some bags serve, and the old ones count for
+    as much less.
     """
     ways = weighings(asked)
     chosen = np.sort(some_bags(design.bags, design.width, rng))
@@ -309,7 +309,7 @@ def choose_refit(
         w, offset = before.start, held_out.bags.offset
         for i, how in enumerate(ways):
             ready = Weighing(how.weight * share, how.apart)
-            path = _path(train, memory, ready, before, tried, scaling, w)
+            path = _path(train, memory, ready, before, tried, relative, w)
             w = path[:, int(np.argmin(np.abs(tried - before.alpha)))]
             trained, held = train.scores(path), held_out.scores(path)
             for a in range(len(tried)):
@@ -321,7 +321,7 @@ def choose_refit(
     alpha = float(np.exp(softmax(logsumexp(totals + _plausible(ways)[:, None], axis=0)) @ np.log(tried)))
     ready, parts = Weighing(how.weight * share, how.apart), []
     for train, held_out in pairs:
-        w = _path(train, memory, ready, before, np.array([alpha]), scaling, before.start)[:, 0]
+        w = _path(train, memory, ready, before, np.array([alpha]), relative, before.start)[:, 0]
         told = (prior_of(train.bags), train.bags, train.scores(w), held_out.scores(w), held_out.bags)
         parts.append(HeldOut.of(*told))
     variance = before.effect_variance
@@ -334,10 +334,10 @@ def choose_refit(
 
 
 def _path(
-    train: Design, memory: LogisticMemory, how: Weighing, before: Refit, alphas: Floats, scaling: float, start: Floats
+    train: Design, memory: LogisticMemory, how: Weighing, before: Refit, alphas: Floats, relative: Floats, start: Floats
 ) -> Floats:
     """(d, alphas) weights with each penalty: about the maximum with the middle one, as if L were quadratic."""
-    old, relative = memory.quadratic(how.weight), penalty_of(train, 1.0, scaling)
+    old = memory.quadratic(how.weight)
     middle = float(np.median(alphas))
     at = maximise(
         train,

@@ -1,5 +1,7 @@
 """Penalty, stretch and variance of effects of logistic regression, by the likelihood of bags that are held out."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,10 +31,13 @@ _FEW_ALPHAS = 9  # the most plausible ones, for few bags; where rates differ row
 _DECADES = 1 / 3  # standard deviation of the logarithm of a penalty, a priori
 ENOUGH_FREEDOM = 4  # bags for each weight, for a maximum without a penalty
 _ALIKE = 1.1  # a factor of spreads
-_ROUNDS, _ROUNDS_WITH_EFFECTS = 4, 3
+_ROUNDS, _ROUNDS_WITH_EFFECTS, _ROUNDS_ADAPTED = 4, 3, 2
 _SAME_EFFECTS = 0.2  # of a variance
 _AS_IT_IS, _SOME_STRETCHES = np.ones(1), np.array([0.6, 1.0, 1.4, 1.8])
-_SURE = 1.0  # standard error, for a scaling that is not the usual one
+_SURE = 1.0  # standard error, for a scaling that is not the usual one, or penalties by the sizes of weights
+_MUCH = 4.0  # difference of log-likelihoods of all bags, where few choose: these weights may be learned by heart
+_LEAST_SIZE = 0.1  # of the mean square of weights, that each is taken to have at least
+_HEAVIER = 3.0  # a factor of the penalty, where the search begins once large weights bear less of it
 _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 
 
@@ -40,18 +45,24 @@ _ENOUGH_OF_CLASSES = 128  # bags held out, where a fit takes long
 class Choice:
     """What held-out bags prefer.
 
-    alpha, scaling: the penalty.  stretch: of scores.  effect_variance: τ².
+    alpha, scaling: the penalty.  relative: (d,) by what α is multiplied for each weight, None where the scaling tells.
+    stretch: of scores.  effect_variance: τ².
     gains: (m,) log-likelihood of held-out bags, less that of p; None where there were too few bags to hold any out.
     parts: what fits said of bags held out.  start: weights to begin with.
     """
 
     alpha: float = _USUAL_ALPHA
     scaling: float = USUAL_SCALING
+    relative: Floats | None = None
     stretch: float = 1.0
     effect_variance: float = 0.0
     gains: Floats | None = None
     parts: Sequence[HeldOut] = ()
     start: Floats | None = None
+
+    def penalty(self, design: Design) -> Floats:
+        """(d,) of each standardised weight."""
+        return penalty_of(design, self.alpha, self.scaling) if self.relative is None else self.alpha * self.relative
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +88,16 @@ class _Held:
             self.prior, self.train.bags, self.train.scores(w), self.held_out.scores(w), self.held_out.bags
         )
 
+    def told(self, relative: Floats, alpha: float) -> HeldOut:
+        """The same of weights with a penalty near its own."""
+        return self.scores(self.path(relative, np.array([alpha]))[:, 0])
+
+    def refitted(self, penalty: Floats, effect_variance: float) -> _Held:
+        """With another penalty."""
+        train = self.train
+        at = maximise(train, prior_of(train.bags), penalty, effect_variance=effect_variance, start=self.at.w, close=0.1)
+        return _Held(train, self.held_out, at.prior, at, system(train, at))
+
     def value(self, w: Floats, effect_variance: float, stretches: Floats = _AS_IT_IS) -> Floats:
         """(stretches, weights, m) log-likelihood of the bags held out, for each column of w (d, weights)."""
         scores, trained = self.held_out.scores(w).T, self.train.scores(w).T
@@ -92,6 +113,21 @@ def penalty_of(design: Design, alpha: float, scaling: float) -> Floats:
     scale = np.where(np.isfinite(design.scale), design.scale, 1.0)
     relative = scale ** (2 * (scaling - 1))
     return np.asarray(alpha * relative * np.mean(1 / relative))
+
+
+def by_size(w: Floats) -> Floats:
+    """(d,) penalties that weights which were found large bear less of; their harmonic mean is 1.
+
+    As if a weight had a normal prior whose variance is its own square: most weights of many are next to nothing.
+
+    >>> by_size(np.array([2.0, 0.0])).round(2)
+    array([ 0.52, 11.  ])
+    """
+    square = w**2
+    if not square.any():
+        return np.ones_like(w)
+    size = square + _LEAST_SIZE * square.mean()
+    return np.asarray(size.mean() / size)
 
 
 def _few(design: Design) -> bool:
@@ -148,10 +184,12 @@ def choose(
     *,
     effects: bool,
     begin: Choice | None = None,
+    adapt: bool = True,
 ) -> Choice:
     """Penalty, stretch and, with `effects`, τ², by the likelihood of bags that are held out in turn.
 
-    begin: where the search begins, if something is known.
+    begin: where the search begins, if something is known.  adapt: whether penalties may go by the sizes of weights,
+    if held-out bags clearly prefer that.
 
     Where bags are many, the penalty is chosen on some; a fit to more of them is measured on others, and stretched only
     if these do not prefer it to p: the fit to all of them is shrunken less than it.
@@ -160,11 +198,11 @@ def choose(
     scalings = scalings if _differ(design.scale) else scalings[len(scalings) // 2 :][:1]
     some = _for_choice(design, order)
     if len(some) == len(order):
-        return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin)
+        return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt)
     chosen_on = design.take(np.sort(some))
-    found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, measured=False)
+    found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt)
     train, held_out = (design.take(np.sort(bags)) for bags in _more_and_held_out(design, order))
-    p, penalty = prior_of(train.bags), penalty_of(design, found.alpha, found.scaling)
+    p, penalty = prior_of(train.bags), found.penalty(design)
     at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
     part = HeldOut.of(at.prior, train.bags, at.z, held_out.scores(at.w), held_out.bags)
     stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
@@ -182,7 +220,7 @@ def _choose(
     *,
     effects: bool,
     begin: Choice | None,
-    measured: bool = True,
+    adapt: bool,
 ) -> Choice:
     """The same with all bags."""
     folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags), shared=design.bags.shared)
@@ -217,16 +255,54 @@ def _choose(
         found = replace(_best_penalty(design, held, alphas, scalings, tau, effects=effects), start=start)
         if effects:
             relative = penalty_of(design, 1.0, found.scaling)
-            parts = [one.scores(one.path(relative, np.array([found.alpha]))[:, 0]) for one in held]
+            parts = [one.told(relative, found.alpha) for one in held]
             found = replace(found, effect_variance=effects_beside_model(parts))
         if _near(found, last, _NEAR_WITH_EFFECTS if effects else _NEAR):
             break
-    if measured:
-        relative, alpha = penalty_of(design, 1.0, found.scaling), np.array([found.alpha])
-        parts = [one.scores(one.path(relative, alpha)[:, 0]) for one in held]
-        stretch, gains = best_stretch(parts, effect_variance=found.effect_variance)
-        found = replace(found, stretch=stretch, gains=gains, parts=parts)
-    return found
+    plain = _told(found, held, [penalty_of(design, 1.0, found.scaling)] * len(held))
+    if not adapt:
+        return plain
+    adapted = _adapted(design, plain, held, alphas, effects=effects)
+    assert plain.gains is not None
+    assert adapted.gains is not None
+    more = adapted.gains - plain.gains
+    enough = max(float(_SURE * more.std() * np.sqrt(len(more))), _MUCH if _few(design) else 0.0)
+    return adapted if more.sum() > enough else plain
+
+
+def _adapted(design: Design, found: Choice, held: list[_Held], alphas: Floats, *, effects: bool) -> Choice:
+    """With penalties by the sizes of weights, in each fold by those of the fit without it, and the best α for them."""
+    relatives, few, tau = [by_size(one.at.w) for one in held], _few(design), found.effect_variance
+    stretches = _SOME_STRETCHES if few else _AS_IT_IS
+    prior = _plausible(alphas, design.width) if few or effects else 0.0
+    alpha = min(_HEAVIER * found.alpha, float(alphas.max()))
+    for _ in range(_ROUNDS_ADAPTED):
+        held, last = [one.refitted(alpha * own, tau) for one, own in zip(held, relatives, strict=True)], alpha
+        sums = _values(held, relatives, alphas, tau, stretches).sum(axis=2) + prior
+        alpha = float(np.exp(softmax(logsumexp(sums, axis=0)) @ np.log(alphas)))
+        if abs(np.log(alpha / last)) < np.log(_NEAR):
+            break
+    assert found.start is not None
+    found = replace(found, alpha=alpha, relative=by_size(found.start))
+    if effects:
+        parts = [one.told(own, alpha) for one, own in zip(held, relatives, strict=True)]
+        found = replace(found, effect_variance=effects_beside_model(parts))
+    return _told(found, held, relatives)
+
+
+def _told(found: Choice, held: list[_Held], relatives: Sequence[Floats]) -> Choice:
+    """With the stretch, and what the fits say of the bags held out."""
+    parts = [one.told(own, found.alpha) for one, own in zip(held, relatives, strict=True)]
+    stretch, gains = best_stretch(parts, effect_variance=found.effect_variance)
+    return replace(found, stretch=stretch, gains=gains, parts=parts)
+
+
+def _values(
+    held: list[_Held], relatives: Sequence[Floats], alphas: Floats, effect_variance: float, stretches: Floats
+) -> Floats:
+    """(stretches, alphas, m) log-likelihoods of all bags held out."""
+    each = zip(held, relatives, strict=True)
+    return np.concatenate([one.value(one.path(own, alphas), effect_variance, stretches) for one, own in each], axis=2)
 
 
 def _differ(scale: Floats) -> bool:
@@ -272,10 +348,8 @@ def _best_penalty(
     # Many bags know better, unless a light penalty would leave to effects of bags what differing rates explain.
     prior = _plausible(alphas, design.width) if few or effects else 0.0
     for scaling in scalings:
-        relative = penalty_of(design, 1.0, float(scaling))
-        values = np.concatenate(
-            [one.value(one.path(relative, alphas), effect_variance, stretches) for one in held], axis=2
-        )
+        relatives = [penalty_of(design, 1.0, float(scaling))] * len(held)
+        values = _values(held, relatives, alphas, effect_variance, stretches)
         sums = values.sum(axis=2) + prior
         totals.append(logsumexp(sums, axis=0))
         best.append(-values[np.unravel_index(int(np.argmax(sums)), sums.shape)])

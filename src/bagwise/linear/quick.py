@@ -77,7 +77,7 @@ def quick_model(
     ready = Bags.build(
         bags.keys[some], order, offsets, bags.proportion[some], noise, len(rows), weight=weight, offset=offset
     )
-    chosen = choose(Design.of(np.stack(X, axis=1), ready), _FOLDS, rng, _ALPHAS, np.ones(1), effects=True)
+    chosen = choose(Design.of(np.stack(X, axis=1), ready), _FOLDS, rng, _ALPHAS, np.ones(1), effects=True, adapt=False)
     return QuickModel(tuple(chosen.parts)) if chosen.parts else None
 
 
