@@ -22,6 +22,8 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 """Factors of log odds that held-out bags choose from."""
 
 _CLEARLY = 2.0  # standard errors
+_FEW_ROWS = 5_000  # held out, of which all stretches are looked at together
+_NEGLIGIBLE = 50.0  # log-likelihood below the largest, at which a stretch counts for nothing
 _ROWS = 60_000  # that effects are told by
 _CHOSEN = 3.0  # log-likelihood of all bags that choosing by them comes to, where they may have effects
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
@@ -362,8 +364,22 @@ def best_stretch(
 
     nothing = np.log(max(int(np.count_nonzero(stretches)), 1)) + (_CHOSEN if effect_variance else 0.0)
     prior = np.where(stretches == 0, nothing, 0.0)
-    stretch = float(softmax(gains(stretches).sum(axis=1) + prior) @ stretches)
+    few = sum(part.bags.n_bagged for part in parts) < _FEW_ROWS
+    found = gains(stretches).sum(axis=1) if few else _about_most(lambda one: gains(one).sum(axis=1), stretches)
+    stretch = float(softmax(found + prior) @ stretches)
     return stretch, gains(np.array([stretch]))[0]
+
+
+def _about_most(total: Callable[[Floats], Floats], stretches: Floats) -> Floats:
+    """(stretches,) totals of those about the likeliest, beginning at 1; −∞ beyond those that no longer matter."""
+    found = np.full(len(stretches), -np.inf)
+    place = int(np.abs(stretches - 1).argmin())
+    for way in (range(place, len(stretches)), range(place - 1, -1, -1)):
+        for number in way:
+            found[number] = total(stretches[[number]])[0]
+            if found[number] < found.max() - _NEGLIGIBLE:
+                break
+    return found
 
 
 __all__ = [

@@ -166,5 +166,6 @@ def add_tree(
     value = links.shrunk(objective.leaf_values(leaf, n_leaves, options.reg_lambda), options.learning_rate, options.link)
     for number, leaf_value in enumerate(value):
         booster.set_leaf_output(tree, number, float(leaf_value))
-    scores += value[leaf]
+    objective.follow(value)
+    scores += value.take(leaf)
     return True

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
 import lightgbm as lgb
 import numpy as np
 
 from bagwise.utils.typing import Floats, Integers
 
-_TOGETHER = 2**20  # rows to look at
+_TOGETHER, _ENOUGH = 2**16, 2**15  # rows to look at, and those that show which leaves there are
 _CELLS, _BESIDE = 2**14, 2  # that steps fall into; those of different leaves lie farther apart
 
 
@@ -23,24 +22,19 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats, most: int) -> Integ
     """
     least, farthest = float(step.min()), float(step.max())
     per = (_CELLS - 0.5) / (farthest - least) if farthest > least else 0.0
-    pieces = [
-        step[start : start + _TOGETHER] for start in range(0, len(step), _TOGETHER)
-    ]  # what is computed stays small
-    cell_of = lru_cache(maxsize=1)(lambda number: _cell(pieces[number], least, per))
-    occupied = np.flatnonzero(sum(np.bincount(cell_of(number), minlength=_CELLS) for number in range(len(pieces))))
-    first = np.concatenate([[True], np.diff(occupied) > 1])  # neighbours hold what rounding has set apart
-    n_leaves = most if np.count_nonzero(first) == most else count_leaves(booster, tree)
+    occupied = np.flatnonzero(np.bincount(_cell(step[:: -(-len(step) // _ENOUGH)], least, per), minlength=_CELLS))
+    runs = np.count_nonzero(np.diff(occupied) > 1) + 1  # neighbours hold what rounding has set apart
+    n_leaves = most if runs == most else count_leaves(booster, tree)
     values = np.array([booster.get_leaf_output(tree, number) for number in range(n_leaves)])
-    rank = np.argsort(values).astype(np.int32)
+    rank = values.argsort().astype(np.int32)
     home = ((values[rank] - least) * per).astype(np.int64)
-    # Of each run of cells, the leaf; in some there may be none of these rows.
-    owner = np.clip(np.searchsorted(home, occupied[first] - 1), 0, n_leaves - 1)
-    if (np.abs(home[owner] - occupied[first]) > 1).any() or (np.diff(home) <= _BESIDE).any():
+    ends = np.clip((home[1:] + home[:-1]) // 2 + 1, 0, _CELLS)  # there may be leaves with none of these rows
+    owner = np.arange(n_leaves).repeat(np.diff(ends, prepend=0, append=_CELLS))
+    if (np.abs(home[owner[occupied]] - occupied) > 1).any() or (np.diff(home) <= _BESIDE).any():
         return None
-    cells, leaf = np.zeros(_CELLS, dtype=np.int32), np.empty(len(step), dtype=np.int32)
-    cells[occupied] = rank[owner[np.cumsum(first) - 1]]
-    for number in range(len(pieces)):
-        np.take(cells, cell_of(number), out=leaf[number * _TOGETHER :][: len(pieces[number])])
+    cells, leaf = rank[owner], np.empty(len(step), dtype=np.int32)
+    for start in range(0, len(step), _TOGETHER):  # what is computed stays small
+        np.take(cells, _cell(step[start : start + _TOGETHER], least, per), out=leaf[start : start + _TOGETHER])
     return leaf
 
 

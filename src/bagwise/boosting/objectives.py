@@ -25,6 +25,7 @@ from bagwise.utils.typing import Floats, Integers
 
 _SLOPES = 1e-4, 1e2  # over their mean: LightGBM counts rows by their curvature, and errs where it differs too much
 _FLAT = 1e-9  # mean slope below which log odds can move no prediction
+_HUGE = 4096  # rows of a bag, beyond which single precision is too little to add them up
 _CLOSE = 1e-3  # of shift and tilts, which begin at those of the tree before; a last short step squares what is missing
 
 
@@ -36,6 +37,9 @@ class Objective(Protocol):
 
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """(n_leaves,) the best values at the scores of the last `gradient`.  leaf: (n,) the leaf of each row."""
+
+    def follow(self, value: Floats) -> None:
+        """Be told the values by which the scores then move."""
 
 
 class DebiasedSquare:
@@ -72,6 +76,9 @@ class DebiasedSquare:
         told: Any = {"reg_lambda": reg_lambda, "slope": self.slope, "weight": self.weight}
         return solve_leaves(leaf, n_leaves, self.parts, self.r, self.bias, **told)
 
+    def follow(self, value: Floats) -> None:
+        """Nothing is kept from tree to tree."""
+
 
 class CountLikelihood:
     r"""The likelihood of the counts of two classes, scores shifted so that E[h] = p (see `bagwise.losses.tilting`).
@@ -91,6 +98,8 @@ class CountLikelihood:
         self.parts, self.prior, self.effect_variance = parts, prior, effect_variance
         self.shift: float | None = None
         self.found: list[Tilted] = []
+        self.start: list[Floats] = []  # of each part, (m,) about where the next tilts are
+        self.cells: list[Any] = []  # of each part, as `_cells` gives them
 
     def gradient(self, scores: Floats) -> tuple[Floats, Floats | None] | None:
         """−dL/ds of each row, the shift held."""
@@ -102,10 +111,11 @@ class CountLikelihood:
         s += np.float32(self.shift)
         self.found = []
         for number, (bags, some) in enumerate(parts.split(s)):
-            start, prediction = before[number].tilt if before else None, h[parts.places[number]]
+            start, prediction = self.start[number] if self.start else None, h[parts.places[number]]
             told: Any = {"start": start, "close": _CLOSE, "value": False, "prediction": prediction}
             extra = extra_by_predictions(prediction, bags, self.effect_variance)
             self.found.append(tilted(some, bags, extra=extra, **told))
+        self.start = [found.tilt for found in self.found]
         self.slope = [found.prediction * (1 - found.prediction) for found in self.found]
         if parts.mean(joined(self.slope)) < _FLAT:
             return None
@@ -114,29 +124,36 @@ class CountLikelihood:
     def leaf_values(self, leaf: Integers, n_leaves: int, reg_lambda: float) -> Floats:
         """A step of Newton's."""
         each = zip(self.parts.split(leaf), self.found, self.slope, strict=True)
-        sums = self.parts.total(_leaf_sums(own, n_leaves, bags, found, h) for (bags, own), found, h in each)
+        self.cells = []
+        sums = self.parts.total(self._leaf_sums(own, n_leaves, bags, found, h) for (bags, own), found, h in each)
         share, inside, total, gram, square, right = sums
         own = np.maximum(share - inside, 0)
-        share = share / share.sum()
-        matrix = gram + np.diag(own)
-        matrix -= np.outer(total + own, share) + np.outer(share, total + own)
-        matrix += (square + own.sum()) * np.outer(share, share)
-        matrix[np.diag_indices(n_leaves)] += reg_lambda + 1e-9 * len(self.parts.whole)
+        self.share = share = share / share.sum()
+        across = np.outer(total + own - (square + own.sum()) / 2 * share, share)
+        matrix = gram - across - across.T
+        matrix.flat[:: n_leaves + 1] += own + (reg_lambda + 1e-9 * len(self.parts.whole))
         return np.asarray(np.linalg.solve(matrix, right - right.sum() * share))
 
+    def _leaf_sums(self, leaf: Integers, n_leaves: int, bags: Bags, found: Tilted, slope: Floats) -> tuple[Any, ...]:
+        """What leaf values are solved from: sums over the rows and bags of a part.
 
-def _leaf_sums(leaf: Integers, n_leaves: int, bags: Bags, found: Tilted, slope: Floats) -> tuple[Any, ...]:
-    """What the likelihood's leaf values are solved from: sums over the rows and bags of a part.
+        Leaf sums of h(1 − h) and of v; Σ a_j (Σa_j)/W_j, Σ a_j a_jᵀ/W_j and Σ (Σa_j)²/W_j; leaf sums of the gradient.
+        """
+        rows = (bags.weighted(one) for one in (found.spread, slope, found.gradient))
+        cells, (share, right) = _cells(leaf, n_leaves, bags, *rows)
+        self.cells.append(cells)
+        whole = cells @ np.ones(n_leaves)  # Σa_j
+        per = whole / found.variance
+        inside = np.asarray(cells.sum(axis=0)).ravel()
+        return share, inside, cells.T @ per, _gram(cells, 1 / found.variance), (whole * per).sum(), right
 
-    Leaf sums of h(1 − h) and of v; Σ a_j (Σa_j)/W_j, Σ a_j a_jᵀ/W_j and Σ (Σa_j)²/W_j; leaf sums of the gradient.
-    """
-    weighted, spread, gradient = (bags.weighted(one) for one in (slope, found.spread, found.gradient))
-    cells = _cells(leaf, n_leaves, bags, spread)
-    whole = np.asarray(cells @ np.ones(n_leaves))  # Σa_j
-    share, right = (np.bincount(leaf, weights=one, minlength=n_leaves) for one in (weighted, gradient))
-    square = (whole**2 / found.variance).sum()
-    inside = np.asarray(cells.sum(axis=0)).ravel()
-    return share, inside, cells.T @ (whole / found.variance), _gram(cells, 1 / found.variance), square, right
+    def follow(self, value: Floats) -> None:
+        """Shift and tilts go along, to first order, which is where those of the next scores are looked for."""
+        assert self.shift is not None
+        back = float(self.share @ value)
+        self.shift -= back
+        each = zip(self.start, self.cells, self.found, strict=True)
+        self.start = [start - cells @ (value - back) / found.variance for start, cells, found in each]
 
 
 def weighed(parts: Parts, gradient: Floats, curvature: Floats | None) -> tuple[Floats, Floats | None]:
@@ -228,21 +245,30 @@ def _square_sums(
 
     ΣA_j, Σ w_j A_j, Σ w_j A_j A_jᵀ/k_j, Σ w_j k_j, Σ w_j A_j R_j/k_j, Σ w_j R_j, and the sum of slopes.
     """
-    cells, each = _cells(leaf, n_leaves, bags, slope), np.ones(len(bags)) if weight is None else weight
+    cells, _ = _cells(leaf, n_leaves, bags, np.ones(len(leaf), dtype=np.float32) if slope is None else slope)
+    each = np.ones(len(bags)) if weight is None else weight
     gram, square = _gram(cells, each / bags.size), (each * bags.size).sum()
     right, slopes = cells.T @ (each * r / bags.size), 0.0 if slope is None else slope.sum()
     return np.asarray(cells.sum(axis=0)).ravel(), cells.T @ each, gram, square, right, (each * r).sum(), slopes
 
 
-def _cells(leaf: Integers, n_leaves: int, bags: Bags, weight: Floats | None) -> Any:
-    """(m, n_leaves) A: sums of the rows of each bag in each leaf; sparse where bags have fewer rows than that."""
-    m = len(bags)
-    if m * n_leaves <= 4 * len(leaf):
-        cell = bags.repeat(np.arange(0, m * n_leaves, n_leaves))
-        cell += leaf
-        return np.bincount(cell, weights=weight, minlength=m * n_leaves).reshape(m, n_leaves).astype(float, copy=False)
-    each = np.ones(len(leaf)) if weight is None else weight
-    return sparse.csr_array((each, leaf, bags.offsets), shape=(m, n_leaves))  # equal entries of a row add up
+def _cells(leaf: Integers, n_leaves: int, bags: Bags, values: Floats, *others: Floats) -> tuple[Any, list[Floats]]:
+    """(m, n_leaves) A: sums of values (n,) of the rows of each bag in each leaf; and (n_leaves,) of those of others.
+
+    A is sparse where bags have fewer rows than leaves. Rows in single precision are added up in it inside of bags, as
+    far as these are not huge.
+    """
+    m, n = len(bags), len(leaf)
+    if n > m * _HUGE:
+        values, others = values.astype(float), tuple(one.astype(float) for one in others)
+    rows: Any = sparse.csr_array((values, leaf, bags.offsets.astype(leaf.dtype)), shape=(m, n_leaves))
+    if m * n_leaves > 4 * n:  # equal entries of a row add up
+        return rows.astype(float), [np.asarray(np.bincount(leaf, one, n_leaves), dtype=float) for one in others]
+    cells, sums = rows.toarray().astype(float), []
+    for one in others:
+        rows.data = one
+        sums.append(rows.toarray().sum(axis=0, dtype=float))
+    return cells, sums
 
 
 def _gram(cells: Any, scale: Floats) -> Floats:

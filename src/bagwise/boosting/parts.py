@@ -46,6 +46,11 @@ class Parts:
         """Rows in one part."""
         return cls([bags], bags)
 
+    @property
+    def _alone(self) -> bool:
+        """Whether there is one part."""
+        return len(self.bags) == 1 and self.gather is _alone
+
     @cached_property
     def places(self) -> list[slice]:
         """The rows of each part."""
@@ -69,6 +74,8 @@ class Parts:
         [3.0, array([4., 6.])]
         """
         own = [[np.asarray(one, dtype=float) for one in arrays] for arrays in each]
+        if self._alone:
+            return [one if one.ndim else float(one) for one in own[0]]
         sums = self.gather(np.stack([np.concatenate([one.ravel() for one in arrays]) for arrays in own])).sum(axis=0)
         ends = np.cumsum([one.size for one in own[0]])[:-1]
         found = zip(np.split(sums, ends), own[0], strict=True)
@@ -76,14 +83,14 @@ class Parts:
 
     def average(self, values: Floats) -> float:
         """The mean of (n,) values over all rows of all processes, each as often as it stands for someone."""
-        if len(self.bags) == 1 and self.gather is _alone:
+        if self._alone:
             return float(self.bags[0].average(values))
         (total,) = self.total((bags.weighted(some).sum(),) for bags, some in self.split(values))
         return float(total / self.n_people)
 
     def mean(self, values: Floats) -> float:
         """The mean of (n,) values over all rows of all processes, whomever these stand for."""
-        if len(self.bags) == 1 and self.gather is _alone:
+        if self._alone:
             return float(values.mean())
         total, n = self.total((some.sum(), len(some)) for _, some in self.split(values))
         return float(total / n)
