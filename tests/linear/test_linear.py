@@ -473,6 +473,17 @@ def test_probabilities_of_few_bags_have_the_mean_of_the_labels(kind):
     assert 0 < model.sigmoid_[0] <= 1 / (y.mean() * (1 - y.mean())) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("kind", [bw.BagRidgeClassifier, bw.BagSGDClassifier])
+def test_probabilities_have_the_mean_of_all_labels_where_some_bags_are_looked_at(kind):
+    """More rows than probabilities are chosen on, in bags whose rates differ widely."""
+    rng = np.random.default_rng(3)
+    rates = rng.uniform(0.05, 0.9, size=60)
+    y = (rng.random((60, 1200)) < rates[:, None]).astype(float).ravel()
+    X, ids = np.column_stack([y + rng.normal(size=y.size), rng.normal(size=y.size)]), np.arange(y.size) // 1200
+    model = kind(random_state=0).fit(X, bw.aggregate(y, ids), bags=ids)
+    assert model.predict_proba(X)[:, 1].mean() == pytest.approx(y.mean(), abs=1e-3)
+
+
 def test_grouped_bags_choose_the_penalty_by_likelihood():
     """Bags made by one feature: least held-out square error leaves the others wild, which rows show and bags do not."""
     rng = np.random.default_rng(5)

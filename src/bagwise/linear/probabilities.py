@@ -26,6 +26,7 @@ EDGE = 1e-3
 """How close to 0 and 1 predictions may come that are clipped, for want of a sigmoid."""
 
 _ROWS, _NUMBERS = 40_000, 2**23  # that are looked at
+_MEAN_ROWS = 2**17  # of all bags, to know a mean by
 
 
 def some_bags(bags: Bags, width: int, rng: np.random.Generator) -> Integers:
@@ -33,6 +34,16 @@ def some_bags(bags: Bags, width: int, rng: np.random.Generator) -> Integers:
     order = rng.permutation(len(bags))
     most = min(_ROWS, _NUMBERS // max(width, 1))
     return np.sort(order[: max(int(np.searchsorted(np.cumsum(bags.rows[order]), most, side="right")), 16)])
+
+
+def of_all_bags(X: Floats, bags: Bags) -> tuple[Floats, Floats | None]:
+    """Rows to know a mean by, and what these count: as large a share of every bag.
+
+    >>> of_all_bags(np.eye(2), Bags.from_rows(np.array([1.0, 0.0]), np.array([0, 1])))[0].shape
+    (2, 2)
+    """
+    some = slice(None, None, -(-bags.n_bagged // _MEAN_ROWS))
+    return X[bags.order[some]], None if bags.weight is None else bags.weight[some]
 
 
 def may_be_steeper(formation: str, n_bags: int) -> bool:
@@ -88,18 +99,17 @@ class Trust:
         return int(np.argmax(total))
 
     def sigmoid(
-        self, models: Sequence[Floats], h: Floats, *, steeper: bool, mean: float | None = None
+        self, models: Sequence[Floats], h: Floats, mean: float, *, weight: Floats | None = None, steeper: bool
     ) -> tuple[Floats, Floats]:
-        """Slope and offset by h of log odds whose probabilities have mean p, and the gains of held-out bags.
+        """Slope and offset by h of log odds whose probabilities have a given mean, and the gains of held-out bags.
 
-        models: weights (d, 1), one for each fold.  h: predictions of the model of all bags for the rows.  steeper: see
-        `may_be_steeper`.  mean: another than p, where bags that are gone count, too.
+        models: weights (d, 1), one for each fold.  h: predictions of the model of all bags for rows of all bags, of
+        which each counts `weight`.  steeper: see `may_be_steeper`.
         """
         parts, stretches = self.parts(models), STRETCHES if steeper else STRETCHES[STRETCHES <= 1]
         stretch, gains = best_stretch(parts, stretches=stretches) if parts else (1.0, np.zeros(0))
         slope = stretch / (self.prior * (1 - self.prior))
-        shift = shift_to(self.prior if mean is None else mean, slope * h, weight=self.bags.weight)
-        return np.array([slope, shift]), gains
+        return np.array([slope, shift_to(mean, slope * h, weight=weight)]), gains
 
     def _part(self, fold: _Fold, w: Floats) -> HeldOut:
         """What one model of two classes says."""

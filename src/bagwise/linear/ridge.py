@@ -21,9 +21,10 @@ from bagwise.evaluation import BagsNotRandomWarning
 from bagwise.gains import tell_gain
 from bagwise.linear.memory import RowMoments, Weighing
 from bagwise.linear.moments import BagSums, Moments, coefficients
-from bagwise.linear.probabilities import EDGE, SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.linear.probabilities import EDGE, SigmoidPredictor, Trust, may_be_steeper, of_all_bags, some_bags
 from bagwise.linear.ridge_fit import LEAST_VARIANCE, RidgeFit
 from bagwise.linear.values import ValuePredictor
+from bagwise.log_odds import prior_of
 from bagwise.nonnegative import NONNEGATIVE
 from bagwise.updatable import UpdatableClassifier
 from bagwise.utils.parameters import Constraint, Parameter
@@ -118,9 +119,11 @@ class BagRidgeClassifier(SigmoidPredictor, RidgeFit, UpdatableClassifier):
             gains = trust.gains(without)
         else:
             steeper = may_be_steeper(formation, round(sum(part.bags for part in parts)))
-            h = self._linear(trust.rows)
-            mean = None if how is None or how.apart else float(np.clip(trust.bags.average(h), EDGE, 1 - EDGE))
-            self.sigmoid_, gains = trust.sigmoid(without, h, steeper=steeper, mean=mean)
+            rows, weight = of_all_bags(X, bags)
+            h, mean = self._linear(rows), prior_of(bags)
+            if how is not None and not how.apart:  # bags that are gone count, too
+                mean = float(np.clip(np.average(h, weights=weight), EDGE, 1 - EDGE))
+            self.sigmoid_, gains = trust.sigmoid(without, h, mean, weight=weight, steeper=steeper)
         labels = bags.weight is not None and bags.equal_size == 1  # alike for all whom a row stands for
         if formation == "random" and not labels and not np.isnan(self.risks_).all():
             _check_risk(float(np.nanmin(self.risks_)), spread * bags.outputs.shape[1], bags.noise_per_row)

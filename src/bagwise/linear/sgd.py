@@ -20,8 +20,9 @@ from bagwise.explanation.contributions import PROBABILITY, Contributions, linear
 from bagwise.gains import tell_gain
 from bagwise.linear.iterates import average_iterate
 from bagwise.linear.moments import BagSums
-from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, some_bags
+from bagwise.linear.probabilities import SigmoidPredictor, Trust, may_be_steeper, of_all_bags, some_bags
 from bagwise.linear.values import ValuePredictor
+from bagwise.log_odds import prior_of
 from bagwise.nonnegative import NONNEGATIVE
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.theory.sgd import sgd_constants
@@ -253,7 +254,8 @@ class BagSGDClassifier(SigmoidPredictor, _SGDFit, BagClassifier):
         some = some_bags(bags, X.shape[1], rng)
         models = [without(f) for f in range(int(sums.fold.max()) + 1)]
         trust, steeper = Trust(X, bags.take(some), sums.fold[some]), may_be_steeper(self.formation_.name, len(bags))
-        self.sigmoid_, gains = trust.sigmoid(models, self._linear(trust.rows), steeper=steeper)
+        rows, weight = of_all_bags(X, bags)
+        self.sigmoid_, gains = trust.sigmoid(models, self._linear(rows), prior_of(bags), weight=weight, steeper=steeper)
         return gains
 
     def _predict_mean(self, X: Floats) -> Floats:
