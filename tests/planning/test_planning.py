@@ -2,6 +2,8 @@
 
 import json
 import re
+import resource
+import time
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from bagwise.cli import app
 from bagwise.planning import Question, curves, pilot, sentences
 from bagwise.planning.figure import plan_figure
 from bagwise.tables import join
-from bagwise.theory import bags_needed, regrets
+from bagwise.theory import PlannedBags, bag_information, bags_needed, regrets
 from bagwise.theory.reported import Cells
 
 
@@ -100,6 +102,9 @@ def test_formations_are_told_in_words_and_count(given, words):
         ({"rows": 100, "sizes": (8,), "error": 0.7}, "error"),
         ({"rows": 100, "formation": "rates"}, "rates_sd is needed where formation is rates"),
         ({"rows": 100, "formation": "rates", "rates_sd": 0.5, "prior": 0.1}, "rates_sd must be at most"),
+        ({"rows": 10**18}, "rows must be a whole number of at least 2 and at most 1e\\+15"),
+        ({"rows": 10**15, "sizes": tuple(range(1, 300))}, "sizes and ε make 299 lines of answers, more than 256"),
+        ({"regret": 0.1, "epsilons": (1e-300,)}, "epsilon must be a number of at least 1e-09"),
         ({"rows": 100, "effects_sd": 0.5}, "effects_sd belongs to formation effects, not to random"),
     ],
 )
@@ -114,6 +119,42 @@ def test_refuses_questions_without_sense(asked, message):
 @pytest.fixture(scope="module")
 def measured():
     return pilot(labelled(2500), label="y", sizes=(1, 100), epsilons=(None, 0.02), repetitions=2)
+
+
+BILLION = {"rows": 10**10, "sizes": (10**9,)}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {**BILLION, "epsilons": (0.1,), "regret": 0.01},
+        {**BILLION, "formation": "rates", "rates_sd": 0.1, "rounded": 5.0},
+        {**BILLION, "formation": "effects", "effects_sd": 0.1, "hidden": (0, 9)},
+        {**BILLION, "epsilons": (1e-5,), "rounded": 5.0, "error": 0.499},
+        {"rows": 10**7, "sizes": (300_000,), "hypotheses": 2, "epsilons": (1.0,)},
+        {"rows": 10**15, "sizes": (10**12,), "hypotheses": 2, "epsilons": (1e-9,), "risk": 1e-12},
+        {"rows": 10**12, "sizes": (300_000,), "epsilons": (1e-5,), "further": (10**9,), "error": 1e-300},
+    ],
+    ids=str,
+)
+def test_any_question_is_answered_in_little_memory_and_time(asked):
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    found = curves(Question(**asked))
+    seconds, more = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert found.filter(like="regret_expected").notna().all(axis=None)
+    assert seconds < 20  # a second or two, but for a machine that has more to do
+    assert more < 2**18  # thousands of bytes
+
+
+def test_what_is_rounded_costs_the_same_where_counts_are_taken_in_steps():
+    """Of counts beyond number every so manyth is looked at: as a hundredth of a bag in a hundredth of the cells."""
+    of = [
+        bag_information(
+            PlannedBags(size=100_000 * scale, prior=0.3, formation="rates", rates_sd=0.1, rounded=2000.0 * scale)
+        )
+        for scale in (1, 100)
+    ]
+    assert of[1] / 100 == pytest.approx(of[0], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -170,3 +170,13 @@ def test_sums_of_values_are_worth_what_counts_of_that_variance_are():
 def test_what_does_not_go_together_is_said(given, message):
     with pytest.raises(ValueError, match=message):
         Setting(size=64, **given)
+
+
+def test_beside_noise_without_end_clamping_costs_what_it_costs_a_normal_number():
+    """Half of the square of a normal number lies below its mean, and above it what its sign tells, 1/π."""
+    of = [
+        variance_of_cells(10**6, 3e5, 2e5, Cells(clamped=(0, 3e5)), noise=scale**2, mechanism="gaussian") / scale**2
+        for scale in (1900.0, 2100.0, 1e5, 1e9)
+    ]
+    assert of[0] == pytest.approx(of[1], rel=0.02)  # on both sides of where two counts stand for all
+    assert of[2:] == pytest.approx([1 / (1 / 2 + 1 / np.pi) - 1] * 2, rel=2e-3)

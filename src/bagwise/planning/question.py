@@ -20,6 +20,7 @@ KINDS = {
 }
 """The answers of theory, as they are called in words; the one to plan with first."""
 
+_MOST_ROWS, _MOST_LINES = 10**15, 256
 _OF_SETTING = ("hypotheses", "error", "parameters", "further", *(one.name for one in fields(Circumstances)))
 
 
@@ -62,8 +63,11 @@ class Question(Circumstances):
     def __post_init__(self) -> None:
         if self.rows is None and self.regret is None:
             raise AdviceError("pass ", Parameter("rows"), ", ", Parameter("regret"), ", or both.")
-        target = number(above=0, most=1) if self.value_sd is None else number(above=0)
-        check_parameters(self, {"rows": whole(2) | NONE, "regret": target | NONE})
+        target = number(least=1e-12, most=1) if self.value_sd is None else number(least=1e-30)
+        check_parameters(self, {"rows": whole(2, _MOST_ROWS) | NONE, "regret": target | NONE})
+        if (lines := len({*self.sizes}) * len({*self.epsilons})) > _MOST_LINES:
+            said = f"and ε make {lines:,} lines of answers, more than {_MOST_LINES}: leave some out."
+            raise ParameterError("sizes", said)
         if too_large := [k for k in self.further if self.rows is not None and 2 * k > self.rows]:
             needed = f"bags of {too_large[0]:,} need at least 2 × {too_large[0]:,} rows, got {self.rows:,}."
             raise ParameterError("further", needed)

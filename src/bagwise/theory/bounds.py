@@ -19,9 +19,11 @@ from bagwise.utils.typing import Floats
 MOST_BAGS = 1e15
 """Beyond so many bags nobody is helped by a bound: it counts as none."""
 
-EPSILON = number(above=0) | NONE
-"""ε of the noise on counts; None is no noise."""
-SIZE, HYPOTHESES = whole(1), whole(2)
+LARGEST_SIZE = 10**12
+"""Rows of a bag: no table has as many."""
+EPSILON = number(least=1e-9, most=1e9) | NONE
+"""ε of the noise on counts; None is no noise. Less is noise beyond any count, more is none."""
+SIZE, HYPOTHESES = whole(1, LARGEST_SIZE), whole(2, 10**15)
 REGRET = number(above=0, most=1)  # functions with values in [0, 1] allow no other
 PROBLEM = {"size": SIZE, "regret": REGRET, "error": LEVEL, "epsilon": EPSILON}
 """What the descriptions of problems share: bags of one size, a target, an allowed error, noise."""
@@ -65,6 +67,7 @@ def exponential_bags(rates: tuple[float, ...], error: float) -> float:
 
 def least_bags(enough: Callable[[float], bool], *, most: float = MOST_BAGS) -> float:
     """Least whole m with `enough(m)`, which stays true once it is; infinite if not even `most` bags are enough."""
+    most = min(most, MOST_BAGS)
     if not enough(ceil(most)):
         return inf
     return float(bisect_left(range(ceil(most)), True, lo=1, key=enough))
@@ -134,8 +137,13 @@ def laplace_log_mgf(rate: float, epsilon: float) -> float:
     return 2 * log(-expm1(-epsilon)) - log(-expm1(rate - epsilon)) - log1p(-exp(-rate - epsilon))
 
 
-def laplace_law(epsilon: float, *, negligible: float = 1e-17) -> Floats:
-    """Probabilities of e = −K, …, K; those beyond, each below `negligible`, are left out."""
-    reach = int(np.ceil(-np.log(negligible) / epsilon))
+def laplace_reach(epsilon: float, *, negligible: float = 1e-17) -> int:
+    """K, beyond which each e has a probability below `negligible`."""
+    return int(np.ceil(-np.log(negligible) / epsilon))
+
+
+def laplace_law(epsilon: float) -> Floats:
+    """Probabilities of e = −K, …, K; those beyond, which hardly occur, are left out."""
+    reach = laplace_reach(epsilon)
     law = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1)))
     return np.asarray(law / law.sum())

@@ -16,20 +16,22 @@ from bagwise.theory.reported import (
     average_variance_of_cells,
     variance_of_cells,
 )
-from bagwise.utils.parameters import LEVEL, NONE, Parameter, ParameterError, check_parameters, number, one_of
+from bagwise.utils.parameters import NONE, Constraint, Parameter, ParameterError, check_parameters, number, one_of
 
 RANDOM, RATES, FEATURES, EFFECTS = "random", "rates", "features", "effects"
 _CONSTRAINTS = {
     "size": SIZE,
     "epsilon": EPSILON,
-    "prior": LEVEL,
-    "risk": number(above=0) | NONE,
+    "prior": Constraint(
+        "a number between 0 and 1, no nearer to them than 1e-9", number(least=1e-9, most=1 - 1e-9).holds
+    ),
+    "risk": number(least=1e-30) | NONE,
     "formation": one_of(RANDOM, RATES, FEATURES, EFFECTS),
     "rates_sd": number(above=0, most=0.5) | NONE,
-    "effects_sd": number(above=0) | NONE,
+    "effects_sd": number(above=0, most=100) | NONE,
     "between": number(least=0, most=1) | NONE,
     "mechanism": one_of(*MECHANISMS) | NONE,
-    **dict.fromkeys(("noise_scale", "sensitivity", "value_sd"), number(above=0) | NONE),
+    **dict.fromkeys(("noise_scale", "sensitivity", "value_sd"), number(least=1e-12, most=1e15) | NONE),
     **CONSTRAINTS,
 }
 _BELONG = {"rates_sd": (RATES,), "effects_sd": (EFFECTS,), "between": (FEATURES, EFFECTS)}

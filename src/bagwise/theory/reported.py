@@ -16,6 +16,7 @@ Counts are binomial, or of the binomial or beta-binomial law of the same mean an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 
 import numpy as np
@@ -31,6 +32,8 @@ _NODES = 12  # of means of bags
 _NORMAL = 200.0  # numbers of a beta law from which it is taken for normal
 _LEAST_RATE, _SAME = 1e-6, 1e-9
 _LEAST_SHARE = 1e-9  # of the information
+_FINEST = 2**15  # counts, between which others are left out: so many stand for a smooth law
+_COARSE = 4  # standard deviations of counts have so many of them at least
 
 
 def _two_ends(value: object) -> bool:
@@ -82,6 +85,7 @@ class Cells:
         return found
 
 
+@lru_cache(maxsize=256)  # a plan asks for the same again and again
 def variance_of_cells(
     size: int, mean: float, variance: float, cells: Cells, *, noise: float = 0.0, mechanism: str = MECHANISMS[0]
 ) -> float:
@@ -109,16 +113,26 @@ def variance_of_cells(
     >>> variance_of_cells(400, 100, 75, Cells(hidden=(0, 9))) < 1e-6  # there are hardly any
     True
     """
-    counts, chances = _law(size, mean, variance)
-    at, weight, first = _noised(counts, chances, noise, mechanism)
+    step = max(1.0, np.ceil(_NOISE_REACH * sqrt(noise) / _FINEST))
+    if step > 1 and step * _COARSE > sqrt(variance):  # beside so much noise, two counts stand for all
+        counts, chances = mean + sqrt(variance) * np.array([-1.0, 1.0]), np.full(2, 0.5)
+        at = mean + step * np.arange(-_FINEST, _FINEST + 1.0)
+        low, high = (_noise_law(at - count, noise, mechanism, step) for count in counts)
+        weight, first = (low + high) / 2, sqrt(variance) * (high - low) / 2
+    else:
+        counts, chances = _law(size, mean, variance, step)
+        at, weight, first = _noised(counts, chances, noise, mechanism)
     label = cells.shown(at)
     _, cell = np.unique(np.where(np.isnan(label), -np.inf, label), return_inverse=True)
     own = float(chances @ (counts - counts @ chances) ** 2)
+    if own == 0:  # the count is known
+        return 0.0
     told = _between(*(np.bincount(cell, one).astype(float) for one in (weight, first)))
     before = own if noise == 0 else _between(weight, first)
-    return max(own**2 / max(told, _LEAST_SHARE * own) - own**2 / before, 0.0)
+    return max(own**2 / max(told, _LEAST_SHARE * own) - own**2 / max(before, _LEAST_SHARE * own), 0.0)
 
 
+@lru_cache(maxsize=256)
 def average_variance_of_cells(
     size: int, prior: float, spread: float, variance: float, cells: Cells, *, noise: float, mechanism: str
 ) -> float:
@@ -140,19 +154,19 @@ def average_variance_of_cells(
 
 
 def _between(weight: Floats, first: Floats) -> float:
-    """Variance of the mean count given what is told, of chances of that and the sums of counts over it."""
+    """Variance of the mean count given what is told, of chances of that and the sums of centred counts over it."""
     there = weight > 0
-    mean = float(first.sum())
-    return float((first[there] ** 2 / weight[there]).sum()) - mean**2 / float(weight.sum())
+    return float((first[there] ** 2 / weight[there]).sum())
 
 
-def _law(size: int, mean: float, variance: float) -> tuple[Floats, Floats]:
-    """Counts that matter, and their probabilities."""
+def _law(size: int, mean: float, variance: float, step: float = 1.0) -> tuple[Floats, Floats]:
+    """Counts that matter, and their probabilities; of very many, those `step` or more apart."""
     if mean > size / 2:
-        counts, chances = _law(size, size - mean, variance)
+        counts, chances = _law(size, size - mean, variance, step)
         return (size - counts)[::-1], chances[::-1]
     reach = _REACH * sqrt(variance) + _REACH
-    counts = np.arange(max(0.0, np.floor(mean - reach)), min(float(size), np.ceil(mean + reach)) + 1)
+    low, high = max(0.0, np.floor(mean - reach)), min(float(size), np.ceil(mean + reach))
+    counts = np.arange(low, high + 1, max(step, np.ceil((high - low) / (2 * _FINEST))))
     rate = mean / size
     by_chance = mean * (1 - rate)
     if variance < by_chance * (1 - _SAME):  # rows differ: as many fewer of them vary so much
@@ -167,21 +181,27 @@ def _law(size: int, mean: float, variance: float) -> tuple[Floats, Floats]:
 
 
 def _noised(counts: Floats, chances: Floats, noise: float, mechanism: str) -> tuple[Floats, Floats, Floats]:
-    """Whole noised counts, their chances, and these times the mean of the count given them."""
+    """Whole noised counts, their chances, and these times the mean of the count given them, from its mean."""
+    first_of = chances * (counts - counts @ chances)
     if noise == 0:
-        return counts, chances, chances * counts
-    reach = np.ceil(_NOISE_REACH * sqrt(noise)) + 1
-    off = np.arange(-reach, reach + 1)
+        return counts, chances, first_of
+    step = counts[1] - counts[0] if len(counts) > 1 else 1.0
+    reach = step * (np.ceil(_NOISE_REACH * sqrt(noise) / step) + 1)
+    law = _noise_law(np.arange(-reach, reach + step / 2, step), noise, mechanism, step)
+    weight, first = (fftconvolve(one, law) for one in (chances, first_of))
+    weight[weight < np.finfo(float).eps] = 0.0  # of which the transform knows no digits
+    return counts[0] - reach + step * np.arange(len(weight)), weight, first
+
+
+def _noise_law(off: Floats, noise: float, mechanism: str, step: float) -> Floats:
+    """Chances of noise at points that are `step` apart."""
     if mechanism == "discrete-laplace":
         q = float(np.exp(-np.arccosh(1 + 1 / noise)))  # whose variance is 2q/(1 − q)²
         law = q ** np.abs(off)
     else:
         kind = stats.norm(scale=sqrt(noise)) if mechanism == "gaussian" else stats.laplace(scale=sqrt(noise / 2))
-        law = np.diff(kind.cdf(np.append(off - 0.5, reach + 0.5)))
-    law = law / law.sum()
-    weight, first = (np.maximum(fftconvolve(one, law), 0.0) for one in (chances, chances * counts))
-    weight[weight < np.finfo(float).eps] = 0.0  # of which the transform knows no digits
-    return counts[0] - reach + np.arange(len(weight)), weight, first
+        law = np.diff(kind.cdf(np.append(off, off[-1] + step) - step / 2))
+    return np.asarray(law / law.sum())
 
 
 def _rates(prior: float, spread: float) -> tuple[Floats, Floats]:

@@ -17,7 +17,7 @@ with probability 1 − δ has learned :math:`1 - H_2(\delta)` bits (Fano), and a
 """
 
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from bagwise.theory.bounds import (
     exponential_bags,
     laplace_law,
     laplace_log_mgf,
+    laplace_reach,
     laplace_variance,
 )
 from bagwise.utils.parameters import LEVEL, ParameterError, check_parameters, number
@@ -160,6 +161,8 @@ def _rates_of_bags(problem: TwoFunctions, deltas: Floats) -> tuple[float, float]
 
         return chernoff_rate(exponent, min(4 * least / k, noise))
 
+    if labels(0.0) <= 0 or labels(least) >= least**2 / (2 * square):  # so much noise that rounding is larger
+        return 0.0, 0.0
     short = float(optimize.brentq(lambda t: labels(t) - t**2 / (2 * square), 0.0, least, rtol=1e-6))
     return labels(short), short**2 / (2 * square)
 
@@ -247,16 +250,17 @@ def information_bound(problem: SymmetricPair) -> Bound:
     >>> round(information_bound(SymmetricPair(size=64, regret=0.01, error=0.05, epsilon=1.0)).value, 1)
     110.7
     """
-    ones, weight = _likely_ones(problem.size)
-    law = None if problem.epsilon is None else laplace_law(problem.epsilon)
-    if len(ones) * (problem.size + 1 + (0 if law is None else len(law))) > _EXACT:
+    noise = 0 if problem.epsilon is None else 2 * laplace_reach(problem.epsilon) + 1
+    ones, weight = _likely_ones(min(problem.size, _EXACT))
+    if len(ones) * (problem.size + 1 + noise) > _EXACT:
         bits, bits_bound = _bits_in_the_limit(problem), limiting_information(min(problem.regret, 1 - 1e-12))
     else:
+        law = None if problem.epsilon is None else laplace_law(problem.epsilon)
         bits, bits_bound = _bits(problem, ones, weight, law)
     learned = 1 - binary_entropy(problem.error)
     return Bound(
-        value=learned / bits,
-        by_proof=learned / bits_bound if problem.prior == 0.5 else None,
+        value=learned / bits if bits > 0 else inf,
+        by_proof=learned / bits_bound if problem.prior == 0.5 and bits_bound > 0 else None,
         theorem="Theorem 'warmup', lower bound: Fano's inequality on the symmetric two-function problem",
         assumptions=(
             "x is 0 or 1 with probability 1/2 each",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from numbers import Integral, Real
 from operator import ge, gt, le, lt
 from typing import Any
@@ -82,12 +82,17 @@ class Constraint:
 NONE = Constraint("None", lambda value: value is None)
 
 
-def whole(least: int) -> Constraint:
-    """A whole number of at least `least`."""
-    return Constraint(
-        f"a whole number of at least {least}",
-        lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least,
-    )
+def whole(least: int, most: float = inf) -> Constraint:
+    """A whole number of at least `least`, and of at most `most`.
+
+    >>> whole(1, 10**15).words
+    'a whole number of at least 1 and at most 1e+15'
+    """
+
+    def holds(value: Any) -> bool:
+        return isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) <= most
+
+    return Constraint(f"a whole number of at least {least}" + (f" and at most {most:g}" if most < inf else ""), holds)
 
 
 def number(
