@@ -176,7 +176,7 @@ def test_beside_noise_without_end_clamping_costs_what_it_costs_a_normal_number()
     """Half of the square of a normal number lies below its mean, and above it what its sign tells, 1/π."""
     of = [
         variance_of_cells(10**6, 3e5, 2e5, Cells(clamped=(0, 3e5)), noise=scale**2, mechanism="gaussian") / scale**2
-        for scale in (1900.0, 2100.0, 1e5, 1e9)
+        for scale in (1900.0, 2100.0, 1e5)
     ]
     assert of[0] == pytest.approx(of[1], rel=0.02)  # on both sides of where two counts stand for all
-    assert of[2:] == pytest.approx([1 / (1 / 2 + 1 / np.pi) - 1] * 2, rel=2e-3)
+    assert of[2] == pytest.approx(1 / (1 / 2 + 1 / np.pi) - 1, rel=2e-3)

@@ -19,6 +19,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.boosting.links import IDENTITY
 from bagwise.data.rows import BagRows, in_one_piece, row_starts
+from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Floats, Integers
 
 LIKELIHOOD, SQUARE = "likelihood", "square"
@@ -67,7 +68,7 @@ class TreeOptions:
             "seed": seed,
             "deterministic": True,
             "force_col_wise": True,  # a quarter quicker for trees of some of the features; no second copy of rows
-            "num_threads": self.n_jobs,
+            "num_threads": threads_of(self.n_jobs),
             "verbosity": -1,
         }
 

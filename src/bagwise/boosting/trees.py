@@ -27,6 +27,7 @@ from bagwise.folds import Fold
 from bagwise.gains import HeldOut
 from bagwise.log_odds import Rows, prior_of
 from bagwise.utils.deadline import check_time
+from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
@@ -67,7 +68,7 @@ class Boosted:
         start = links.score_of(self.prior, self.link)
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(start, (len(X), 1))
-        threads = min(n_jobs, joblib.cpu_count())  # LightGBM starts as many as it is told
+        threads = min(threads_of(n_jobs), joblib.cpu_count())  # LightGBM starts as many as it is told
         trees = [
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
@@ -80,7 +81,7 @@ class Boosted:
         """
         start = links.score_of(self.prior, self.link)
         values, base = np.zeros((len(X), X.shape[1], len(start))), np.array(start, dtype=float)
-        threads = min(n_jobs, joblib.cpu_count())
+        threads = min(threads_of(n_jobs), joblib.cpu_count())
         for output, booster in enumerate(self.boosters):
             if n_trees and booster.num_trees():
                 found = booster.predict(X, pred_contrib=True, num_iteration=n_trees, num_threads=threads)
@@ -182,7 +183,7 @@ class Job:
 
     def fit(self, n_jobs: int) -> Boosted:
         """The fit, by `n_jobs` threads; what is watched is recorded on the way."""
-        table, fold, options = self.table, self.fold, replace(self.options, n_jobs=n_jobs)
+        table, fold, options = self.table, self.fold, replace(self.options, n_jobs=threads_of(n_jobs))
         bags = table.bags if fold is None else table.bags.take(fold.train)
         watch = None if fold is None else table.bags.take(fold.held_out)
         prior = np.atleast_1d(prior_of(bags)) if options.counts else worths(bags)[0]
@@ -255,6 +256,7 @@ def side_by_side(
 
     tell: called each time one more is finished, in the order of `calls`: "fit" says how many are, "fits" of how many.
     """
+    n_jobs = threads_of(n_jobs)
     threads = n_jobs if n_jobs > 0 else 1 if np.prod(rows.shape) < _ONE_THREAD else joblib.cpu_count()
     at_once = max(min(threads, len(calls)), 1) if in_one_piece(rows) else 1
     run = joblib.Parallel(n_jobs=at_once, prefer="threads", return_as="generator")

@@ -38,6 +38,7 @@ from bagwise.utils.parameters import (
     whole,
 )
 from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.threads import was_forked
 from bagwise.utils.typing import Floats
 
 
@@ -267,6 +268,8 @@ class Network(Learned, NumericFeatures, BagEstimator):
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         """Numbers; with a module of the user's, of any shape (n, …)."""
+        if was_forked():  # torch's threads are its parent's
+            torch.set_num_threads(1)
         rows: Floats
         if self.module is None or np.ndim(X) <= 2:
             rows = super()._check_features(X, fitting=fitting)

@@ -115,8 +115,8 @@ def variance_of_cells(
     """
     step = max(1.0, np.ceil(_NOISE_REACH * sqrt(noise) / _FINEST))
     if step > 1 and step * _COARSE > sqrt(variance):  # beside so much noise, two counts stand for all
-        counts, chances = mean + sqrt(variance) * np.array([-1.0, 1.0]), np.full(2, 0.5)
-        at = mean + step * np.arange(-_FINEST, _FINEST + 1.0)
+        counts, chances = np.array([mean - sqrt(variance), mean + sqrt(variance)]), np.array([0.5, 0.5])
+        at: Floats = mean + step * np.arange(-_FINEST, _FINEST + 1.0)
         low, high = (_noise_law(at - count, noise, mechanism, step) for count in counts)
         weight, first = (low + high) / 2, sqrt(variance) * (high - low) / 2
     else:

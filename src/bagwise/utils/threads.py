@@ -1,0 +1,34 @@
+"""Threads in processes that were forked: one.
+
+The pools of threads that LightGBM and torch keep do not live on in a copy of the process, which waits for them for ever
+as soon as it asks for two. Whether there were such pools, nobody can tell: so a copy that was made after bagwise had
+begun to fit or predict in its parent, as by `multiprocessing` with its start method "fork" or by a server that loads
+models before it forks, works with one thread. Processes that are spawned have all.
+"""
+
+import os
+
+_copied = False
+
+
+def _remember() -> None:
+    global _copied
+    _copied = True
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_remember)
+
+
+def was_forked() -> bool:
+    """Whether this process is a copy of one that had loaded what uses threads."""
+    return _copied
+
+
+def threads_of(n_jobs: int) -> int:
+    """So many threads as were asked for; one where this process was forked.
+
+    >>> threads_of(4)
+    4
+    """
+    return 1 if _copied else n_jobs
