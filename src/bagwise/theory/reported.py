@@ -114,14 +114,10 @@ def variance_of_cells(
     True
     """
     step = max(1.0, np.ceil(_NOISE_REACH * sqrt(noise) / _FINEST))
-    if step > 1 and step * _COARSE > sqrt(variance):  # beside so much noise, two counts stand for all
-        counts, chances = np.array([mean - sqrt(variance), mean + sqrt(variance)]), np.array([0.5, 0.5])
-        at: Floats = mean + step * np.arange(-_FINEST, _FINEST + 1.0)
-        low, high = (_noise_law(at - count, noise, mechanism, step) for count in counts)
-        weight, first = (low + high) / 2, sqrt(variance) * (high - low) / 2
-    else:
-        counts, chances = _law(size, mean, variance, step)
-        at, weight, first = _noised(counts, chances, noise, mechanism)
+    # Beside so much noise that its steps are too wide for counts, two of them stand for all.
+    two = step > 1 and step * _COARSE > sqrt(variance)
+    counts, chances = _two(mean, variance) if two else _law(size, mean, variance, step)
+    at, weight, first = (_spread if two else _noised)(counts, chances, noise, mechanism)
     label = cells.shown(at)
     _, cell = np.unique(np.where(np.isnan(label), -np.inf, label), return_inverse=True)
     own = float(chances @ (counts - counts @ chances) ** 2)
@@ -191,6 +187,20 @@ def _noised(counts: Floats, chances: Floats, noise: float, mechanism: str) -> tu
     weight, first = (fftconvolve(one, law) for one in (chances, first_of))
     weight[weight < np.finfo(float).eps] = 0.0  # of which the transform knows no digits
     return counts[0] - reach + step * np.arange(len(weight)), weight, first
+
+
+def _two(mean: float, variance: float) -> tuple[Floats, Floats]:
+    """Two counts of a mean and variance, and their probabilities."""
+    off = sqrt(variance)
+    return np.array([mean - off, mean + off]), np.array([0.5, 0.5])
+
+
+def _spread(counts: Floats, chances: Floats, noise: float, mechanism: str) -> tuple[Floats, Floats, Floats]:
+    """The same as `_noised`, of a few counts and noise that is much wider than these are apart."""
+    mean, reach = float(counts @ chances), _NOISE_REACH * sqrt(noise)
+    at, step = np.linspace(mean - reach, mean + reach, 2 * _FINEST + 1, retstep=True)
+    laws = np.stack([_noise_law(at - count, noise, mechanism, float(step)) for count in counts])
+    return at, chances @ laws, (chances * (counts - mean)) @ laws
 
 
 def _noise_law(off: Floats, noise: float, mechanism: str, step: float) -> Floats:
