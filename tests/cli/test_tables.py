@@ -8,6 +8,7 @@ import sys
 import time
 from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -666,6 +667,22 @@ def test_predictions_do_not_depend_on_how_they_are_written(model, tables, tmp_pa
     one, other = pd.read_parquet(tmp_path / "scored.parquet"), pd.read_csv(tmp_path / "scored.csv")
     np.testing.assert_allclose(one["prediction"], other["prediction"], rtol=1e-12)
     assert pq.read_metadata(tmp_path / "scored.parquet").num_rows == 6000
+
+
+def test_scores_go_to_a_table_of_a_duckdb_file(model, tables, tmp_path):
+    out, plain = f"{tmp_path}/w.duckdb::scores", tmp_path / "scored.parquet"
+    told = call("predict", model, tables[0], "--out", out)
+    assert f"Written: {out}" in told.stdout
+    assert "names a table that is there already (scores): choose another name, or pass --force" in sentence(
+        call("predict", model, tables[0], "--out", out)
+    )
+    assert call("predict", model, tables[0], "--out", out, "--force").exit_code == 0
+    assert call("predict", model, tables[0], "--out", plain).exit_code == 0
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as own:
+        found = own.sql("FROM scores").df()
+    np.testing.assert_array_equal(found["prediction"], pd.read_parquet(plain)["prediction"])
+    nowhere = sentence(call("predict", model, tables[0], "--out", "::scores"), code=2)
+    assert "commands have none: name file.duckdb::scores" in nowhere
 
 
 # -- refusals -----------------------------------------------------------------------------------------------------

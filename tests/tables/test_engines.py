@@ -23,6 +23,7 @@ from bagwise.tables.bag_lines import aligned, joined, numbered
 from bagwise.tables.columns import Column, Features, Role
 from bagwise.tables.engines import engine_of
 from bagwise.tables.engines.duckdb import DuckDB
+from bagwise.tables.engines.spark import Spark
 from bagwise.tables.reports import Keys, ReportColumns
 from bagwise.tables.rests import Rests
 from bagwise.tables.row_columns import NO_COLUMNS
@@ -268,7 +269,8 @@ def check_engine(events: Any, reports: Any, tmp_path: Path) -> None:
     """A table of another engine is joined, read, fitted, measured and scored as it is in DuckDB."""
     own, roles = made_up(), {"site": "hashed"}
     here, there = join(*own), join(events, reports)
-    assert here.summary == there.summary
+    assert replace(there.summary, squares=here.summary.squares) == here.summary
+    np.testing.assert_allclose(there.summary.squares, here.summary.squares, rtol=1e-12)  # added up in another order
     models = [tables.fit(data, "ridge", roles={"site": "ignored"}) for data in (here, there)]
     one, other = (model.estimator for model in models)
     np.testing.assert_allclose(other.coef_, one.coef_, atol=1e-8 * np.abs(one.coef_).max())
@@ -296,10 +298,11 @@ def _spark_missing() -> str:
 
 
 @pytest.fixture(scope="module")
-def spark() -> Any:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from pyspark.sql import SparkSession
 
     settings = {"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": False, "spark.sql.session.timeZone": "UTC"}
+    settings["spark.sql.warehouse.dir"] = str(tmp_path_factory.mktemp("warehouse"))
     session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
@@ -330,6 +333,61 @@ def test_a_warehouse_behind_ibis(spark: Any, tmp_path: Path) -> None:
         read(tmp_path / "a.csv", backend, what="events")
     with pytest.raises(ValueError, match=r"different connections \(pyspark and spark\)"):
         join(backend.table("events"), spark.table("reports"))
+
+
+def check_scores(spark: Any, rows: Any, out: str, scores: Any, **options: Any) -> Any:
+    """Scores that an engine keeps are those of a model in memory; what is met in columns is told as ever."""
+    frame, reports = made_up()
+    model = tables.fit(join(frame, reports), "logistic", roles={"device": "category", "site": "hashed"})
+    known = frame.assign(device=frame["device"].where(frame["age"].notna(), "watch"), row=np.arange(len(frame)))
+    found = tables.write_scores(model, rows(known), out, keep=["row", "moment"], **options)
+    expected = model.predict_proba(known)[:, 1]
+    scored = scores().toPandas().sort_values("row")
+    np.testing.assert_allclose(scored["prediction"], expected, rtol=1e-7)
+    assert scored["moment"].dt.tz_localize(None).tolist() == frame["moment"].tolist()
+    (device,) = (one for one in found.columns.columns if one.name == "device")
+    assert (found.rows, device.unseen, device.example) == (900, frame["age"].isna().sum(), "watch")
+    with pytest.raises(ValueError, match=r"there already|already exists"):
+        tables.write_scores(model, rows(known), out)
+    return model, scored
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(_spark_missing()), reason=_spark_missing() or "ready")
+@pytest.mark.filterwarnings("ignore")
+def test_spark_scores_its_rows_where_they_are(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    monkeypatch.setattr(Spark, "batches", None)  # no row comes here
+    address = (tmp_path / "scored").as_uri()
+    model, _ = check_scores(spark, spark.createDataFrame, "::scored", lambda: spark.table("scored"))
+    check_scores(spark, spark.createDataFrame, address, lambda: spark.read.parquet(address))
+    rows = spark.createDataFrame(made_up()[0])
+    tables.write_scores(model, rows, "::scored", keep=["bag"], intervals=0.9, force=True)
+    found = spark.table("scored").toPandas()
+    assert list(found) == ["bag", "prediction", "prediction_low", "prediction_high"]
+    assert ((found["prediction_low"] < found["prediction"]) & (found["prediction"] < found["prediction_high"])).all()
+    wrong = made_up()[0].assign(age=np.inf)
+    with pytest.raises(ValueError, match=r"^column 'age' contains infinity: replace such values first\.$"):
+        tables.write_scores(model, wrong, "::wrong", connection=spark)
+    with pytest.raises(ValueError, match="out must be a file of this machine: scores given reports are made here"):
+        tables.write_scores(model, rows, "::given", reports=spark.createDataFrame(made_up()[1]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(_spark_missing()), reason=_spark_missing() or "ready")
+@pytest.mark.filterwarnings("ignore")
+def test_a_warehouse_behind_ibis_takes_scores(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ibis = pytest.importorskip("ibis")
+    monkeypatch.setattr("bagwise.tables.engines.ibis._INSERTED", 500)  # in two pieces
+    backend = ibis.pyspark.connect(spark)
+
+    def rows(frame: Any) -> Any:
+        spark.createDataFrame(frame).createOrReplaceTempView("to_score")
+        return backend.table("to_score")
+
+    check_scores(spark, rows, "::by_ibis", lambda: spark.table("by_ibis"))
+    check_scores(spark, rows, "::default.by_ibis_too", lambda: spark.table("by_ibis_too"))
 
 
 # -- warehouses that are not at hand ----------------------------------------------------------------------------------

@@ -22,7 +22,10 @@ def predict(
     folder: ModelFolder,
     table: Annotated[str, Argument(help=f"Rows to score. {options.SOURCE}")],
     reported: options.Reported,
-    out: Annotated[str, Option(help="File to write, .parquet or .csv; - for CSV on standard output.")] = "-",
+    out: Annotated[
+        str,
+        Option(help="File to write, .parquet or .csv; a table, as file.duckdb::scores; - for CSV on standard output."),
+    ] = "-",
     keep: Annotated[str | None, Option(help="Columns to hand on, as a,b; all if not given.")] = None,
     missing_columns: Annotated[
         MissingColumns,
@@ -73,8 +76,10 @@ def predict(
             )
         show_result(as_json, rates, str(rates))
         return
+    if out.startswith("::"):
+        raise Misuse(f"--out {out} names a table of an engine, and commands have none: name file.duckdb{out}.")
     if out != "-":
-        check_free(Path(out), force=force)
+        check_free(Path(out), force=force)  # of a table that is there, what writes it tells
     elif as_json:
         raise Misuse("--json and scores on standard output exclude each other: pass --out.")
     with show_progress() as progress, options.table_source(table) as source:
@@ -82,6 +87,7 @@ def predict(
         target: Any = sys.stdout.buffer if out == "-" else out
         kept, own = options.parse_names(keep), bagwise.tables.connect(memory=memory, ordered=True)
         given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
+        given["force"] = force
         given["intervals"] = (level or 0.95) if intervals else None
         found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
         rates = None

@@ -257,14 +257,18 @@ class TableModel:
         """
         reading = self.reading(table) if isinstance(table, Table) else table
         kept = list(reading.table.columns if keep is None else keep)
-        if intervals is None:
-            yield from (self.scored(rows, h) for rows, h in self._batches(reading, kept))
-            return
         for rows, codes, offset in self.codes(reading, kept):
-            scored = self.scored(rows, self.predict_codes(codes, offset))
+            yield self.scored_codes(rows, codes, offset, intervals)
+
+    def scored_codes(
+        self, rows: pa.RecordBatch, codes: Floats, offset: Floats | None, intervals: float | None = None
+    ) -> pa.RecordBatch:
+        """Rows with columns of predictions, and of `intervals`, of the same of `codes` with an `offset`."""
+        scored = self.scored(rows, self.predict_codes(codes, offset))
+        if intervals is not None:
             for name, end in zip(INTERVAL, self.interval_codes(codes, offset, intervals), strict=True):
                 scored = scored.append_column(name, pa.array(end, pa.float64()))
-            yield scored
+        return scored
 
     def _batches(self, reading: Reading, kept: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, Floats]]:
         """Rows, of which columns are kept, and their predictions, piece by piece."""
@@ -284,10 +288,22 @@ class TableModel:
         ------
         pyarrow.RecordBatch, array, array or None
         """
-        needed = RowColumns(offset=self.of_rows.offset)
-        with_offset = needed.added(reading.table) if needed.names else None
-        for batch in reading.select(*kept, *needed.ours, of=with_offset).batches():
-            yield batch.select(kept), reading.matrix(batch), needed.read(batch).get(OFFSET)
+        for batch in self.query(reading, kept).batches():
+            yield batch.select(kept), reading.matrix(batch), self._needed.read(batch).get(OFFSET)
+
+    def query(self, reading: Reading, kept: Sequence[str]) -> Table:
+        """What `codes` reads: columns that are kept, and those that are made."""
+        with_offset = self._needed.added(reading.table) if self._needed.names else None
+        return reading.select(*kept, *self._needed.ours, of=with_offset)
+
+    def score_batch(self, kept: Sequence[str], intervals: float | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Kept columns of a batch of what `query` returns, with columns of predictions; nothing that is met is told."""
+        codes, offset = self.features.matrix(batch), self._needed.read(batch).get(OFFSET)
+        return self.scored_codes(batch.select(kept), codes, offset, intervals)
+
+    @property
+    def _needed(self) -> RowColumns:
+        return RowColumns(offset=self.of_rows.offset)
 
     def scored(self, rows: pa.RecordBatch, h: Floats) -> pa.RecordBatch:
         """Rows with columns of their predictions."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bagwise.tables.columns import Column, Features, Role
-from bagwise.tables.table import DataType, Expression, Table, as_text, col, is_text, kind_of, null, total, where
+from bagwise.tables.table import DataType, Expression, Table, as_text, col, is_text, kind_of, length, null, total, where
 from bagwise.utils.parameters import AdviceError, Parameter, check_parameters, one_of
 from bagwise.utils.text import listed, number_of
 from bagwise.utils.typing import Floats
@@ -180,9 +180,25 @@ class Reading:
 
     def _watch(self, number: int, texts: Any, codes: Any) -> None:
         if unseen := codes.null_count - texts.null_count:
-            before = self._columns[self._of[number]]
-            example = before.example or texts.filter(pc.and_(codes.is_null(), texts.is_valid()))[0].as_py()
-            self._columns[before.name] = replace(before, unseen=before.unseen + unseen, example=example)
+            self._note(number, unseen, texts.filter(pc.and_(codes.is_null(), texts.is_valid()))[0].as_py())
+
+    def _note(self, number: int, unseen: int, example: str) -> None:
+        before = self._columns[self._of[number]]
+        self._columns[before.name] = replace(before, unseen=before.unseen + unseen, example=before.example or example)
+
+    def count(self, query: Table) -> None:
+        """Count what training did not have by a query, of what `select` returns, whose rows are not read here."""
+        categories = {one.name for one in self.features.columns if one.role is Role.category}
+        figures = {"rows": length()}
+        for number, (name, made, of) in enumerate(zip(self.features.names, self.features.made, self._of, strict=True)):
+            if of in categories:
+                unseen = ~col(name).is_in(list(made.levels or ()))
+                figures |= {f"unseen_{number}": total(unseen), f"example_{number}": where(unseen, col(name)).min()}
+        found = query.line(**figures)
+        self._rows += found["rows"]
+        for number in range(len(self._of)):
+            if rows := found.get(f"unseen_{number}"):
+                self._note(number, int(rows), found[f"example_{number}"])
 
     @property
     def met(self) -> ColumnsMet:

@@ -5,17 +5,15 @@ temporary file, from which rows come back in the order they had. Bags of several
 scores of all rows are then held in memory.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from bagwise.bags import Bags
@@ -26,19 +24,20 @@ from bagwise.segment import per_bag
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable, Mismatch, Reported
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
+from bagwise.tables.engines.spark import Spark
 from bagwise.tables.fitting import Tell
 from bagwise.tables.model import INTERVAL, TableModel
 from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.schema import ColumnsMet, Reading
-from bagwise.tables.sources import Source, home, read
+from bagwise.tables.sinks import Out, Sink
+from bagwise.tables.sources import Source, home, lives_in_engine, read
 from bagwise.tables.table import col
-from bagwise.utils.files import TemporaryFolder, replacing
+from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.text import number_of
 from bagwise.utils.typing import Floats, Integers, NDArray
 
-_WRITERS: dict[str, Any] = {".parquet": pyarrow.parquet.ParquetWriter, ".csv": pyarrow.csv.CSVWriter}
 _Piece: TypeAlias = tuple[pa.Table, Integers, Floats]  # rows, the number of the bag of each, predictions
 _ASTRAY = 5.0  # standard deviations of its noise, by which a count contradicts others
 
@@ -95,13 +94,14 @@ class Scored:
 def write_scores(
     model: TableModel,
     source: Source,
-    out: str | os.PathLike[str] | BinaryIO,
+    out: Out,
     *,
     reports: Source | Sequence[Source] | None = None,
     keep: Sequence[str] | None = None,
     missing_columns: Literal["error", "as-missing"] = "error",
     intervals: float | None = None,
     connection: Connection | None = None,
+    force: bool = False,
     progress: Tell | None = None,
     keys: Sequence[str] | str | None = None,
     on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
@@ -118,7 +118,10 @@ def write_scores(
     source : path, table or dict
         Anything that `read` takes.
     out : path or file
-        A path that ends in .parquet or .csv, or an open stream, which gets CSV.
+        A path that ends in .parquet or .csv, or an open stream, which gets CSV. Or a table: ``file.duckdb::scores`` of
+        a DuckDB file, made where there is none; ``::scores`` of the engine that holds the rows. Spark scores its own
+        rows where they are, with bagwise on its machines, for a table or an address (``s3a://…``), to which it writes
+        Parquet. From all other engines rows come here, and go back.
     reports : path, table or dict, optional
         Reports of bags of these rows, which must be complete. Rows of a bag with a report get the probability given
         features and report, which adds up to the count where that is exact; others that given features alone.
@@ -135,6 +138,8 @@ def write_scores(
         alone, without reports.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
+    force : bool
+        Replace a table that is there already, or what is at the address; a file is replaced in any case.
     progress : callable, optional
         Called with rows done, rows in all and a few words.
     keys, on_mismatch
@@ -156,6 +161,7 @@ def write_scores(
     if not every:
         raise ParameterError("reports", "must name one table or more.")
     reports = every[0]
+    sink = Sink.of(out, replace=force)
     own = home(source, *every, connection=connection, ordered=True)
     table = read(source, own, what="the table")
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
@@ -166,12 +172,16 @@ def write_scores(
     total = (table if progress is not None else table.head(1)).count()
     if not total:  # before its columns are looked at, which may be of any type
         raise ValueError("the table is empty: there is no row to score.")
-    kind = Path(out).suffix.lower() if isinstance(out, (str, os.PathLike)) else ".csv"
-    if kind not in _WRITERS:
-        raise ValueError(f"{out} has an unknown ending: scores are written to .parquet or .csv.")
     tell, summary = progress or (lambda done, total, text: None), None
     given, reading = ReportColumns(**columns), model.reading(table, missing_columns=missing_columns)
-    if reports is None and given.proportion is None and given.mean is None:
+    alone = reports is None and given.proportion is None and given.mean is None
+    sink.check(table.engine, lasting=connection is not None or lives_in_engine(source, *every), alone=alone)
+    if alone and sink.by_engine and isinstance(table.engine, Spark):
+        tell(0, None, "scoring rows in Spark")
+        rows = _by_spark(model, reading, kept, intervals, sink, table.engine)
+        reading.met.warn()
+        return Scored(rows, columns=reading.met)
+    if alone:
         scoring: Any = nullcontext(model.score(reading, keep=kept, intervals=intervals))
     else:
         if intervals is not None:
@@ -181,31 +191,27 @@ def write_scores(
         tell(0, None, "joining rows and reports")
         found = reported_by_each(model, table, every, given, keys=keys, on_mismatch=on_mismatch, connection=own)
         if len(found) > 1:
-            return _by_all(model, reading, found, kept, out, kind, lambda rows: tell(rows, total, f"{rows:,} rows"))
+            return _by_all(model, reading, found, kept, sink, lambda rows: tell(rows, total, f"{rows:,} rows"))
         (data,) = found
         summary, text = data.summary, "{:,} rows scored, bag by bag"
         scoring = _in_order(_by_bag(model, reading, data, kept), lambda rows: tell(rows, total, text.format(rows)))
     with scoring as scored:
-        rows = _written(scored, out, kind, lambda rows: tell(rows, total, f"{rows:,} rows"))
+        rows = sink.write(scored, table.engine, lambda rows: tell(rows, total, f"{rows:,} rows"))
     reading.met.warn()
     if summary is None:
         return Scored(rows, columns=reading.met)
     return Scored(rows, summary.used_rows, summary.bags, summary.noised, summary.mismatches, columns=reading.met)
 
 
-def _written(
-    scored: Iterator[pa.RecordBatch], out: str | os.PathLike[str] | BinaryIO, kind: str, tell: Callable[[int], None]
+def _by_spark(
+    model: TableModel, reading: Reading, kept: Sequence[str], intervals: float | None, sink: Sink, engine: Spark
 ) -> int:
-    """Write batches; how many rows they have."""
-    rows = 0
-    with replacing(out) if isinstance(out, (str, os.PathLike)) else nullcontext([out]) as (target,):
-        first = next(scored)
-        with _WRITERS[kind](target, first.schema) as writer:
-            for batch in chain([first], scored):
-                writer.write(batch)
-                rows += batch.num_rows
-                tell(rows)
-    return rows
+    """Score rows where they are, and leave them there; how many they are."""
+    query, made = model.query(reading, kept), [*model.predictions, *(INTERVAL if intervals else ())]
+    reading.count(query)
+    piece = partial(model.score_batch, kept, intervals)
+    engine.write_made(query.native, piece, kept, made, sink.table or sink.out, replace=sink.replace)
+    return reading.met.rows
 
 
 # -- with reports -----------------------------------------------------------------------------------------------------
@@ -238,8 +244,7 @@ def _by_all(
     reading: Reading,
     data: Sequence[BagTable],
     kept: Sequence[str],
-    out: str | os.PathLike[str] | BinaryIO,
-    kind: str,
+    sink: Sink,
     tell: Callable[[int], None],
 ) -> Scored:
     """Rows with scores that add up to all tables; what is kept of them waits in a temporary file meanwhile."""
@@ -265,7 +270,7 @@ def _by_all(
                 yield model.scored(batch, h[start : start + batch.num_rows])
                 start += batch.num_rows
 
-        rows = _written(scored(), out, kind, tell)
+        rows = sink.write(scored(), reading.table.engine, tell)
     summaries = [one.summary for one in data]
     mismatches = [(number + 1, one) for number, of in enumerate(summaries) for one in of.mismatches]
     tables, unused = tuple(number for number, _ in mismatches), tuple(one for _, one in mismatches)

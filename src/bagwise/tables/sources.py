@@ -19,7 +19,7 @@ from narwhals.stable.v2 import dependencies as kinds
 
 from bagwise.tables.engines import Connection, Engine, engine_of
 from bagwise.tables.engines.arrow import Arrow
-from bagwise.tables.engines.duckdb import DuckDB, as_pattern, connect, plainly, read_files, tables_of_file
+from bagwise.tables.engines.duckdb import DATABASES, DuckDB, as_pattern, connect, plainly, read_files, tables_of_file
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
 
@@ -33,7 +33,6 @@ class ArrowTable(Protocol):
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | ArrowTable | Table  # what `read` takes
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".csv.gz": "csv", ".tsv.gz": "csv"}
-_DATABASES = (".duckdb", ".db", ".ddb")
 _DELIMITERS = ",;\t|"
 
 
@@ -108,6 +107,11 @@ def home(*sources: Source | None, connection: Connection | None = None, ordered:
     return connection if connection is not None else connect(ordered=ordered)
 
 
+def lives_in_engine(*sources: Source | None) -> bool:
+    """Whether one of them is a table of an engine, not one that is read."""
+    return any(_holder(source, None) is not None for source in sources)
+
+
 def _holder(source: object, engine: Engine | None) -> Engine | None:
     """The engine that a table lives in, None for what is read; engine: the one at hand."""
     if isinstance(source, Table):
@@ -175,7 +179,7 @@ def _read_path(path: str, engine: Engine, what: str) -> Table:
     if not address and not Path(path).exists() and "::" in path:
         file, table = path.rsplit("::", 1)
         return _read_database(file, table, engine, what)
-    if not address and Path(path).suffix.lower() in _DATABASES:
+    if not address and Path(path).suffix.lower() in DATABASES:
         return _read_database(path, None, engine, what)
     files = [Path(path.partition("?")[0])] if address else _files(path, what)
     kinds = {_kind(file): file.name for file in files}

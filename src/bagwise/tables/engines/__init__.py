@@ -6,6 +6,7 @@ query, to keep its result, and a few functions that narwhals does not know. `eng
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -70,6 +71,12 @@ class Engine(Protocol):
 
     def number(self, table: Any, name: str) -> Any:
         """The table and a column that counts its rows up from 0 in the order in which the engine has them."""
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table, or a view, of that name, which may have those of a schema before it, and a dot."""
+
+    def adopt(self, file: Path, name: str, *, replace: bool) -> None:
+        """The rows of a Parquet file of this machine as a table of that name, which stays; whole or not at all."""
 
 
 def engine_of(connection: Connection) -> Engine:

@@ -7,6 +7,7 @@ answered here: it takes them into DuckDB.
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +58,14 @@ class Arrow:
     def number(self, table: pa.Table, name: str) -> pa.Table:
         """See `Engine`."""
         return table.append_column(name, pa.array(range(table.num_rows), pa.int64()))
+
+    def has_table(self, name: str) -> bool:
+        """See `Engine`: tables in memory have no names."""
+        return False
+
+    def adopt(self, file: Path, name: str, *, replace: bool) -> None:
+        """See `Engine`."""
+        raise NotImplementedError("tables in memory have no names.")
 
 
 def _md5(texts: pa.ChunkedArray) -> pa.ChunkedArray:

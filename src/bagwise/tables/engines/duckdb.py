@@ -25,8 +25,12 @@ from bagwise.utils.signals import last_stop
 Relation = duckdb.DuckDBPyRelation
 Connection = duckdb.DuckDBPyConnection
 
+DATABASES = (".duckdb", ".db", ".ddb")
+"""Endings of DuckDB files."""
+
 _SNIFFED = 200_000  # lines by which DuckDB tells the types of the columns of a CSV file
 _SETTINGS = "SET TimeZone = 'UTC'; SET enable_progress_bar = false; SET parquet_metadata_cache = true"
+_OURS = "bagwise_"  # how names of ours begin
 _PLACES = "perfect_ht_threshold"  # the setting: how many binary digits the places of groups in an array may have
 _SHARE, _PER_FIGURE = 0.25, 16  # of the memory, for such an array; and bytes of a sum in it, which each thread has
 _EMPTY, _MANY = 4, 2**20  # places for each group at most; and in all, where nobody knows how many groups there are
@@ -211,6 +215,18 @@ class DuckDB:
         """See `Engine`."""
         return table.project(f"*, row_number() OVER () - 1 AS {name}")
 
+    def has_table(self, name: str) -> bool:
+        """See `Engine`."""
+        *place, last = name.split(".")
+        with plainly(), self.asking():
+            here = self.connection.execute("SELECT current_database(), current_schema()").fetchall()[0]
+            return _is_there(self.connection, last, place or here)
+
+    def adopt(self, file: Path, name: str, *, replace: bool) -> None:
+        """See `Engine`."""
+        with plainly(f"table {name}", "written"), self.asking():
+            _create(self.connection, ".".join(map(_quoted, name.split("."))), file, replace=replace)
+
 
 def _bytes_of(size: str) -> float:
     """A size as DuckDB says it.
@@ -234,7 +250,7 @@ class _Held:
 
 def _new_name() -> str:
     """A name for something of ours."""
-    return f"bagwise_{uuid.uuid4().hex}"
+    return f"{_OURS}{uuid.uuid4().hex}"
 
 
 def _drop(connection: weakref.ref[Connection], name: str) -> None:
@@ -275,6 +291,63 @@ def tables_of_file(path: str, connection: Connection) -> dict[str, Callable[[], 
     return {name: partial(connection.sql, f"FROM {catalog}.main.{_quoted(name)}") for name in names}
 
 
+@contextmanager
+def _opened(path: str, connection: Connection) -> Iterator[str]:
+    """The name by which a connection can write to a DuckDB file, which is made where there is none.
+
+    A process opens a file once: where we have opened it for reading, it is closed meanwhile.
+    """
+    place, engine = os.path.realpath(path), DuckDB(connection)
+    with plainly(f"the DuckDB file {path}", "written"), engine.asking():
+        attached = connection.execute("SELECT path, database_name FROM duckdb_databases() WHERE path IS NOT NULL")
+        found = next((name for file, name in attached.fetchall() if os.path.realpath(file) == place), None)
+        if found is not None and not found.startswith(_OURS):
+            yield _quoted(found)
+            return
+        name, address, new = found or _new_name(), _quoted(place, "'"), not os.path.exists(place)
+        if found is not None:
+            connection.execute(f"DETACH {name}")
+        done = False
+        try:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            connection.execute(f"ATTACH {address} AS {name} (TYPE duckdb)")
+            try:
+                yield name
+                done = True
+            finally:
+                connection.execute(f"DETACH {name}")
+        finally:
+            if found is not None:
+                connection.execute(f"ATTACH {address} AS {name} (READ_ONLY, TYPE duckdb)")
+            elif new and not done:
+                Path(place).unlink(missing_ok=True)
+
+
+def is_in_file(path: str, name: str, connection: Connection) -> bool:
+    """Whether a DuckDB file can be written to and has a table of that name."""
+    if not os.path.exists(path):
+        return False
+    with _opened(path, connection) as catalog:
+        return _is_there(connection, name, [catalog.strip('"')])
+
+
+def write_to_file(path: str, name: str, rows: Path, connection: Connection, *, replace: bool) -> None:
+    """The rows of a Parquet file as a table of a DuckDB file."""
+    with _opened(path, connection) as catalog:
+        _create(connection, f"{catalog}.main.{_quoted(name)}", rows, replace=replace)
+
+
+def _is_there(connection: Connection, name: str, place: Sequence[str]) -> bool:
+    """Whether a table of a name is in a schema, or a database, or both."""
+    query = "SELECT table_catalog, table_schema FROM information_schema.tables WHERE lower(table_name) = lower(?)"
+    return any(set(place) <= set(found) for found in connection.execute(query, [name]).fetchall())
+
+
+def _create(connection: Connection, name: str, rows: Path, *, replace: bool) -> None:
+    how = "CREATE OR REPLACE TABLE" if replace else "CREATE TABLE"
+    connection.execute(f"""{how} {name} AS FROM read_parquet({_quoted(as_pattern(rows), "'")})""")
+
+
 def _quoted(name: str, mark: str = '"') -> str:
     return f"{mark}{name.replace(mark, 2 * mark)}{mark}"
 
@@ -287,8 +360,8 @@ class OutOfMemoryError(NamesParameters, MemoryError):
 
 
 @contextmanager
-def plainly(what: str = "the tables") -> Iterator[None]:
-    """Errors of DuckDB as one sentence, which says that `what` cannot be read."""
+def plainly(what: str = "the tables", done: str = "read") -> Iterator[None]:
+    """Errors of DuckDB as one sentence, which says that `what` cannot be read, or whatever was to be done."""
     try:
         yield
     except (duckdb.Error, OSError) as error:
@@ -302,7 +375,7 @@ def plainly(what: str = "the tables") -> Iterator[None]:
         if missing := re.search(r"extension ['\"](\w+)['\"]?", text):
             way = f"run `INSTALL {missing[1]}` in DuckDB where there is a network, or download the file"
             said = f"DuckDB reads it by its extension {missing[1]}, which is not here and cannot be had now: {way}."
-            raise ValueError(f"{what} cannot be read: {said}") from error
+            raise ValueError(f"{what} cannot be {done}: {said}") from error
         said = text.strip().split("\n\n")[0].split("\nLINE ")[0].split("\nPossible ")[0]
         lines = [line.strip().rstrip(".!") for line in said.splitlines() if line.strip()]
-        raise ValueError(f"{what} cannot be read: {'; '.join(lines[:3] or [type(error).__name__])}.") from error
+        raise ValueError(f"{what} cannot be {done}: {'; '.join(lines[:3] or [type(error).__name__])}.") from error

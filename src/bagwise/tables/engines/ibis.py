@@ -4,9 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, reduce
 from operator import mul
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+
+_INSERTED = 65_536  # rows at a time
 
 
 class Ibis:
@@ -68,6 +72,31 @@ class Ibis:
         import ibis
 
         return table.mutate(**{name: ibis.row_number()})
+
+    def has_table(self, name: str) -> bool:
+        """See `Engine`."""
+        place, last = _split(name)
+        return last in self.connection.list_tables(database=place)
+
+    def adopt(self, file: Path, name: str, *, replace: bool) -> None:
+        """See `Engine`; rows go in piece by piece."""
+        import ibis
+
+        (place, last), rows = _split(name), pq.ParquetFile(file)
+        schema = ibis.Schema.from_pyarrow(rows.schema_arrow)
+        self.connection.create_table(last, schema=schema, database=place, overwrite=replace)
+        try:
+            for batch in rows.iter_batches(_INSERTED):
+                self.connection.insert(last, pa.Table.from_batches([batch]), database=place)
+        except BaseException:
+            self.connection.drop_table(last, database=place, force=True)
+            raise
+
+
+def _split(name: str) -> tuple[str | None, str]:
+    """Where a table is, and its own name."""
+    place, _, last = name.rpartition(".")
+    return place or None, last
 
 
 @cache

@@ -1,9 +1,17 @@
-"""Spark: tables are DataFrames of a session, here or elsewhere. Results come whole into this process's memory."""
+"""Spark: tables are DataFrames of a session, here or elsewhere.
 
+Results come whole into this process's memory, but for scores that Spark keeps: those are made where its rows are.
+"""
+
+from __future__ import annotations
+
+import re
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -69,6 +77,47 @@ class Spark:
     def number(self, table: Any, name: str) -> Any:
         """See `Engine`; the numbers have gaps."""
         return table.selectExpr("*", f"monotonically_increasing_id() AS {name}")
+
+    def has_table(self, name: str) -> bool:
+        """See `Engine`."""
+        return bool(self.connection.catalog.tableExists(name))
+
+    def adopt(self, file: Path, name: str, *, replace: bool) -> None:
+        """See `Engine`: files of this machine are none of Spark's."""
+        raise NotImplementedError("rows of a table of Spark are made there.")
+
+    def write_made(
+        self, table: Any, function: Piece, kept: Sequence[str], made: Sequence[str], to: str, *, replace: bool
+    ) -> None:
+        """Columns of a table, and columns of double precision that a function makes of its rows where these are.
+
+        function: of a batch, which returns both.  to: the name of a table, or the address of Parquet.
+        """
+        from pyspark.errors import PySparkException
+        from pyspark.sql.types import DoubleType, StructField, StructType
+
+        fields = [*(table.schema[name] for name in kept), *(StructField(name, DoubleType()) for name in made)]
+        writer = table.mapInArrow(partial(_each, function), StructType(fields)).write
+        writer = writer.mode("overwrite" if replace else "errorifexists")
+        try:
+            writer.parquet(to) if "://" in to else writer.saveAsTable(to)
+        except PySparkException as error:
+            raise ValueError(_said(error, to)) from error
+
+
+Piece: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def _each(function: Piece, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (function(batch) for batch in batches if batch.num_rows)
+
+
+def _said(error: Exception, to: str) -> str:
+    """The sentence of an error of ours on another machine, or the first line of one of Spark's."""
+    if ours := re.findall(r"^ValueError: (.*)$", str(error), re.MULTILINE):
+        return str(ours[-1])
+    first = str(error).strip().splitlines()[0].rstrip(".")
+    return f"{to} cannot be written by Spark: {first}."
 
 
 class _Held:
