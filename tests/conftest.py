@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # of MLflow itself, before it is imported
 
 settings.register_profile("bagwise", deadline=None, max_examples=50, database=None)
 settings.load_profile("bagwise")

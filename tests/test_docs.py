@@ -117,9 +117,11 @@ def test_commands_on_a_page_run_from_top_to_bottom(page, place):
         long = command.startswith(("bagwise reproduce", "bagwise bench")) and "--scale quick" not in command
         if "…" in command or long:
             continue  # an outline, or hours of computing
-        arguments = shlex.split(command)[1:]
-        result = CliRunner().invoke(app, arguments)
+        arguments, _, file = command.partition(" > ")
+        result = CliRunner().invoke(app, shlex.split(arguments)[1:])
         assert result.exit_code == 0, f"{command}\n{result.output}"
+        if file:
+            (place / file).write_text(result.stdout, encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # for editors and type checkers, which cannot follow `__getat
     from bagwise import log_odds as log_odds
     from bagwise import losses as losses
     from bagwise import means as means
+    from bagwise import mlflow as mlflow
     from bagwise import neural as neural
     from bagwise import pages as pages
     from bagwise import planning as planning
@@ -134,6 +135,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "losses": (),
     "means": (),
+    "mlflow": (),
     "neural": ("BagNeuralClassifier", "BagNeuralRegressor"),
     "pages": (),
     "planning": (),

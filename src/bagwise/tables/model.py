@@ -263,7 +263,7 @@ class TableModel:
     def scored_codes(
         self, rows: pa.RecordBatch, codes: Floats, offset: Floats | None, intervals: float | None = None
     ) -> pa.RecordBatch:
-        """Rows with columns of predictions, and of `intervals`, of the same of `codes` with an `offset`."""
+        """The `rows` with columns of predictions, and of `intervals` of a level, of their `codes` and `offset`."""
         scored = self.scored(rows, self.predict_codes(codes, offset))
         if intervals is not None:
             for name, end in zip(INTERVAL, self.interval_codes(codes, offset, intervals), strict=True):
@@ -297,7 +297,7 @@ class TableModel:
         return reading.select(*kept, *self._needed.ours, of=with_offset)
 
     def score_batch(self, kept: Sequence[str], intervals: float | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Kept columns of a batch of what `query` returns, with columns of predictions; nothing that is met is told."""
+        """The columns `kept` of a `batch` of what `query` returns, with those of predictions, and of `intervals`."""
         codes, offset = self.features.matrix(batch), self._needed.read(batch).get(OFFSET)
         return self.scored_codes(batch.select(kept), codes, offset, intervals)
 
