@@ -124,6 +124,10 @@ another number of processes if need be. What is wrong with the input, one proces
 `Error:` and once more where torchrun's report ends (`Root Cause`); torchrun knows no errors that are in vain to
 repeat, so with `--max-restarts` it comes as often.
 
+On a Dask cluster (`bagwise[dask]`), `bagwise.distributed.launch_on_dask(estimator, shards, client)` makes each worker
+one of the processes, of networks and of boosted trees: the trees are those of torchrun bit by bit (tested on a cluster
+of two). All workers must see the folder of the shards, and should have nothing else to do; one that dies ends the fit.
+
 Sweeps of many small trainings need none of this: `bagwise reproduce` takes any backend of joblib
 (examples/dask_sweep.py).
 
@@ -199,7 +203,7 @@ Nobody has run this; it is the model above with the network's arithmetic added.
 - Before any of that, try ridge inside the engine ({{doc}}`tables`): it reads the table about once, in any engine, and
   only d × d numbers come out. 11,000,000 rows of 28 columns take two to four seconds of computing, about twice as long
   as the plain column sums (`python benchmarks/ridge_in_engine.py`), so a billion about five minutes on one core. Where
-  bags are small and numbers have all digits it is three times as long: DuckDB takes twice as long as for the sums to
+  bags are small and numbers have all digits it is 2.6 times as long: DuckDB takes twice as long as for the sums to
   group them alone.
 - Logistic regression reads shards twice in every step of Newton's, of which a fit takes about five; such a step takes
   five times as long as to add up the columns (`python benchmarks/logistic_from_shards.py`). 11,000,000 rows of 28

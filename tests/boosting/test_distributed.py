@@ -26,7 +26,7 @@ from bagwise.boosting.distributed import merged
 from bagwise.boosting.network import network
 from bagwise.data.rows import InMemory, fit_codes
 from bagwise.data.shards import Shards
-from bagwise.distributed import Checkpoints, Distributed, LostError, Processes, joined, launch
+from bagwise.distributed import Checkpoints, Distributed, LostError, Processes, joined, launch, launch_on_dask
 from bagwise.tables import join
 from bagwise.tables.fitting import features_of
 from bagwise.tables.gather import write_shards
@@ -95,6 +95,19 @@ def test_two_processes_grow_the_trees_of_one(tables, undisturbed, second, capfd)
     assert len(found["trees"]) >= 2
     assert min(map(len, found["trees"])) > 1000
     assert capfd.readouterr().out == ""  # LightGBM would tell what it listens to
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_workers_of_dask_grow_the_trees_of_one(tables, undisturbed, tmp_path):
+    dask = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'bagwise[dask]'.")
+    model, place = BagBoostingClassifier(**SETTINGS), {"local_directory": str(tmp_path), "dashboard_address": None}
+    with (
+        dask.LocalCluster(n_workers=2, threads_per_worker=1, **place) as cluster,
+        dask.Client(cluster) as client,
+    ):
+        assert launch_on_dask(model, tables["features"], client) is model
+    assert json.loads(json.dumps(grown(model))) == undisturbed["features"]
 
 
 def start(shards: Shards, out: Path, processes: int, **options: Any) -> subprocess.Popen[bytes]:

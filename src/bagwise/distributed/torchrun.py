@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -20,6 +21,7 @@ from bagwise.data.rows import BagRows, Reads, fit_codes
 from bagwise.distributed.checkpoints import Checkpoints
 from bagwise.distributed.options import STREAMS, Distributed
 from bagwise.distributed.processes import LostError, joined, rank_under_torchrun
+from bagwise.estimators import ESTIMATORS
 from bagwise.utils.files import TemporaryFolder, replacing
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.signals import stopped_by_signals, uninterrupted
@@ -76,17 +78,42 @@ def launch(estimator: Fitted, shards: Shards, *, processes: int = 2, progress: P
     BagBoostingClassifier, BagNeuralClassifier or BagNeuralRegressor
         The estimator itself.
     """
+    with handed_over(estimator, shards, processes, None, progress) as (task, meanwhile):
+        run(["bagwise.distributed.worker", task.name], processes, task.parent, meanwhile)
+    return estimator
+
+
+@contextmanager
+def handed_over(
+    estimator: InProcesses,
+    shards: Shards,
+    processes: int,
+    within: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """A file that tells processes what to do, and what to call while they do; then the estimator takes it over.
+
+    within: where they leave what they have learned, in a folder that goes.
+    """
     tell = progress or (lambda done, total, text: None)
     streams = max(STREAMS, processes)
-    with TemporaryFolder() as folder:
+    with TemporaryFolder(within) as folder:
         task = {"shards": str(shards.folder.resolve()), "streams": streams, "parameters": _plain_parameters(estimator)}
         task["kind"] = type(estimator).__name__
         (folder / _TASK).write_text(json.dumps(task), encoding="utf-8")
-        run(["bagwise.distributed.worker", _TASK], processes, folder, lambda: _tell_again(folder / _TOLD, tell))
+        yield folder / _TASK, lambda: _tell_again(folder / _TOLD, tell)
         # The last checkpoint is the end of training: nothing is left but to take it over.
         options = Distributed(streams=streams, checkpoints=Checkpoints(folder / _CHECKPOINTS))
         fit_codes(estimator, shards, distributed=options)
-    return estimator
+
+
+def do_task(place: Path) -> None:
+    """What a process does that was handed a file."""
+    from bagwise.data.shards import Shards
+
+    task = json.loads(place.read_text(encoding="utf-8"))
+    kind = getattr(import_module(ESTIMATORS[task["kind"]]), task["kind"])
+    work(kind(**task["parameters"]), Shards.open(task["shards"]), place.absolute().parent, task["streams"])
 
 
 def work(estimator: InProcesses, shards: Shards, folder: Path, streams: int) -> None:
