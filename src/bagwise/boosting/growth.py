@@ -1,6 +1,7 @@
 """Trees while they grow: one tree on the gradient of an objective, its leaf values solved at the level of bags."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import lightgbm as lgb
 import numpy as np
@@ -39,14 +40,13 @@ class Growth:
         # A number of threads is given to LightGBM in every call, since it holds for the whole process: changed by one
         # fit while another is at work, it makes that one write beyond its memory.
         self.order: Integers | slice
-        self.blocks: Callable[[], Iterable[Floats]] = table.blocks
+        self.chosen: Integers | slice = slice(None)  # of the table's rows, which LightGBM holds
         if bags.n_bagged == n_rows:
             part = table.binned
             self.order = slice(None) if np.array_equal(bags.order, np.arange(n_rows)) else bags.order
         else:
-            chosen = np.flatnonzero(bags.code >= 0)
-            taken, part = [table.take(chosen)], table.binned.subset(chosen, params=parameters)
-            self.blocks = lambda: taken
+            self.chosen = chosen = np.flatnonzero(bags.code >= 0)
+            part = table.binned.subset(chosen, params=parameters)
             place = np.full(n_rows, -1)
             place[chosen] = np.arange(len(chosen))
             self.order = place[bags.order]
@@ -62,6 +62,8 @@ class Growth:
         self.down = np.ones((2, bags.n_bagged), dtype=np.float32)  # gradient and curvature, as LightGBM reads them
         start = links.score_of(prior, options.link)
         self.scores = np.tile(start, (bags.n_bagged, 1))
+        self.places: Integers | None = None  # of the rows of `sample` among those fitted to, then those watched
+        self.grow = partial(grow, held=np.empty(bags.n_bagged))
         self.watched, self.seen = np.tile(start, (0 if watch is None else watch.n_bagged, 1)), [0] * len(prior)
         if bags.offset is not None:
             self.scores[:, 0] += bags.offset
@@ -74,9 +76,9 @@ class Growth:
         """Grow a tree on the gradient of each row, then solve for its values. False if none can grow."""
         if output in self.stuck:
             return False
-        given = (self.boosters[output], self.objectives[output], self.scores[:, output], self.down, self.blocks)
+        given = (self.boosters[output], self.objectives[output], self.scores[:, output], self.down, self.table.blocks)
         try:
-            return add_tree(*given, self.options, order=self.order)
+            return add_tree(*given, self.options, self.grow, chosen=self.chosen, order=self.order)
         except lgb.basic.LightGBMError as error:
             if self.options.link == links.IDENTITY or _LOST_COUNT not in str(error):
                 raise
@@ -98,13 +100,19 @@ class Growth:
         return np.asarray((watch.sum(links.prediction_of(self.watched, link)) - size * mean) / np.sqrt(size))
 
     def sample(self, rows: Integers) -> tuple[Floats, Booleans]:
-        """Scores of rows of the table in bags that are fitted to or watched; and which are fitted to."""
-        everywhere = np.empty(self.table.rows.shape[0])
-        known = np.zeros(len(everywhere), dtype=bool)
-        everywhere[self.bags.order], known[self.bags.order] = self.scores[:, 0], True
-        if self.watch is not None:
-            everywhere[self.watch.order] = self.watched[:, 0]
-        return everywhere[rows], known[rows]
+        """Scores of rows of the table in bags that are fitted to or watched, always the same; which are fitted to."""
+        n = self.bags.n_bagged
+        if self.places is None:
+            place = np.zeros(self.table.rows.shape[0], dtype=np.intp)
+            place[self.bags.order] = np.arange(n)
+            if self.watch is not None:
+                place[self.watch.order] = np.arange(n, n + self.watch.n_bagged)
+            self.places = place[rows]
+        known = self.places < n
+        found = np.empty(len(known))
+        found[known] = self.scores[self.places[known], 0]
+        found[~known] = self.watched[self.places[~known] - n, 0]
+        return found, known
 
 
 def objective_of(options: TreeOptions, parts: Parts, output: int, prior: float) -> Objective:
@@ -114,21 +122,24 @@ def objective_of(options: TreeOptions, parts: Parts, output: int, prior: float) 
     return DebiasedSquare(parts, output, prior, options.link)
 
 
-def grow(booster: lgb.Booster, gradient: Floats, curvature: Floats) -> Floats:
-    """Let the booster add a tree: by how much that moved the raw predictions it holds of its own rows."""
-    held: list[Floats] = []
+def grow(booster: lgb.Booster, gradient: Floats, curvature: Floats, *, held: Floats | None = None) -> Floats:
+    """Let the booster add a tree: by how much that moved the raw predictions it holds of its own rows.
+
+    held: (rows,) what is written over with the answer; None: a new one.
+    """
+    step = np.empty(len(gradient)) if held is None else held
 
     def before(predictions: Floats, data: lgb.Dataset) -> tuple[Floats, Floats]:
-        held.append(predictions.copy())
+        np.copyto(step, predictions)
         return gradient, curvature
 
     def after(predictions: Floats, data: lgb.Dataset) -> tuple[str, float, bool]:
-        np.subtract(predictions, held[0], out=held[0])
+        np.subtract(predictions, step, out=step)
         return "step", 0.0, False
 
     booster.update(fobj=before)
     booster.eval_train(feval=after)
-    return held[0]
+    return step
 
 
 def add_tree(
@@ -138,16 +149,17 @@ def add_tree(
     down: Floats,
     blocks: Callable[[], Iterable[Floats]],
     options: TreeOptions,
-    grow: Callable[[lgb.Booster, Floats, Floats], Floats] = grow,
+    grow: Callable[[lgb.Booster, Floats, Floats], Floats],
     *,
+    chosen: Integers | slice = slice(None),
     order: Integers | slice = slice(None),
     rounded: Callable[[Floats], Floats] | None = None,
 ) -> bool:
     """Grow a tree on the gradient of each row, solve for its values, and move the scores. False if none can grow.
 
     scores: (n,) in bag order.  down: (2, rows) ones, where gradient and curvature are put for LightGBM.
-    blocks: the rows of LightGBM's data.  grow: lets the booster add a tree, and tells how far rows moved.
-    order: where LightGBM holds each row.  rounded: makes of gradients what adds up to the same in any order.
+    blocks: rows, of which LightGBM holds those `chosen`.  grow: lets the booster add a tree, and tells how far rows
+    moved.  order: where LightGBM holds each row.  rounded: makes of gradients what adds up to the same in any order.
     """
     if (found := objective.gradient(scores)) is None:
         return False
@@ -159,7 +171,7 @@ def add_tree(
     if booster.num_trees() == tree:
         return False
     if (leaf := leaves_of(booster, tree, step, options.num_leaves)) is None:
-        leaf = predicted_leaves(booster, tree, blocks(), options.n_jobs)
+        leaf = predicted_leaves(booster, tree, blocks(), options.n_jobs)[chosen]
     leaf, n_leaves = leaf[order], options.num_leaves
     if int(leaf.max()) + 1 < n_leaves:
         n_leaves = count_leaves(booster, tree)

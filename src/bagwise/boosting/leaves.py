@@ -28,11 +28,13 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats, most: int) -> Integ
     values = np.array([booster.get_leaf_output(tree, number) for number in range(n_leaves)])
     rank = values.argsort().astype(np.int32)
     home = ((values[rank] - least) * per).astype(np.int64)
-    ends = np.clip((home[1:] + home[:-1]) // 2 + 1, 0, _CELLS)  # there may be leaves with none of these rows
-    owner = np.arange(n_leaves).repeat(np.diff(ends, prepend=0, append=_CELLS))
-    if (np.abs(home[owner[occupied]] - occupied) > 1).any() or (np.diff(home) <= _BESIDE).any():
+    edges = np.full(n_leaves + 1, _CELLS)  # from each to the next, cells are those of a leaf
+    edges[0], edges[1:-1] = 0, (home[1:] + home[:-1]) // 2 + 1
+    width = np.diff(np.minimum(np.maximum(edges, 0), _CELLS))  # there may be leaves with none of these rows
+    nearest = home.repeat(width)[occupied]
+    if (np.abs(nearest - occupied) > 1).any() or (home[1:] - home[:-1] <= _BESIDE).any():
         return None
-    cells, leaf = rank[owner], np.empty(len(step), dtype=np.int32)
+    cells, leaf = rank.repeat(width), np.empty(len(step), dtype=np.int32)
     for start in range(0, len(step), _TOGETHER):  # what is computed stays small
         np.take(cells, _cell(step[start : start + _TOGETHER], least, per), out=leaf[start : start + _TOGETHER])
     return leaf

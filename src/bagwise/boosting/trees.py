@@ -31,6 +31,7 @@ from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 
 _ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
+_FEW_ROWS = 2**16  # which LightGBM may hold on to until a fit is cut; of more, many fits would take much memory
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
 EVERY = 10
 """Trees between two looks at bags that are held out."""
@@ -49,7 +50,8 @@ class Boosted:
     prior: (outputs,) what the predictions start from.  boosters: one per output.  link: the scale of the trees.
     deviations: (m, outputs) Σ(h − E[h])/√k of each watched bag after each tree.
     stages: what it said of watched bags every `EVERY` trees, in their place where labels are 0 and 1.
-    trained: (rows, outputs) scores of rows that it was fitted to, None once they have served to centre it.
+    trained: (rows, outputs) scores of rows that it was fitted to, None once they have served to centre it, and where
+        stages hold a sample.
     weight: (rows,) what these count; None where they are alike.
     offset: (outputs,) what is added to its log odds.
     """
@@ -214,10 +216,11 @@ class Job:
                 best, best_gap = tree, gap
             if tree - best >= self.patience:
                 break
-        every = -(-len(growth.scores) // _ENOUGH_ROWS)
-        model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
-        model.weight = None if bags.weight is None else bags.weight[::every]
-        if not in_one_piece(table.rows):
+        if self.rows is None:  # otherwise their sample centres it
+            every = -(-len(growth.scores) // _ENOUGH_ROWS)
+            model.trained = growth.scores if every == 1 else growth.scores[::every].copy()
+            model.weight = None if bags.weight is None else bags.weight[::every]
+        if len(growth.scores) > _FEW_ROWS or not in_one_piece(table.rows):
             model.release()
         return model
 
