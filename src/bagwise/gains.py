@@ -25,7 +25,6 @@ _CLEARLY = 2.0  # standard errors
 _FEW_ROWS = 5_000  # held out, of which all stretches are looked at together
 _NEGLIGIBLE = 50.0  # log-likelihood below the largest, at which a stretch counts for nothing
 _ROWS = 60_000  # that effects are told by
-_CHOSEN = 3.0  # log-likelihood of all bags that choosing by them comes to, where they may have effects
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
 
@@ -314,12 +313,12 @@ def best_stretch(
     beside_constant: float | None = None,
     stretches: Floats = STRETCHES,
 ) -> tuple[float, Floats]:
-    """The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
+    r"""The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
     A priori it is as likely that the model has found nothing, and is to be stretched by 0, as that it has; beside
-    effects of bags it is :math:`e^3` times as likely: their variance was chosen by the same bags, as was what the model
-    penalises, which looks like a gain of about as much. The mean label has effects of its own: with those of the model,
-    stretched scores, whose counts vary less, would seem better wherever these are too large.
+    effects of bags it is :math:`1 + \tau^2 k p (1 - p)` times as likely, since so many times as much as those of
+    independent labels do counts then vary, and chance alone looks like a gain. The mean label has effects of its own:
+    with those of the model, stretched scores, whose counts vary less, would seem better wherever these are too large.
 
     Parameters
     ----------
@@ -362,8 +361,11 @@ def best_stretch(
             found = [np.concatenate([one.log_likelihoods(t, effect_variance=v) for t, v in pairs]) for one in parts]
         return np.concatenate([each - base for each, base in zip(found, constant, strict=True)], axis=1)
 
-    nothing = np.log(max(int(np.count_nonzero(stretches)), 1)) + (_CHOSEN if effect_variance else 0.0)
-    prior = np.where(stretches == 0, nothing, 0.0)
+    nothing = float(max(int(np.count_nonzero(stretches)), 1))
+    if effect_variance:
+        p, size = float(parts[0].prior), np.mean([one.bags.size.mean() for one in parts])
+        nothing *= 1 + effect_variance * size * p * (1 - p)
+    prior = np.where(stretches == 0, np.log(nothing), 0.0)
     few = sum(part.bags.n_bagged for part in parts) < _FEW_ROWS
     found = gains(stretches).sum(axis=1) if few else _about_most(lambda one: gains(one).sum(axis=1), stretches)
     stretch = float(softmax(found + prior) @ stretches)

@@ -172,11 +172,12 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         # Where rates may be effects, the weaker assumption comes first: held-out bags then tell which it is.
         effects = self.formation_.name in ("features", "effects") or "effects" in self.formation_.others
         adapt = len(alphas) > 1 and self.scaling is None
-        chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects, adapt=adapt)
+        rates = self.formation_.name == "rates" and not effects
+        chosen = choose(design, self.cv, rng, alphas, scalings, effects=effects, adapt=adapt, rates=rates)
         self.formation_ = settled(self.formation_, chosen.parts)
         if effects and self.formation_.name == "rates":
             begin = replace(chosen, relative=None)
-            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=begin, adapt=adapt)
+            chosen = choose(design, self.cv, rng, alphas, scalings, effects=False, begin=begin, adapt=adapt, rates=True)
         prior, penalty = prior_of(design.bags), chosen.penalty(design)
         close = _CLOSE if design.bags.n_bagged <= CHOICE_ROWS else _NEARLY
         at, before, sums, self.n_iter_ = climb(

@@ -185,11 +185,13 @@ def choose(
     effects: bool,
     begin: Choice | None = None,
     adapt: bool = True,
+    rates: bool = False,
 ) -> Choice:
     """Penalty, stretch and, with `effects`, τ², by the likelihood of bags that are held out in turn.
 
     begin: where the search begins, if something is known.  adapt: whether penalties may go by the sizes of weights,
-    if held-out bags clearly prefer that.
+    if held-out bags clearly prefer that; of few bags only where rates differ, so that single rows tell these sizes
+    (`rates`). `parts` say what fits said without that.
 
     Where bags are many, the penalty is chosen on some; a fit to more of them is measured on others, and stretched only
     if these do not prefer it to p: the fit to all of them is shrunken less than it.
@@ -198,9 +200,9 @@ def choose(
     scalings = scalings if _differ(design.scale) else scalings[len(scalings) // 2 :][:1]
     some = _for_choice(design, order)
     if len(some) == len(order):
-        return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt)
+        return _choose(design, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt, rates=rates)
     chosen_on = design.take(np.sort(some))
-    found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt)
+    found = _choose(chosen_on, cv, rng, alphas, scalings, effects=effects, begin=begin, adapt=adapt, rates=rates)
     train, held_out = (design.take(np.sort(bags)) for bags in _more_and_held_out(design, order))
     p, penalty = prior_of(train.bags), found.penalty(design)
     at = maximise(train, p, penalty, effect_variance=found.effect_variance, start=found.start, close=0.1)
@@ -208,7 +210,8 @@ def choose(
     stretch, gains = 1.0, part.gains(np.ones(1), effect_variance=found.effect_variance)[0]
     if gains.mean() < 2 * gains.std() / np.sqrt(len(gains)):
         stretch, gains = best_stretch([part], effect_variance=found.effect_variance)
-    return replace(found, stretch=stretch, gains=gains, parts=[part], start=at.w)
+    parts = [part] if found.relative is None else found.parts
+    return replace(found, stretch=stretch, gains=gains, parts=parts, start=at.w)
 
 
 def _choose(
@@ -221,6 +224,7 @@ def _choose(
     effects: bool,
     begin: Choice | None,
     adapt: bool,
+    rates: bool,
 ) -> Choice:
     """The same with all bags."""
     folds = folds_of(len(design.bags), cv, rng, enough=len(design.bags), shared=design.bags.shared)
@@ -260,14 +264,14 @@ def _choose(
         if _near(found, last, _NEAR_WITH_EFFECTS if effects else _NEAR):
             break
     plain = _told(found, held, [penalty_of(design, 1.0, found.scaling)] * len(held))
-    if not adapt:
+    if not adapt or (_few(design) and not rates):
         return plain
     adapted = _adapted(design, plain, held, alphas, effects=effects)
     assert plain.gains is not None
     assert adapted.gains is not None
     more = adapted.gains - plain.gains
     enough = max(float(_SURE * more.std() * np.sqrt(len(more))), _MUCH if _few(design) else 0.0)
-    return adapted if more.sum() > enough else plain
+    return replace(adapted, parts=plain.parts) if more.sum() > enough else plain
 
 
 def _adapted(design: Design, found: Choice, held: list[_Held], alphas: Floats, *, effects: bool) -> Choice:
