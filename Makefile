@@ -86,7 +86,7 @@ clean:
 	@touch $@
 
 .venv/engines: .venv/dev
-	$(INSTALL) --editable '.[spark,dask,ibis]'
+	$(INSTALL) --editable '.[spark,dask,ibis,examples]'
 	@touch $@
 
 # For tests, which start many processes where nothing may be compiled on the way; without what no test of ours imports.

@@ -52,8 +52,9 @@ html_title = f"bagwise {release}"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"/(plot_|grid_search|neural_plain_torch)",  # the others need what is not installed here
-    "ignore_pattern": r"(dask_sweep|neural_lightning)\.py",
+    # The others need what is not installed here.
+    "filename_pattern": r"/(plot_|grid_search|neural_plain_torch|neural_pretrained)",
+    "ignore_pattern": r"(dask_sweep|neural_lightning|neural_datasets)\.py",
     "remove_config_comments": True,
     "abort_on_example_error": True,
     "min_reported_time": 1e9,

@@ -42,7 +42,12 @@ class FromBags(Base):
 def fit(model: FromBags, loader: DataLoader, epochs: int) -> None:
     """Train with Lightning, or do what it does."""
     if lightning is not None:
-        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        quiet = {
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }
         # Lightning would put a sampler of its own in place of ours where it spreads over devices.
         lightning.Trainer(max_epochs=epochs, accelerator="cpu", use_distributed_sampler=False, **quiet).fit(
             model, loader

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shlex
 import shutil
 from pathlib import Path
@@ -124,6 +125,22 @@ def test_commands_on_a_page_run_from_top_to_bottom(page, place):
             (place / file).write_text(result.stdout, encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bagwise.gains.NoBetterThanConstantWarning")
+@pytest.mark.parametrize("person", ["analyst", "privacy_engineer", "register", "mixtures"])
+def test_notebooks_run_and_show_figures(person, monkeypatch, capsys):
+    """Those of docs/index.md; what they print and draw is read when the documentation is built."""
+    from matplotlib import pyplot
+
+    shown = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
+    runpy.run_path(str(ROOT / "examples" / f"plot_{person}.py"), run_name="__main__")
+    pyplot.close("all")
+    assert len(shown) == 1
+    assert len(shown[0].axes) >= 1
+    assert len(capsys.readouterr().out.splitlines()) >= 3
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])
 def test_pages_point_to_what_is_there(page):
     text = page.read_text(encoding="utf-8")
@@ -134,6 +151,6 @@ def test_pages_point_to_what_is_there(page):
     for target in re.findall(r"`((?:docs|examples|benchmarks|src|tests)/[\w./-]+\.\w+)`", text):
         assert (ROOT / target).exists(), target
     for script in re.findall(
-        r"sphx_glr_(?:gallery_)?(plot_\w+?|grid_search|neural_plain_torch)(?:_\d+\.png|\.py)", text
+        r"sphx_glr_(?:gallery_)?(plot_\w+?|grid_search|neural_plain_torch|neural_pretrained)(?:_\d+\.png|\.py)", text
     ):
         assert (ROOT / "examples" / f"{script}.py").exists(), script

@@ -13,13 +13,11 @@ from scipy import special, stats
 
 from bagwise.bags import Bags
 from bagwise.ranks import Columns, Scores, compared, scores_of
+from bagwise.utils.text import p_digits
 from bagwise.utils.typing import Floats, NDArray
 
 NOT_RANDOM = 1e-3
 """p-value under which bags are not taken for random ones, by whoever looks at them without a level of its own."""
-
-LEAST_SHOWN = 1e-99
-"""p-value under which no digits are shown."""
 
 _STRETCHES = 10  # parts of the bag order compared for drift
 _ENOUGH_PAIRS = 10.0  # expected pairs of unusual rows sharing a group, below which the gamma law is not trusted
@@ -58,7 +56,7 @@ class Finding:
     @property
     def p_text(self) -> str:
         """The p-value in digits."""
-        return f"{self.p_value:.2g}" if self.p_value >= LEAST_SHOWN else f"< {LEAST_SHOWN:g}"
+        return p_digits(self.p_value)
 
     def __str__(self) -> str:
         p_value = f"p {'' if self.p_text.startswith('<') else '= '}{self.p_text}"

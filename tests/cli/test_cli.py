@@ -3,6 +3,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from importlib.metadata import entry_points
 
@@ -58,6 +59,19 @@ def one_sentence(result, code=1):
 def test_version():
     result = call("--version")
     assert (result.exit_code, result.stdout) == (0, f"bagwise {bagwise.__version__}\n")
+
+
+@pytest.mark.filterwarnings("always:of no use to users")
+@pytest.mark.parametrize("kind", [DeprecationWarning, PendingDeprecationWarning, FutureWarning, UserWarning])
+def test_warnings_for_developers_of_dependencies_are_not_shown(kind, monkeypatch):
+    def plan(*_, **__):
+        warnings.warn("of no use to users", kind, stacklevel=1)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("bagwise.planning.curves", plan)
+    shown = call("plan", "--rows", 10_000).stderr
+    assert "Error: enough" in shown
+    assert ("Warning: of no use to users" in shown) is (kind is UserWarning)
 
 
 def test_help_names_the_commands():

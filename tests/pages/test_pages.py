@@ -3,9 +3,13 @@
 import io
 import itertools
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import asdict, replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,6 +61,25 @@ def sentence(result, code=1):
 
 
 # -- what pages are made of ---------------------------------------------------------------------------------------
+
+
+def test_how_to_reproduce_is_commands_that_run(tmp_path, monkeypatch):
+    """As they stand, where the tables are; the model that comes out is the one that was shown."""
+    monkeypatch.chdir(tmp_path)
+    events, reports, _ = table(rows=1600)
+    events.drop(columns="<i>").assign(bag=events["<i>"]).to_parquet("events.parquet")
+    reports.rename(columns={"<i>": "bag"}).to_parquet("reports.parquet")
+    options = ("--model", "ridge", "--seed", "3", "--out", "a model")
+    assert call("fit", "events.parquet", "reports.parquet", *options).exit_code == 0
+    html = model_page("a model", command="bagwise page --model 'a model'").html
+    blocks = re.findall(r"<pre[^>]*>(?:<code>)?(.*?)(?:</code>)?</pre>", html, re.DOTALL)
+    lines = unescape("\n".join(blocks)).splitlines()
+    assert [line.split()[1] for line in lines] == ["page", "inspect", "fit"]
+    programs = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    subprocess.run("\n".join(["set -e", *lines]), shell=True, check=True, env=programs, capture_output=True)
+    first, again = (bw.load(place).estimator for place in ("a model", "a model-again"))
+    np.testing.assert_array_equal(first.coef_, again.coef_)
+    assert (tmp_path / "page.html").exists()
 
 
 def table(rows=6400, size=8, seed=0, grouped=False):

@@ -42,6 +42,9 @@ class Misuse(typer.BadParameter):
     """A command that was used wrongly, whatever the data: exit code 2."""
 
 
+_FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)  # of dependencies
+
+
 def _stop_behind(error: BaseException) -> KeyboardInterrupt | None:
     """The signal that an error is due to: libraries that hear of one in their own code make other errors of it."""
     seen: BaseException | None = error
@@ -105,7 +108,9 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
             typer.echo(f"Error: {error_message(error, _option_names(command))}", err=True)
             raise typer.Exit(1) from None
 
-    def show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, _FOR_DEVELOPERS):
+            return
         typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
 
     shown = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from bagwise import dispersion, ranks
+from bagwise import ranks
 from bagwise.bags import Bags, as_bags
 from bagwise.folds import folds_of
 from bagwise.gains import HeldOut
@@ -27,7 +27,7 @@ from bagwise.metrics import Estimate, estimated
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.parameters import NONE, check_level, check_parameters, number
 from bagwise.utils.rng import RandomState, generator
-from bagwise.utils.text import with_error
+from bagwise.utils.text import p_digits, with_error
 from bagwise.utils.typing import ArrayLike, Floats
 
 _FOLDS = 5
@@ -79,7 +79,7 @@ class Drift:
     @property
     def verdict(self) -> str:
         """What was found, in a sentence."""
-        p = f"p {dispersion.Finding('', 1.0, self.p_value).p_text}"
+        p = f"p {p_digits(self.p_value)}"
         bags = f"{self.n_bags:,} new bags"
         if not math.isfinite(self.p_value):
             return f"Of {bags}, too few to tell, nothing can be said about a drift."

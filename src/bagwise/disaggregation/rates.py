@@ -27,7 +27,7 @@ from bagwise.expectations import Expectations
 from bagwise.formation import Told
 from bagwise.metrics import estimated
 from bagwise.utils.parameters import ParameterError
-from bagwise.utils.text import number_of
+from bagwise.utils.text import number_of, p_digits
 from bagwise.utils.typing import Floats
 
 CONTRADICTED = 0.01
@@ -188,7 +188,9 @@ def _by_shifts(
     if p_value < CONTRADICTED:
         related = 1.0
         if not tau:
-            said = f"bags contradict that shares of groups have nothing to do with their rates (p {p_value:.1g})"
+            said = (
+                f"bags contradict that shares of groups have nothing to do with their rates (p {p_digits(p_value, 1)})"
+            )
             return said, tau, p_value
     edge = 0.5 / np.maximum(n, 1)
     rate = np.clip(found.count / n, edge, 1 - edge)

@@ -7,7 +7,7 @@ from math import isfinite
 
 from bagwise.evaluation.result import RowGroup
 from bagwise.formation import FORMATIONS, Told
-from bagwise.utils.text import decimals_of
+from bagwise.utils.text import decimals_of, p_digits
 
 _OF_VALUES = {
     "features": "rows with the same features are worth the same on average in all bags",
@@ -112,9 +112,8 @@ class GroupRates:
             return f"{told} {chance if of_values else 'No unseen effects of bags were found.'}"
         effects = f"effects of variance {self.effect_variance:.2g} on {'means' if of_values else 'log odds'}"
         if self.contradiction is not None:
-            why = (
-                f"Bags contradict that these have nothing to do with the shares of groups (p {self.contradiction:.1g})"
-            )
+            p = p_digits(self.contradiction, 1)
+            why = f"Bags contradict that these have nothing to do with the shares of groups (p {p})"
             return f"{told} There are {effects}. {why}: intervals allow for effects that follow shares altogether."
         most = f"a correlation of at most {self.related:g}" if self.related else "no correlation"
         return f"{told} There are {effects}, which have {most} with the shares of groups: totals cannot tell."

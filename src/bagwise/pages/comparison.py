@@ -7,14 +7,13 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from bagwise.bag_fit import gains as bag_gains
-from bagwise.estimators import MODELS
 from bagwise.evaluation import differences
 from bagwise.evaluation.measures import ENOUGH_BAGS
 from bagwise.metrics import METRICS, Estimate, estimated, possible
 from bagwise.pages import parts
 from bagwise.pages.model import HIGHER_IS_BETTER
 from bagwise.pages.page import GOOD, UNSURE, Code, Page, Picture, Pictures, Section, Table
-from bagwise.pages.stored import Stored
+from bagwise.pages.stored import Stored, refit
 from bagwise.plotting import BLUE, RED, name_axis
 from bagwise.tables import BagTable, Measurement
 from bagwise.tables.held_out import last_bags
@@ -98,14 +97,14 @@ def comparison_page(
         for label, one in told.items()
     ]
     head = ["model", "kind", "bags fitted to", "columns that matter most"]
-    kinds = dict.fromkeys(one.model for one in told.values() if one.model in MODELS)
-    fits = Code("\n".join(f"bagwise fit EVENTS REPORTS --model {kind}" for kind in kinds))
+    fits = "\n".join(refit(one) for one in stored.values() if one.about.config)
+    models = ["The models, where their tables are:", Code(fits)] if fits else []
     sections = [
         Section("measures", "How good are they?", [where, _of_bags(judged) if by_bags else _measures(judged, first)]),
         *([] if by_bags else [Section("intervals", "Intervals", [Pictures(_pictures(judged, first.guess))])]),
         *([_paired(best, gains)] if gains else []),
         Section("models", "The models", [Table("What they are", head, rows, "llrl")]),
-        parts.again(command, [], [stored[label].versions for label in judged], ["The models:", fits] if kinds else []),
+        parts.again(command, [], [stored[label].versions for label in judged], models),
     ]
     shared = f"the same {first.evaluation.n_bags:,} bags, {first.evaluation.n_rows:,} rows"
     subject = f"{len(judged)} models on {shared if same else 'different bags'}, without labels."

@@ -160,17 +160,25 @@ def fitted_to(about: About) -> list[Part]:
     ]
 
 
+def refit(stored: Stored) -> str:
+    """Commands that fit a model again with the options that its folder tells of."""
+    folder, file, to = (shlex.quote(f"{stored.folder}{end}") for end in ("", ".toml", "-again"))
+    return f"bagwise inspect {folder} --toml > {file}\nbagwise fit --config {file} --out {to}"
+
+
 def again(stored: Stored, data: BagTable | None, command: str | None) -> Section:
     """How to make the page and the model again."""
     seed = None if data is None else stored.model.estimator.get_params(deep=False).get("random_state")
     seed = seed if isinstance(seed, (int, np.integer)) else None
     facts = [] if seed is None else [f"Seed: {seed}."]
     also: list[Part] = []
-    if stored.about.model in {*MODELS, *VALUE_MODELS}:
+    if stored.about.config:
+        also = ["The model, where its tables are:", Code(refit(stored))]
+    elif stored.about.model in {*MODELS, *VALUE_MODELS}:
         told = {"model": stored.about.model, "keys": ",".join(stored.about.keys), **stored.about.reports}
         told |= {"ignore": ",".join(stored.about.ignored)} if stored.about.ignored else {}
         told |= {} if seed is None else {"seed": str(seed)}
         options = (f"--{name.replace('_', '-')} {shlex.quote(given)}" for name, given in told.items())
-        also = ["The model:", Code(" ".join(["bagwise fit EVENTS REPORTS", *options]))]
+        also = ["The model, of tables EVENTS and REPORTS:", Code(" ".join(["bagwise fit EVENTS REPORTS", *options]))]
         facts.append("Roles of columns are in the table above: add --roles where they are not what the tables tell.")
     return parts.again(command, facts, [stored.versions], also)

@@ -3,6 +3,9 @@
 import math
 from collections.abc import Sequence
 
+LEAST_SHOWN = 1e-300
+"""p-value under which no digits are shown."""
+
 
 def decimals_of(*values: float, digits: int = 4) -> int:
     """Places behind the point, 10 at most, with which the largest of some values has so many digits.
@@ -40,6 +43,15 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     ('a', 'a, b and c', 'a or b')
     """
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def p_digits(p_value: float, digits: int = 2) -> str:
+    """A p-value in digits; those that are too small to be computed are not 0.
+
+    >>> p_digits(0.00123), p_digits(0.0)
+    ('0.0012', '< 1e-300')
+    """
+    return f"{p_value:.{digits}g}" if not p_value < LEAST_SHOWN else f"< {LEAST_SHOWN:g}"
 
 
 def with_error(value: float, error: float) -> str:
