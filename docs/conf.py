@@ -1,12 +1,15 @@
 """How the documentation is built: `make docs`."""
 
 import importlib.metadata
+import logging
 
 from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.inspect import TypeAliasForwardRef
 
 import bagwise.utils.typing
+
+logging.getLogger("bagwise").setLevel(logging.WARNING)  # what examples fit is no news of the build
 
 project = "bagwise"
 copyright = "2026, the bagwise developers"
