@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +33,21 @@ def pytest_collection_finish() -> None:
     given(none())(lambda _: None)()  # Hypothesis looks for what holds its random numbers, in vain once frozen
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ledgers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for what users' ledgers would say of releases in tests."""
+    folder = tmp_path_factory.mktemp("ledgers")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("BAGWISE_LEDGER", str(folder / "of fixtures"))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def _ledger(_ledgers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with nothing spent."""
+    monkeypatch.setenv("BAGWISE_LEDGER", str(_ledgers / uuid4().hex))
 
 
 @pytest.fixture(scope="session")

@@ -141,6 +141,14 @@ def test_notebooks_run_and_show_figures(person, monkeypatch, capsys):
     assert len(capsys.readouterr().out.splitlines()) >= 3
 
 
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/guarantees.md"])
+def test_what_is_guaranteed_is_tested(page):
+    named = re.findall(r"`(?:tests/)?([\w/]+\.py)::(\w+)`", (ROOT / page).read_text(encoding="utf-8"))
+    assert len(named) > 10
+    for file, test in named:
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])
 def test_pages_point_to_what_is_there(page):
     text = page.read_text(encoding="utf-8")

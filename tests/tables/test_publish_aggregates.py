@@ -47,7 +47,9 @@ def test_noise_is_for_a_row_in_all_tables(rows, tmp_path):
     model = tables.fit_aggregates(read, random_state=0)
     freedom = 2 * sum(one.rest + 1 for one in read.features) * (d - 1)
     assert abs(model.estimator.noise_ratio_ - 1) < 5 * np.sqrt(2 / freedom)
-    hidden = tables.publish_aggregates(rows, tmp_path / "b", label="label", bins=4, epsilon=4.0, threshold=30.0)
+    hidden = tables.publish_aggregates(
+        rows, tmp_path / "b", label="label", bins=4, epsilon=4.0, threshold=30.0, force_budget=True
+    )
     assert hidden.budget.mechanism == "discrete Laplace"
     assert hidden.budget.sensitivity == 2 * (d + d * (d - 1) // 2)
     read = tables.read_aggregates(tmp_path / "b")

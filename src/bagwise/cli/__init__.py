@@ -24,7 +24,7 @@ from bagwise.cli import (
 from bagwise.cli.common import Commands, one_sentence_errors, show_stopped
 from bagwise.cli.options import with_tables
 from bagwise.utils.files import remove_leftovers, remove_own
-from bagwise.utils.signals import Stopped, stopped_by_signals
+from bagwise.utils.signals import Stopped, exit_code, stopped_by_signals
 
 app = typer.Typer(
     cls=Commands,
@@ -89,6 +89,6 @@ def run() -> NoReturn:
         finally:
             with suppress(KeyboardInterrupt):  # the end has come anyway
                 remove_own()
-    if code == 128 + signal.SIGINT and heard and heard[-1] != signal.SIGINT:
-        code = show_stopped(Stopped(heard[-1]))  # before a command began, Typer takes all of them for Ctrl-C
+        if code == exit_code(KeyboardInterrupt()) and heard and heard[-1] != signal.SIGINT:
+            code = show_stopped(Stopped(heard[-1]))  # before a command began, Typer takes all of them for Ctrl-C
     sys.exit(code)

@@ -106,6 +106,7 @@ def aggregate(
     delta: Annotated[float | None, Option(help="With it noise is Gaussian, less for many tables.")] = None,
     threshold: Annotated[float | None, Option(help="Counts below it are hidden, with their sums.")] = None,
     force: options.Force = False,
+    force_budget: options.ForceBudget = False,
     as_json: options.Json = False,
 ) -> None:
     """Turn rows with labels into counts and label sums by each feature and each pair: the data holder's side."""
@@ -115,6 +116,7 @@ def aggregate(
         progress(0, None, "counting rows")
         cells: dict[str, Any] = {"edges": edges, "bins": bins, "max_levels": max_levels, "positive": positive}
         noise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
+        noise |= {"force": force, "force_budget": force_budget}
         ignored = options.parse_names(ignore) or ()
         found = bagwise.tables.publish_aggregates(source, out, label=label, ignore=ignored, **cells, **noise)
     show_result(as_json, found, str(found), f"Written: {found.tables}, {found.edges}")

@@ -7,14 +7,12 @@ import inspect
 import json
 import shlex
 import shutil
-import signal
 import sys
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,8 +21,9 @@ from typer import Option
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
+from bagwise.utils.files import TemporaryFolder, naming_place
 from bagwise.utils.parameters import NamesParameters
-from bagwise.utils.signals import Stopped
+from bagwise.utils.signals import STOPPED, exit_code, last_stop
 from bagwise.utils.text import decimals_of
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def _stop_behind(error: BaseException) -> KeyboardInterrupt | None:
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, KeyboardInterrupt):
         seen = seen.__cause__ or seen.__context__
-    return seen
+    return seen or last_stop()
 
 
 class Commands(TyperGroup):
@@ -59,7 +58,11 @@ class Commands(TyperGroup):
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> NoReturn:
         """Run the command that the arguments name; exit with 2 where they are wrong."""
         try:
-            code = super().main(args, *others, **{**options, "standalone_mode": False})
+            with to_stdout():  # help
+                code = super().main(args, *others, **{**options, "standalone_mode": False})
+        except OSError as error:
+            typer.echo(f"Error: {error_message(error)}", err=True)
+            sys.exit(1)
         except Exception as error:
             if not hasattr(error, "format_message"):  # Typer has a Click of its own, which it does not show
                 raise
@@ -130,8 +133,8 @@ def with_parameters(command: Callable[..., None], parameters: list[inspect.Param
 def show_stopped(stop: KeyboardInterrupt) -> int:
     """Say that a command was stopped; the exit code of it."""
     with suppress(OSError):  # the terminal may be gone
-        typer.echo("Stopped; no file was left half-written.", err=True)
-    return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
+        typer.echo(STOPPED, err=True)
+    return exit_code(stop)
 
 
 def _option_names(command: Callable[..., None]) -> Callable[[str], str]:
@@ -153,8 +156,8 @@ def error_message(error: Exception | str, name_of: Callable[[str], str] = str) -
     if isinstance(error, NamesParameters):
         return error.shown(name_of)
     if isinstance(error, OSError) and error.strerror:
-        place = "standard output" if error.filename is None else error.filename
-        return f"{place}: {error.strerror.lower()}."
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"{place}{error.strerror.rstrip('.').lower()}."
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -220,13 +223,19 @@ def _typed(name: str, place: Path) -> str:
     return shlex.quote(str(place.relative_to(here) if place.is_relative_to(here) else place))
 
 
+def to_stdout() -> AbstractContextManager[None]:
+    """Standard output is what errors of the disk in the block are about, unless they say another place."""
+    return naming_place({Path("-"): "standard output"})
+
+
 def show(*parts: Any) -> None:
     """Lines of text as they are, to be copied; tables as Rich draws them."""
     from rich.console import Console
 
     console = Console()
-    for part in parts:
-        console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
+    with to_stdout():
+        for part in parts:
+            console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
 
 
 def show_result(as_json: bool, facts: Any, *lines: Any) -> None:
@@ -234,7 +243,8 @@ def show_result(as_json: bool, facts: Any, *lines: Any) -> None:
     if as_json:
         from bagwise.utils.records import as_data
 
-        typer.echo(json.dumps(as_data(facts), indent=2, ensure_ascii=False, allow_nan=False, default=str))
+        with to_stdout():
+            typer.echo(json.dumps(as_data(facts), indent=2, ensure_ascii=False, allow_nan=False, default=str))
     else:
         show(*lines)
 
@@ -246,7 +256,7 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
         raise FileExistsError(f"{path} exists already: choose another place, {way}.")
     above = next(one for one in path.absolute().parents if one.exists())
     try:
-        with tempfile.TemporaryDirectory(prefix=".bagwise-", dir=above):
+        with TemporaryFolder(above):
             pass
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

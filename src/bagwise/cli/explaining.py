@@ -55,7 +55,9 @@ def explain(
         explained = fitted.explain(few)
         if place > len(explained.contributions):
             raise Misuse(f"--row must be at most {len(explained.contributions)}, as there are no more rows.")
-        written = None if out is None else write_contributions(fitted, table, out, keep=options.parse_names(keep))
+        written, kept = None, options.parse_names(keep)
+        if out is not None:
+            written = write_contributions(fitted, table, out, keep=kept, force=force)
         if with_reports:
             progress(2, 3, "permuting columns")
             stored = Stored.of(folder)

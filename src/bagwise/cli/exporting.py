@@ -43,7 +43,7 @@ def export(
     with show_progress() as progress:
         progress(0, None, f"writing {to.value}")
         fitted = bagwise.saving.load(folder)
-        bagwise.export.write(fitted, out, to=to.value, **told)
+        bagwise.export.write(fitted, out, to=to.value, force=force, **told)
     columns = bagwise.export.names_of_predictions(fitted)
     facts = {"to": to.value, "file": str(out), "predictions": columns}
     show_result(as_json, facts, f"Its scores are in {', '.join(columns)}.", f"Written: {out}")

@@ -59,7 +59,7 @@ def import_(
     told |= {"groups": options.parse_names(groups)}
     more: dict[str, Any] = {"threshold": threshold, "epsilon": epsilon, "max_value": max_value, "value": value}
     more |= {"positive": positive, "window": window, "digits": digits, "shown": shown and shown.value}
-    found = bagwise.tables.import_reports(format.value, sources, out, **told, **more)
+    found = bagwise.tables.import_reports(format.value, sources, out, force=force, **told, **more)
     files = [str(one) for one in (found.events, found.reports) if one is not None]
     lines = [str(found), f"Written: {', '.join(files)}", f"Go on with: {found.command}"]
     show_result(as_json, {**vars(found), "command": found.command}, *lines)

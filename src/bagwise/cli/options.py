@@ -19,7 +19,7 @@ from typer import Argument, Option
 
 import bagwise
 from bagwise.cli.common import Misuse, Progress, with_parameters
-from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.files import TemporaryFolder, naming_place
 from bagwise.utils.parameters import AdviceError, Parameter, ParameterError
 
 Text: TypeAlias = str | None  # of an option that may be left out
@@ -41,6 +41,10 @@ BagFormation = Annotated[Formation, Option("--formation", help=f"{_FORMATION} au
 Seed = Annotated[int, Option(min=0, help="Seed of every random draw.")]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, Option("--force", help="Replace what is there.")]
+ForceBudget = Annotated[
+    bool,
+    Option("--force-budget", help="With --epsilon: release labels again; what is spent adds up."),
+]
 
 SOURCE = "Parquet or CSV file, folder or pattern of such, file.duckdb::table, or - for standard input."
 Events = Annotated[str, Argument(help=f"Rows with features and bag keys. {SOURCE}")]
@@ -103,7 +107,7 @@ def table_source(path: str) -> Iterator[str]:
         if not start:
             raise ValueError("standard input is empty: pipe a CSV or Parquet table into it.")
         file = folder / ("input.parquet" if start == b"PAR1" else "input.csv")
-        with file.open("wb") as target:
+        with naming_place({folder: folder.parent}), file.open("wb") as target:
             target.write(start)
             shutil.copyfileobj(sys.stdin.buffer, target)
         yield str(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from typer import Argument, Option
 
 import bagwise
 from bagwise.cli import options
-from bagwise.cli.common import Misuse, check_free, show_progress, show_result
+from bagwise.cli.common import Misuse, check_free, show_progress, show_result, to_stdout
 from bagwise.cli.tables import ModelFolder, load_model
 
 MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
@@ -89,7 +90,8 @@ def predict(
         given: dict[str, Any] = {**reported, "keep": kept, "connection": own, "progress": progress}
         given["force"] = force
         given["intervals"] = (level or 0.95) if intervals else None
-        found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
+        with to_stdout() if out == "-" else nullcontext():
+            found = bagwise.tables.write_scores(fitted, source, target, missing_columns=missing_columns.value, **given)
         rates = None
         if groups is not None:
             rates = _rates(fitted, source, groups, reported, memory, related, level, formation, missing_columns)

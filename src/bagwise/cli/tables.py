@@ -61,6 +61,7 @@ def bag(
     ] = None,
     memory: options.Memory = None,
     force: options.Force = False,
+    force_budget: options.ForceBudget = False,
     as_json: options.Json = False,
 ) -> None:
     """Turn rows with labels into events without labels and reports of bags: the data holder's side."""
@@ -77,7 +78,8 @@ def bag(
         sizes: dict[str, Any] = {"size": size, "by": options.parse_names(by) or (), "min_size": min_size}
         noise: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "threshold": threshold}
         own = bagwise.tables.connect(memory=memory, ordered=True)
-        held = bagwise.tables.put_in_bags(source, out, **labels, **sizes, **noise, random_state=seed, connection=own)
+        noise |= {"random_state": seed, "force": force, "force_budget": force_budget}
+        held = bagwise.tables.put_in_bags(source, out, **labels, **sizes, **noise, connection=own)
     show_result(as_json, held, str(held), f"Written: {held.events}, {held.reports}")
 
 

@@ -22,7 +22,7 @@ import safetensors.torch
 from torch import Tensor
 
 from bagwise.distributed.processes import short
-from bagwise.utils.files import replacing
+from bagwise.utils.files import remove_leftovers, replacing
 from bagwise.utils.parameters import Parameter, ParameterError
 
 _RUN, _STATE, _PROGRESS = "run.json", "state.safetensors", "state.json"
@@ -87,6 +87,7 @@ class Checkpoints:
 
     def check_place(self) -> None:
         """Raise where no checkpoint could be written, or something else lies: before there is something to lose."""
+        remove_leftovers(self.folder)
         others = sorted(path.name for path in self._inside() if not self._is_ours(path))
         if others:
             raise ParameterError(

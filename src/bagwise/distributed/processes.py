@@ -18,11 +18,15 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.nn.parallel import DistributedDataParallel
 
+from bagwise.utils.signals import end_with_parent
 from bagwise.utils.typing import Floats
 
 _STEP, _WORK = timedelta(minutes=30), timedelta(days=30)  # how long the others may take for a step, and for a share
 
 LOOPBACK = "127.0.0.1"
+
+LAUNCHER = "BAGWISE_LAUNCHER"
+"""In the environment of processes that `launch` started: the number of the torchrun that they end with."""
 
 Task = TypeVar("Task")
 
@@ -177,6 +181,8 @@ def joined(device: torch.device | None = None, *, step: timedelta = _STEP) -> It
     if rank is None:
         yield Processes()
         return
+    if LAUNCHER in os.environ:
+        end_with_parent(int(os.environ[LAUNCHER]))
     world = int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     whole = dist.TCPStore(address, port, is_master=False)  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ def launch(estimator: Fitted, shards: Shards, *, processes: int = 2, progress: P
     """Fit an estimator to shards in several processes of this machine, which torchrun starts.
 
     A process that dies is started again with the others, up to three times, and they go on from their last checkpoint.
-    They are ended in order where this process is stopped, by Ctrl-C or by a signal.
+    They are ended in order where this process is stopped, by Ctrl-C or by a signal, and at once where it is killed.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def run(module: list[str], processes: int, folder: Path, meanwhile: Callable[[],
     folder: where they work.  meanwhile: called while they do.
     """
     threads = max(1, (os.cpu_count() or 1) // processes)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [*launcher, f"--max-restarts={_RESTARTS}", "-m", *module]
+    launcher = [sys.executable, "-m", "bagwise.distributed.launcher", str(os.getpid())]
+    command = [*launcher, "--standalone", f"--nproc-per-node={processes}", f"--max-restarts={_RESTARTS}", "-m", *module]
     # torchrun leaves a folder in the temporary place: let it go with ours.
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": str(folder)}
     with (folder / _SAID).open("wb") as said, stopped_by_signals():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tomllib
 import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from joblib import Parallel, delayed
 from bagwise.bags import Bags, aggregate, random_bags
 from bagwise.experiments.results import Store
 from bagwise.utils.parameters import Constraint, several, whole
+from bagwise.utils.signals import end_with_parent
 from bagwise.utils.typing import Floats, Integers
 
 if TYPE_CHECKING:
@@ -187,13 +189,20 @@ def in_processes(
 
     progress: called with the tasks done and their number.
     """
-    workers = Parallel(n_jobs=n_jobs, return_as="generator" if ordered else "generator_unordered")
+    workers, here = Parallel(n_jobs=n_jobs, return_as="generator" if ordered else "generator_unordered"), os.getpid()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A worker stopped")  # joblib replaces those that have grown large
-        for done, result in enumerate(workers(delayed(function)(*task) for task in tasks), start=1):
+        for done, result in enumerate(workers(delayed(_work)(here, function, *task) for task in tasks), start=1):
             yield result
             if progress is not None:
                 progress(done, len(tasks))
+
+
+def _work(parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """A task, in a process that does not outlive the one that wants it: who starts again finds nobody at work."""
+    if os.getpid() != parent:
+        end_with_parent(parent)
+    return function(*arguments)
 
 
 def grouped(

@@ -40,7 +40,7 @@ FORMATS: dict[str, Callable[..., bytes]] = {"onnx": _onnx, "sql": _sql, "lightgb
 """What makes the content of a file, by the name of its format."""
 
 
-def write(model: Any, out: str | os.PathLike[str], *, to: str, **options: Any) -> None:
+def write(model: Any, out: str | os.PathLike[str], *, to: str, force: bool = True, **options: Any) -> None:
     """Write a model for another program; the file appears whole or not at all.
 
     Parameters
@@ -51,6 +51,8 @@ def write(model: Any, out: str | os.PathLike[str], *, to: str, **options: Any) -
         The file to write.
     to : {"onnx", "sql", "lightgbm", "torch"}
         The format.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
     **options
         Of `to_sql`: table, dialect, keep, max_leaves.
     """
@@ -58,5 +60,5 @@ def write(model: Any, out: str | os.PathLike[str], *, to: str, **options: Any) -
     if options and to != "sql":
         raise ParameterError(next(iter(options)), f"is for sql, not for {to}: leave it out.")
     content = FORMATS[to](model, **options)
-    with replacing(out) as (target,), open(target, "wb") as file:
+    with replacing(out, force=force) as (target,), open(target, "wb") as file:
         file.write(content)

@@ -147,7 +147,7 @@ def write(page: Page, path: str | os.PathLike[str], *, force: bool = False) -> P
         raise IsADirectoryError(f"{place} is a folder: name a file for the page.")
     if place.exists() and not force:
         raise FileExistsError(f"{place} exists already: choose another place, or force it to be replaced.")
-    with replacing(place) as (temporary,):
+    with replacing(place, force=force) as (temporary,):
         temporary.write_text(page.html, encoding="utf-8", newline="\n")
     return place
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import bagwise
 from bagwise.saving.kinds import require, short
-from bagwise.utils.files import new_folder
+from bagwise.utils.files import new_folder, remove_leftovers
 
 FORMAT = 4
 _CHANGED = "{} was changed or damaged after it was saved (its checksum differs)"
@@ -46,6 +46,8 @@ def check_free(folder: str | os.PathLike[str], *, force: bool = False) -> Path:
         Where `save` would write, links followed.
     """
     place = Path(os.path.realpath(folder))
+    if not os.path.lexists(place):
+        remove_leftovers(place.parent)  # who was killed while it took the place of another gives that back
     if not os.path.lexists(place):
         return place
     if not force:
@@ -83,6 +85,8 @@ def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, fo
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The document and the files of a model, checked: format, names, sizes, checksums."""
+    if not folder.exists():
+        remove_leftovers(folder.absolute().parent)
     if not folder.exists():
         raise FileNotFoundError(f"there is no saved model at {folder}.")
     if not folder.is_dir():

@@ -133,7 +133,9 @@ def read_aggregates(
     return Aggregates(features, found, None if by_lines or not all(declared) else variance, hidden, rows)
 
 
-def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: Any) -> tuple[Path, Path]:
+def write_aggregates(
+    data: Aggregates, folder: str | os.PathLike[str], *, force: bool = True, **said: Any
+) -> tuple[Path, Path]:
     """Write tables as one long table, `aggregates.parquet`, and `edges.json`, which `read_aggregates` reads.
 
     Parameters
@@ -142,6 +144,8 @@ def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: A
         The tables.
     folder : path
         Where to.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
     **said : str or float
         What else stands on every line, as what was spent on noise.
 
@@ -169,7 +173,7 @@ def write_aggregates(data: Aggregates, folder: str | os.PathLike[str], **said: A
     lines = pd.concat([one.astype(dict.fromkeys(_KEYS, "string")) for one in parts if len(one)], ignore_index=True)
     lines = lines.assign(**said)
     files = Path(folder) / "aggregates.parquet", Path(folder) / EDGES
-    with replacing(*files) as (table_file, edges_file):
+    with replacing(*files, force=force) as (table_file, edges_file):
         lines.to_parquet(table_file, index=False)
         edges = {one.name: list(one.edges) for one in data.features if one.edges is not None}
         Path(edges_file).write_text(json.dumps(edges, indent=2) + "\n", encoding="utf-8")

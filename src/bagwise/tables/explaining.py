@@ -110,7 +110,12 @@ def permutation_importance(
 
 
 def write_contributions(
-    model: TableModel, table: Table, out: str | os.PathLike[str], *, keep: Sequence[str] | None = None
+    model: TableModel,
+    table: Table,
+    out: str | os.PathLike[str],
+    *,
+    keep: Sequence[str] | None = None,
+    force: bool = True,
 ) -> int:
     """Write the rows of a table with what columns add to their scores; memory does not grow with the table.
 
@@ -126,6 +131,8 @@ def write_contributions(
         It ends in .parquet or .csv.
     keep : sequence of str, optional
         Columns to hand on; all of them if not given.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
 
     Returns
     -------
@@ -139,7 +146,7 @@ def write_contributions(
         raise ValueError(f"{out} has an unknown ending: contributions are written to .parquet or .csv.")
     kept, reading, rows = list(table.columns if keep is None else keep), model.reading(table), 0
     unused = {column.name for column in model.features.columns if column.name in model.unused}
-    with replacing(out) as (target,), ExitStack() as open_files:
+    with replacing(out, force=force) as (target,), ExitStack() as open_files:
         writer: Any = None
         for batch, codes, offset in model.codes(reading, kept):
             frame = model.explain_codes(codes, offset).to_frame().drop(columns=list(unused), errors="ignore")

@@ -195,8 +195,9 @@ def _join_several(
     if keys:
         raise ParameterError("keys", "are those that events and each of several tables have: rename columns instead.")
     own = home(events, *reports, connection=connection)
-    rows = read(events, own, what="events").numbered(ROW).keep()
-    tables = [read(one, own, what="reports") for one in reports]
+    opened, tables = read(events, own, what="events"), [read(one, own, what="reports") for one in reports]
+    check_releases(opened, tables)
+    rows = replace(opened.numbered(ROW).keep(), releases=frozenset())  # other tables may be of other releases
     keys_of = [[name for name in choose_keys(None, rows, table, given) if name != ROW] for table in tables]
     ignored = (
         (() if like is None else like.ignored) if ignore is None else (ignore,) if isinstance(ignore, str) else ignore
@@ -276,6 +277,8 @@ def match(
     own = home(events, reports, connection=connection)
     rows = of_rows.added(read(events, own, what="events"))
     lines = None if reports is None else read(reports, own, what="reports")
+    if lines is not None:
+        check_releases(rows, [lines])
     source = rows if lines is None else lines
     if like is not None:
         given = given.otherwise(like.reports, source.columns)
@@ -302,6 +305,14 @@ def match(
     spare = tuple(name for name in lines.columns if name not in {*names, *columns.names, *vars(columns), *RECORD})
     told = joined(rows, with_ends(lines, columns), rests, columns, of_rows)
     return Matched(rows, told, rests, columns, spare, of_rows)
+
+
+def check_releases(events: Table, reports: Sequence[Table]) -> None:
+    """Raise where files of events and of reports say of which releases they are, and these are all different."""
+    told = [one.releases for one in reports]
+    if events.releases and all(told) and events.releases.isdisjoint(frozenset().union(*told)):
+        said = "which may put other rows in bags of the same names: take both files from one run of bagwise bag"
+        raise ValueError(f"events and reports are of different releases, {said}.")
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.columns import is_pandas_index
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import DuckDB
+from bagwise.tables.ledger import Spent, check_budget, in_all, spend
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, null, total, where
 from bagwise.utils.files import replacing
@@ -48,6 +49,8 @@ class Published:
         What noise cost, None without.
     threshold : float or None
         Below which noised counts were withheld.
+    releases : tuple of Spent
+        With noise, this release and those of these labels, or into this folder, before it.
     """
 
     events: Path
@@ -62,11 +65,15 @@ class Published:
     classes: tuple[str, ...] | None
     budget: Budget | None = None
     threshold: float | None = None
+    releases: tuple[Spent, ...] = ()
 
     def __str__(self) -> str:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
         spent = "" if self.budget is None else f" Spent: {self.budget}"
+        if len(self.releases) > 1:
+            earlier = number_of(len(self.releases) - 1, "earlier release")
+            spent += f" With {earlier} it is {in_all(self.releases)} in all."
         bags = f"{number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}"
         return f"{self.rows:,} rows in {bags}; key: {', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
 
@@ -85,6 +92,8 @@ def put_in_bags(
     delta: float | None = None,
     threshold: float | None = None,
     random_state: int | None = None,
+    force: bool = True,
+    force_budget: bool = False,
     connection: Connection | None = None,
 ) -> Published:
     """Write `events.parquet`, which has no labels, and `reports.parquet`, one line per bag, into a folder.
@@ -113,6 +122,11 @@ def put_in_bags(
         A number deals the same bags, with the same keys, to the same rows again, and lets anyone who tries numbers
         until the result is the same undo the shuffling of the rows, which gives labels away where their order tells
         them; so none goes with noise. By default it is secret. Noise is always secret.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
+    force_budget : bool
+        Release labels that were released before all the same. Without it that is an error, which says what would be
+        spent in all: see `bagwise.tables.ledger`.
     connection : duckdb.DuckDBPyConnection, optional
         By default a DuckDB of our own.
 
@@ -123,6 +137,9 @@ def put_in_bags(
 
     Notes
     -----
+    The two files carry the same release id in their metadata, by which `join` refuses files of different releases. With
+    noise, `ledger.json` beside them says what was spent, by all releases of these labels that are known to this user.
+
     With `size`, the key `bag` is a text that tells nothing: digits of a checksum of the bag's number and a secret. So
     bags of two calls never have the same key, and their tables can be read as one. With a `random_state` the checksum
     is of that and of the rows without their labels, in place of the secret: other rows have other keys. With `by`
@@ -148,6 +165,9 @@ def put_in_bags(
     if not isinstance(engine, DuckDB):
         raise ValueError("labels are cut into bags by DuckDB: pass a file or a data frame.")
     _check_columns(table, label, by, size)
+    spent = None if budget is None else Spent.of(table, label, budget)
+    if spent is not None:
+        check_budget(spent, Path(folder), force_budget=force_budget)
     salt = secrets.token_hex(16) if random_state is None else str(random_state)
     numbered = table.numbered(_ROW)
     # With a number in place of the secret, other rows would get the same keys.
@@ -163,10 +183,12 @@ def put_in_bags(
     if budget is not None:
         reports = _noised(reports, counts, budget, threshold, min_size)
     files = Path(folder) / EVENTS, Path(folder) / REPORTS
-    with replacing(*files) as (events_path, reports_path):
+    release = secrets.token_hex(16) if spent is None else spent.release
+    known: tuple[Spent, ...] = ()
+    with replacing(*files, force=force) as (events_path, reports_path):
         # Rows in their old order could tell labels, where the table was sorted by them.
-        engine.write_parquet(rows.sort(_ORDER).drop(label, _ORDER).native, events_path)
-        engine.write_parquet(reports.sort(*keys).native, reports_path)
+        engine.write_parquet(rows.sort(_ORDER).drop(label, _ORDER).native, events_path, release=release)
+        engine.write_parquet(reports.sort(*keys).native, reports_path, release=release)
         size_, hidden = col("size"), col("suppressed")
         shown = where(~hidden, size_)
         told = {"bags": shown.count(), "smallest": shown.min(), "largest": shown.max()}
@@ -174,7 +196,10 @@ def put_in_bags(
         found = reports.line(rows=total(size_), **told, **left)
         if not found["bags"]:
             raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
-    return Published(*files, tuple(keys), classes=names, budget=budget, threshold=threshold, **found)
+        if spent is not None:
+            known = spend(spent, Path(folder), force_budget=force_budget)
+    found |= {"classes": names, "budget": budget, "threshold": threshold, "releases": known}
+    return Published(*files, tuple(keys), **found)
 
 
 def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None) -> None:

@@ -14,6 +14,7 @@ from bagwise.data.aggregates import Aggregates
 from bagwise.privacy import Budget, add_noise, budget_for_tables, record
 from bagwise.tables.aggregates import read_edges, write_aggregates
 from bagwise.tables.columns import MAX_LEVELS
+from bagwise.tables.ledger import Spent, check_budget, spend
 from bagwise.tables.publish import classes_of
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import as_text, col, is_text, is_time, kind_of
@@ -79,6 +80,8 @@ def publish_aggregates(
     epsilon: float | None = None,
     delta: float | None = None,
     threshold: float | None = None,
+    force: bool = True,
+    force_budget: bool = False,
 ) -> PublishedAggregates:
     """Write counts and label sums by each column and each pair of columns of a table, maybe with noise.
 
@@ -108,6 +111,11 @@ def publish_aggregates(
         Gaussian noise, which is less where tables are many. Without epsilon there is no noise.
     threshold : float, optional
         Counts below it are hidden, with their sums.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
+    force_budget : bool
+        Release labels that were released before all the same. Without it that is an error, which says what would be
+        spent in all: see `bagwise.tables.ledger`.
 
     Returns
     -------
@@ -143,15 +151,19 @@ def publish_aggregates(
             continue
         cut |= _quantiles(name, frame[name], bins, max_levels)
     data = Aggregates.of(frame, y, edges=cut, max_levels=max_levels)
-    budget, cells, said = None, sum(one.count.size for one in data.tables), {}
+    budget, spent, cells, said = None, None, sum(one.count.size for one in data.tables), {}
     if epsilon is not None:
         budget = budget_for_tables(epsilon, delta, tables=len(data.tables))
+        spent = Spent.of(table, label, budget)
+        check_budget(spent, Path(folder), force_budget=force_budget)
         data = _noised(data, budget, threshold)
         said = record(budget, threshold)
     elif threshold is not None:
         data, said = data.noised(lambda exact: exact, 0.0, threshold=threshold), {"threshold": threshold}
     hidden = cells - data.lines if threshold is not None else 0
-    files = write_aggregates(data, folder, **said)
+    if spent is not None:
+        spend(spent, Path(folder), force_budget=force_budget)
+    files = write_aggregates(data, folder, force=force, **said)
     return PublishedAggregates(*files, tuple(names), data.lines, hidden, budget, threshold)
 
 

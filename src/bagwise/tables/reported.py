@@ -22,7 +22,7 @@ from bagwise.disaggregation.members import joint
 from bagwise.tables.bag_lines import numbered
 from bagwise.tables.bag_table import CHANGED, NUMBER, BagTable
 from bagwise.tables.engines import Connection
-from bagwise.tables.join import match
+from bagwise.tables.join import check_releases, match
 from bagwise.tables.model import TableModel
 from bagwise.tables.reports import ReportColumns, choose_keys
 from bagwise.tables.schema import Reading
@@ -84,6 +84,9 @@ def reported_by_each(
         raise ParameterError("keys", "are those that rows and each of several tables have: rename columns instead.")
     if len(reports) > 1 and model.target == "value":
         raise ParameterError("reports", "of several tables make labels add up, not values: name one table.")
+    if len(reports) > 1:  # others than the first may be of other releases
+        check_releases(table, [read(one, connection, what="reports") for one in reports if one is not None])
+        table = replace(table, releases=frozenset())
     found: list[BagTable] = []
     for number, one in enumerate(reports):
         told: dict[str, Any] = {"keys": keys, "on_mismatch": on_mismatch, "connection": connection}

@@ -101,7 +101,7 @@ def write_scores(
     missing_columns: Literal["error", "as-missing"] = "error",
     intervals: float | None = None,
     connection: Connection | None = None,
-    force: bool = False,
+    force: bool | None = None,
     progress: Tell | None = None,
     keys: Sequence[str] | str | None = None,
     on_mismatch: Literal["error", "drop"] | Sequence[str] = "error",
@@ -138,8 +138,9 @@ def write_scores(
         alone, without reports.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
-    force : bool
-        Replace a table that is there already, or what is at the address; a file is replaced in any case.
+    force : bool, optional
+        Whether to replace what is there; False is an error, also where another process wrote a file meanwhile. By
+        default a file is replaced, and a table that is there already, or what is at an address, is not.
     progress : callable, optional
         Called with rows done, rows in all and a few words.
     keys, on_mismatch
@@ -210,7 +211,7 @@ def _by_spark(
     query, made = model.query(reading, kept), [*model.predictions, *(INTERVAL if intervals else ())]
     reading.count(query)
     piece = partial(model.score_batch, kept, intervals)
-    engine.write_made(query.native, piece, kept, made, sink.table or sink.out, replace=sink.replace)
+    engine.write_made(query.native, piece, kept, made, sink.table or sink.out, replace=bool(sink.replace))
     return reading.met.rows
 
 

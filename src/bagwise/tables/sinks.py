@@ -35,17 +35,17 @@ class Sink:
     """A place for scores, as `out` of `write_scores` says it.
 
     out: a path, an address, or an open stream, which gets CSV; empty for a table of the engine.  kind: ending of a
-    file, "database", "engine" or "address".  table: its name, of the latter but one two.  replace: a table that is
-    there.
+    file, "database", "engine" or "address".  table: its name, of the latter but one two.  replace: what is there; by
+    default a file alone.
     """
 
     out: Any
     kind: str
     table: str = ""
-    replace: bool = False
+    replace: bool | None = None
 
     @classmethod
-    def of(cls, out: Out, *, replace: bool = False) -> Sink:
+    def of(cls, out: Out, *, replace: bool | None = None) -> Sink:
         """The place that is meant, if scores can be written to such."""
         if not isinstance(out, (str, os.PathLike)):
             return cls(out, ".csv")
@@ -61,7 +61,7 @@ class Sink:
         if kind not in _WRITERS:
             known = f".parquet or .csv, or to a table, as scores.duckdb{_MARK}scores"
             raise ValueError(f"{out} has an unknown ending: scores are written to {known}.")
-        return cls(path, kind)
+        return cls(path, kind, replace=replace)
 
     @property
     def by_engine(self) -> bool:
@@ -94,16 +94,20 @@ class Sink:
     def write(self, batches: Iterator[pa.RecordBatch], engine: Engine, tell: Callable[[int], None]) -> int:
         """Write batches; how many rows they have.  engine: of the rows."""
         if self.kind in _WRITERS:
-            aside = nullcontext([self.out]) if hasattr(self.out, "write") else replacing(self.out)
+            aside = (
+                nullcontext([self.out])
+                if hasattr(self.out, "write")
+                else replacing(self.out, force=self.replace is not False)
+            )
             with aside as (target,):
                 return _written(batches, target, self.kind, tell)
         with TemporaryFolder() as folder:
             file = folder / "scored.parquet"
             rows = _written(batches, file, ".parquet", tell)
             if self.kind == "engine":
-                engine.adopt(file, self.table, replace=self.replace)
+                engine.adopt(file, self.table, replace=bool(self.replace))
             else:
-                write_to_file(self.out, self.table, file, _duckdb_of(engine), replace=self.replace)
+                write_to_file(self.out, self.table, file, _duckdb_of(engine), replace=bool(self.replace))
             return rows
 
 

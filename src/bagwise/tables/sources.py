@@ -6,8 +6,9 @@ Names of columns that would be mistaken for each other, and first lines of files
 import csv
 import gzip
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -19,7 +20,16 @@ from narwhals.stable.v2 import dependencies as kinds
 
 from bagwise.tables.engines import Connection, Engine, engine_of
 from bagwise.tables.engines.arrow import Arrow
-from bagwise.tables.engines.duckdb import DATABASES, DuckDB, as_pattern, connect, plainly, read_files, tables_of_file
+from bagwise.tables.engines.duckdb import (
+    DATABASES,
+    RELEASE,
+    DuckDB,
+    as_pattern,
+    connect,
+    plainly,
+    read_files,
+    tables_of_file,
+)
 from bagwise.tables.table import Table
 from bagwise.utils.files import TemporaryFolder
 
@@ -76,7 +86,7 @@ def read(source: Source, connection: Connection, *, what: str = "the table") -> 
         arrow = _arrow(source, what)
         _check_names(arrow.column_names, what)
         with plainly(what):
-            table = Table.of(engine.take(arrow), engine)
+            table = replace(Table.of(engine.take(arrow), engine), releases=_releases([arrow.schema.metadata]))
     _check_names(table.columns, what)
     if taken := [name for name in table.columns if set(table.engine.unsaid) & set(name)]:
         raise ValueError(f"{what}: column {taken[0]!r} has a name that {table.engine.name} takes apart: rename it.")
@@ -90,7 +100,7 @@ def in_memory(source: Source, *, what: str = "the table") -> Table | None:
         return None
     arrow = _arrow(native, what)
     _check_names(arrow.column_names, what)
-    return Table(nw.from_native(arrow).lazy(), Arrow())
+    return Table(nw.from_native(arrow).lazy(), Arrow(), releases=_releases([arrow.schema.metadata]))
 
 
 def home(*sources: Source | None, connection: Connection | None = None, ordered: bool = False) -> Connection:
@@ -192,7 +202,21 @@ def _read_path(path: str, engine: Engine, what: str) -> Table:
         columns = found.columns
     if not address:
         _check_same_columns(files, columns, what)
+        if "parquet" in kinds:
+            found = replace(found, releases=_releases(_metadata(file) for file in files))
     return found
+
+
+def _releases(metadata: Iterable[Mapping[bytes, bytes] | None]) -> frozenset[str]:
+    """Ids of releases that metadata of Parquet files, or of tables read from them, tell."""
+    found = [(one or {}).get(RELEASE.encode()) for one in metadata]
+    return frozenset(one.decode(errors="replace") for one in found if one is not None)
+
+
+def _metadata(file: Path) -> Mapping[bytes, bytes] | None:
+    with suppress(pa.ArrowException):  # DuckDB reads what Arrow does not
+        return pq.read_metadata(file).metadata  # type: ignore[no-any-return]
+    return None
 
 
 def _read_database(path: str, name: str | None, engine: DuckDB, what: str) -> Table:

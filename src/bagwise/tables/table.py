@@ -35,11 +35,14 @@ class Table:
         Where it lives.
     held : tuple
         What must last as long as it does: kept results, temporary folders.
+    releases : frozenset of str
+        Ids of the releases that its files are of, as far as they say so (see `put_in_bags`).
     """
 
     frame: nw.LazyFrame[Any]
     engine: Engine = field(repr=False)
     held: tuple[object, ...] = field(default=(), repr=False)
+    releases: frozenset[str] = field(default=frozenset(), repr=False)
 
     @classmethod
     def of(cls, native: Any, engine: Engine, *held: object) -> Table:
@@ -184,7 +187,7 @@ class Table:
     def keep(self) -> Table:
         """The result as a table of the engine's own, which vanishes when nobody holds it any more."""
         kept, held = self.engine.keep(self.native)
-        return Table.of(kept, self.engine, held)
+        return replace(Table.of(kept, self.engine, held), releases=self.releases)
 
 
 # -- types ------------------------------------------------------------------------------------------------------------

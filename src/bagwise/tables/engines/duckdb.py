@@ -6,6 +6,7 @@ next one ends it, so we know which one that is, and nothing of ours is removed m
 
 import os
 import re
+import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +19,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from bagwise.utils.files import TemporaryFolder
+from bagwise.utils.files import FULL, TemporaryFolder
 from bagwise.utils.parameters import NONE, NamesParameters, Parameter, ParameterError, check_parameters, whole
-from bagwise.utils.signals import last_stop
+from bagwise.utils.signals import interrupted_by, last_stop
 
 Relation = duckdb.DuckDBPyRelation
 Connection = duckdb.DuckDBPyConnection
@@ -34,6 +35,7 @@ _OURS = "bagwise_"  # how names of ours begin
 _PLACES = "perfect_ht_threshold"  # the setting: how many binary digits the places of groups in an array may have
 _SHARE, _PER_FIGURE = 0.25, 16  # of the memory, for such an array; and bytes of a sum in it, which each thread has
 _EMPTY, _MANY = 4, 2**20  # places for each group at most; and in all, where nobody knows how many groups there are
+RELEASE = "bagwise_release"  # in the metadata of a Parquet file: which release it is of
 _FUNCTIONS = {"md5": "md5({})", "seconds": "epoch({})", "about": "approx_count_distinct({})"}
 
 
@@ -114,10 +116,14 @@ class DuckDB:
         """A query, which ends what streams; on Ctrl-C it ends in DuckDB, too, or the next one would wait for it."""
         self._end_stream()
         try:
-            yield
-        except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB hears of Ctrl-C itself and makes another error
+            with interrupted_by(self.connection.interrupt):  # where its threads are at work, it does not hear itself
+                yield
+        except (KeyboardInterrupt, RuntimeError, duckdb.InterruptException) as error:
+            # DuckDB hears of Ctrl-C itself, or is told, and makes another error of it.
             stop = error if isinstance(error, KeyboardInterrupt) else error.__cause__
             if stop is None and str(error) == "Query interrupted":  # DuckDB 2 does not say by what
+                stop = last_stop() or KeyboardInterrupt()
+            if stop is None and isinstance(error, duckdb.InterruptException):
                 stop = last_stop()
             if not isinstance(stop, KeyboardInterrupt):
                 raise
@@ -174,10 +180,13 @@ class DuckDB:
             query = "SELECT sum(md5_number_lower(CAST(bagwise_line AS VARCHAR))) FROM bagwise_line"
             return str(self.connection.execute(query).fetchall()[0][0])
 
-    def write_parquet(self, table: Relation, path: Path) -> None:
-        """The result as a file."""
-        with self.asking():
-            table.write_parquet(str(path))
+    def write_parquet(self, table: Relation, path: Path, *, release: str) -> None:
+        """The result as a file, whose metadata say which release it is of."""
+        with plainly(), self.asking():
+            bagwise_result = table  # noqa: F841 (DuckDB finds it by its name)
+            place, id_ = _quoted(str(path), "'"), _quoted(release, "'")
+            told = f"(FORMAT parquet, KV_METADATA {{{RELEASE}: {id_}}})"
+            self.connection.execute(f"COPY (FROM bagwise_result) TO {place} {told}")
 
     @contextmanager
     def grouping(self, figures: int, groups: int | None = None) -> Iterator[None]:
@@ -366,6 +375,13 @@ def plainly(what: str = "the tables", done: str = "read") -> Iterator[None]:
         yield
     except (duckdb.Error, OSError) as error:
         text = str(error)
+        if "max_temp_directory_size" in text:
+            said = "what does not fit into DuckDB's memory finds no room in the temporary folder: name another one "
+            way = "(TMPDIR in the environment), or give it more memory, such as "
+            raise OutOfMemoryError(f"{said}{way}", Parameter("memory"), "='4GB'.") from error
+        if isinstance(error, duckdb.IOException) and (code := next((n for n in FULL if os.strerror(n) in text), None)):
+            file = re.search(r'file \\?"(.+?)\\?"', text)
+            raise OSError(code, os.strerror(code), file[1] if file else tempfile.gettempdir()) from error
         if "Out of Memory" in text:  # as an OSError where it comes through Arrow
             used = re.search(r"\(([^()]*) used\)", text)
             said = f"DuckDB has used up its memory{f' ({used[1]})' if used else ''}: give it more, such as "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow.parquet as pq
 
 from bagwise.tables.bag_table import is_reserved
+from bagwise.tables.engines.duckdb import RELEASE
 from bagwise.tables.formats.attribution import attribution_histogram
 from bagwise.tables.formats.clean_room import clean_room
 from bagwise.tables.formats.files import Read
@@ -75,7 +77,9 @@ class Imported:
         return "\n".join([f"{self.format}: {number_of(self.lines, 'report')}{rows}.", *self.notes])
 
 
-def import_reports(format: str, sources: Files, out: str | os.PathLike[str], **options: Any) -> Imported:
+def import_reports(
+    format: str, sources: Files, out: str | os.PathLike[str], *, force: bool = True, **options: Any
+) -> Imported:
     r"""Rewrite reports in a format of others as `reports.parquet`, and `events.parquet` where the format has rows.
 
     Parameters
@@ -86,6 +90,8 @@ def import_reports(format: str, sources: Files, out: str | os.PathLike[str], **o
         The files.
     out : path
         The folder to write to.
+    force : bool
+        Replace what is there. Without it that stays and is an error, also where another process wrote it meanwhile.
     **options
         What the format takes: columns, thresholds and the like.
 
@@ -120,8 +126,9 @@ def import_reports(format: str, sources: Files, out: str | os.PathLike[str], **o
     if taken := [name for name in read.reports.column_names if is_reserved(name)]:
         raise ValueError(f"column {taken[0]!r} has a name that bagwise uses itself: rename it first.")
     reports, events = Path(out) / REPORTS, None if read.events is None else Path(out) / EVENTS
-    with replacing(reports, *([] if events is None else [events])) as aside:
+    with replacing(reports, *([] if events is None else [events]), force=force) as aside:
+        release = {RELEASE: secrets.token_hex(16)}
         for file, table in zip(aside, (read.reports, read.events), strict=False):
-            pq.write_table(table, file)
+            pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), **release}), file)
     rows = 0 if read.events is None else read.events.num_rows
     return Imported(format, reports, events, read.reports.num_rows, rows, read.options, read.notes)
