@@ -73,7 +73,7 @@ def launch_on_dask(
                 meanwhile()
                 time.sleep(_PAUSE)
             meanwhile()  # raises what the leading process says
-            for one in running:
+            for one in sorted(running, key=lambda one: one.status != "error"):  # others fail because that one did
                 one.result()
         finally:
             client.cancel(running)
