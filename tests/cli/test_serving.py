@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import pickle
+import shutil
 import signal
 import socket
 import subprocess
@@ -61,3 +63,28 @@ def test_what_is_no_model_of_tables_is_not_served(tmp_path):
     bw.save(bw.BagRidgeClassifier(alphas=1.0).fit([[0.0], [1.0], [2.0]], [0, 1, 1]), tmp_path / "m")
     assert "reads arrays" in sentence(call("serve", tmp_path / "m"))
     assert "no-model" in sentence(call("serve", tmp_path / "no-model"))
+
+
+def _pickled(place):
+    (place / "arrays.safetensors").write_bytes(pickle.dumps(np.zeros(3)))
+
+
+def _of_another_kind(place):
+    told = json.loads((place / "model.json").read_text())
+    (place / "model.json").write_text(json.dumps(told | {"kind": "os.system"}))
+
+
+def _linked(place):
+    (place / "arrays.safetensors").unlink()
+    (place / "arrays.safetensors").symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(_pickled, "arrays.safetensors"), (_of_another_kind, "model.json was changed"), (_linked, "is a link")],
+)
+def test_folders_that_were_tampered_with_are_not_served(folder, tmp_path, monkeypatch, change, words):
+    monkeypatch.setattr("uvicorn.run", lambda *_, **__: pytest.fail("it was served"))
+    shutil.copytree(folder, tmp_path / "m")
+    change(tmp_path / "m")
+    assert words in sentence(call("serve", tmp_path / "m"))

@@ -90,6 +90,21 @@ def test_other_dialects_can_be_read_again(of_kind: Any, dialect: str) -> None:
         assert "rows" in {table.name for table in parsed.find_all(sqlglot.exp.Table)}
 
 
+def test_parentheses_are_no_deeper_where_trees_are_many(torch: Any) -> None:
+    """Spark's parser reads what is in parentheses anew for each pair around it: its driver ran out of memory."""
+    X = np.random.default_rng(0).normal(size=(1280, 3))
+
+    def depth(n_estimators: int) -> tuple[int, int]:
+        model = bw.BagBoostingClassifier(n_estimators=n_estimators, objective="square", n_jobs=1, random_state=0)
+        query = to_sql(model.fit(X, X[:, 0] * X[:, 1] > 0), keep=[], dialect="spark")
+        deep = np.cumsum([{"(": 1, ")": -1}.get(letter, 0) for letter in query])
+        return query.count("CAST(CASE"), int(deep.max())
+
+    (few, one), (many, other) = depth(5), depth(60)
+    assert few < 50 < 4 * 50 < many
+    assert other <= one + 1
+
+
 def test_what_has_no_sql_says_so(of_kind: Any) -> None:
     with pytest.raises(CannotExportError, match=r"^a network cannot be written as SQL: export it to onnx or torch\.$"):
         to_sql(of_kind("network"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from bagwise.data.features import Encoding
 from bagwise.export.described import Described
 from bagwise.export.formula import CannotExportError, prediction
-from bagwise.export.sql_expressions import FARTHEST, Expressions
+from bagwise.export.sql_expressions import FARTHEST, MANY, Expressions
 from bagwise.export.trees import Share, Tree, merged
 from bagwise.tables.columns import Role
 from bagwise.utils.packages import needed
@@ -221,14 +222,19 @@ class _Query:
         self.leaves += sum(tree.n_leaves for trees in outputs for tree, _ in trees)
         if self.leaves > self.max_leaves:
             said = f"must be larger: the trees have {self.leaves:,} leaves and more, got {self.max_leaves:,}"
-            raise ParameterError("max_leaves", f"{said}; or export to onnx, which knows trees.")
+            other = "or export to onnx, which knows trees, or score by tables.write_scores where the rows are"
+            raise ParameterError("max_leaves", f"{said}; {other}.")
         constants = np.broadcast_to(constant, len(outputs))
-        found = []
+        parts: list[Expression] = []
+        ends = []
         for trees, start in zip(merged(outputs), constants, strict=True):
             # As a whole in double precision: a CASE over numbers with an exponent is a decimal in some engines.
             terms = [self.of.cast(self.branch(tree, 0 if len(tree.feature) else -1), "double") for tree in trees]
-            found.append(self.say.sum([self.say.number(float(start)), *terms]))
-        return found
+            terms = [self.say.number(float(start)), *terms]
+            parts += [self.say.chain(terms[first : first + MANY]) for first in range(0, len(terms), MANY)]
+            ends.append(len(parts))
+        named = self.let(parts)
+        return [self.say.sum(named[first:end]) for first, end in pairwise([0, *ends])]
 
     def branch(self, tree: Tree, child: int) -> Expression:
         """What a tree says of rows that have come to a child of a node."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FARTHEST = 700.0
 """Beyond which engines have no e to the power of it."""
 
+MANY = 50
+"""Terms that follow one another in a sum."""
+
 _LARGEST = float(np.finfo(float).max)
 _SECONDS_OF_SPARK = (
     "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP_NTZ'1970-01-01 00:00:00', CAST({} AS TIMESTAMP_NTZ)) / 1e6",
@@ -44,11 +47,17 @@ class Expressions:
         return self.of.Paren(this=kind(this=left, expression=right))
 
     def sum(self, terms: Sequence[Expression]) -> Expression:
-        """The sum, not deeper than it must be: engines limit how deep expressions are nested."""
-        if not terms:
-            return self.number(0.0)
-        half = len(terms) // 2
-        return terms[0] if not half else self.paren(self.of.Add, self.sum(terms[:half]), self.sum(terms[half:]))
+        """The sum, in parts, since engines limit how deep expressions are nested."""
+        if len(terms) > MANY:
+            return self.sum([self.sum(terms[start : start + MANY]) for start in range(0, len(terms), MANY)])
+        return self.of.Paren(this=self.chain(terms)) if len(terms) > 1 else self.chain(terms)
+
+    def chain(self, terms: Sequence[Expression]) -> Expression:
+        """The sum of a few, to be a column: Spark reads what is in parentheses anew for each pair around it."""
+        chain = terms[0] if terms else self.number(0.0)
+        for term in terms[1:]:
+            chain = self.of.Add(this=chain, expression=term)
+        return chain
 
     def times(self, one: Expression, factor: float) -> Expression:
         """One, multiplied."""
