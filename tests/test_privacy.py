@@ -501,7 +501,11 @@ def test_noise_flows_from_bag_to_fit_and_evaluate(labelled, tmp_path):
         assert abs(found[name]["value"] - truth) < 5 * error
     # On the tables of another release, too.
     again = tmp_path / "again"
-    made = call("bag", labelled, "--label", "y", "--size", 8, "--epsilon", 1, "--delta", 1e-3, "--out", again)
+    noise = ("--epsilon", 1, "--delta", 1e-3)
+    told = call("bag", labelled, "--label", "y", "--size", 8, *noise, "--out", again)
+    assert told.exit_code == 1
+    assert "it would be ε = 2, δ = 0.001 in all: to spend that, say so (--force-budget)" in told.stderr
+    made = call("bag", labelled, "--label", "y", "--size", 8, *noise, "--out", again, "--force-budget")
     assert made.exit_code == 0, made.output
     result = call("evaluate", tmp_path / "model", again / "events.parquet", again / "reports.parquet", "--json")
     assert result.exit_code == 0, result.output
@@ -524,7 +528,8 @@ def test_no_seed_undoes_the_shuffling_of_noised_reports(tmp_path):
     with pytest.raises(ValueError, match="random_state does not go with epsilon"):
         tables.put_in_bags(frame, tmp_path / "refused", **given, epsilon=1.0, random_state=17)
     assert not (tmp_path / "refused").exists()
-    noised = [tables.put_in_bags(frame, tmp_path / name, **given, epsilon=1.0).events.parent for name in "ab"]
+    given |= {"epsilon": 1.0, "force_budget": True}
+    noised = [tables.put_in_bags(frame, tmp_path / name, **given).events.parent for name in "ab"]
     assert order(noised[0]) != order(noised[1])  # a secret each time
     frame.to_parquet(tmp_path / "in.parquet")
     place = ("bag", tmp_path / "in.parquet", "--label", "y", "--size", 8, "--out", tmp_path / "refused")
@@ -575,7 +580,8 @@ def test_no_file_holds_labels_or_exact_counts(tmp_path, monkeypatch):
         tables.put_in_bags(frame, tmp_path / folder, **given, **options)
         gc.collect()
         files = [path for path in (*(tmp_path / folder).rglob("*"), *spare.rglob("*")) if path.is_file()]
-        assert sorted(path.name for path in files) == ["events.parquet", "reports.parquet"]
+        ledger = ["ledger.json"] if "epsilon" in options else []
+        assert sorted(path.name for path in files) == ["events.parquet", *ledger, "reports.parquet"]
         return b"".join(path.read_bytes() for path in files)
 
     plain = written("plain")
