@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from bagwise import gains
 from bagwise.bags import Bags
 from bagwise.gains import HeldOut, NoBetterThanConstantWarning, best_stretch, clear, tell_gain
 
@@ -50,3 +51,14 @@ def test_gains_by_chance_are_seldom_called_clear(seed):
         _, found = best_stretch([HeldOut(float(y.mean()), s, s, in_bags(y, 20))])
         clearly += clear(found.mean(), found.std(ddof=1) / np.sqrt(len(found)))
     assert clearly <= 6  # one in forty by chance; that the same bags choose the stretch adds to it
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.3, 1.0, 3.0])
+def test_stretches_that_are_not_looked_at_would_change_nothing(truth, monkeypatch):
+    rng = np.random.default_rng(4)
+    s = rng.normal(size=12_000)
+    y = rng.random(len(s)) < expit(truth * s - 1)
+    parts = [HeldOut(y.mean(), s, s, in_bags(y, 20))]
+    some, _ = best_stretch(parts)
+    monkeypatch.setattr(gains, "_FEW_ROWS", np.inf)
+    assert some == pytest.approx(best_stretch(parts)[0], abs=1e-9)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.boosting import growth
+from bagwise.boosting import growth, trees
 from bagwise.boosting.leaves import leaves_of
 from bagwise.boosting.objectives import CountLikelihood, solve_leaves
 from bagwise.boosting.parts import Parts
@@ -585,3 +585,25 @@ def test_rows_in_no_bag_say_nothing_also_where_counts_are_hidden():
 
     all_rows, in_bags = fitted(np.ones(2400, dtype=bool)), fitted(ids >= 0)
     np.testing.assert_allclose(all_rows.predict_proba(X), in_bags.predict_proba(X), rtol=1e-9)
+
+
+def test_fits_of_many_rows_let_go_of_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(640, 2)), np.arange(640) // 8
+    y, held = bw.aggregate((X[:, 0] > 0).astype(int), ids), []
+    fit = trees.Job.fit
+
+    def told(job, n_jobs):
+        found = fit(job, n_jobs)
+        held.append((getattr(found.boosters[0], "train_set", None) is not None, found.trained is not None))
+        return found
+
+    monkeypatch.setattr(trees.Job, "fit", told)
+    given = {"n_estimators": 10, "n_jobs": 1, "random_state": 0}
+    few = bw.BagBoostingClassifier(**given).fit(X, y, bags=ids).predict_proba(X)
+    assert all(one == (True, False) for one in held)
+    held.clear()
+    monkeypatch.setattr(trees, "_FEW_ROWS", 0)
+    many = bw.BagBoostingClassifier(**given).fit(X, y, bags=ids).predict_proba(X)
+    assert all(one == (False, False) for one in held)
+    np.testing.assert_allclose(few, many, rtol=1e-12)

@@ -63,3 +63,20 @@ def test_boosting_reads_weights_and_an_offset():
     h = flat.predict_proba(np.zeros((n, 1)), offset=offset)[:, 1]
     assert np.average(h, weights=weight) == pytest.approx(count.sum() / weight.sum(), abs=1e-6)
     assert np.ptp(logit(h) - offset) < 1e-6
+
+
+@pytest.mark.parametrize("formation", FORMATIONS)
+def test_shift_and_tilts_begin_where_a_tree_moves_them(formation):
+    bags, rng = drawn(formation, n=4000, m=40).bags, np.random.default_rng(1)
+    leaf, s = rng.integers(0, 5, bags.n_bagged), 0.5 * rng.normal(size=bags.n_bagged)
+    value, objective = 0.2 * rng.normal(size=5), CountLikelihood(Parts.of(bags), prior_of(bags), 0.0)
+    objective.gradient(s)
+    objective.leaf_values(leaf, 5, 3.0)
+    before = np.append(objective.start[0], objective.shift)
+    objective.follow(value)
+    expected = np.append(objective.start[0], objective.shift)
+    objective.gradient(s + value[leaf])
+    found = np.append(objective.found[0].tilt, objective.shift)
+    known = np.isfinite(found)
+    assert known.sum() > 20
+    assert np.abs(found - expected)[known].max() < 0.3 * np.abs(found - before)[known].max()
