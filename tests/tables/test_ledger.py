@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 
 import duckdb
 import numpy as np
@@ -98,6 +99,27 @@ def test_a_ledger_that_cannot_be_written_stops_the_release(labelled, tmp_path, m
     with pytest.raises(OSError, match="it is to say what was spent"):
         bag(labelled, tmp_path / "a", epsilon=0.5)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_of_several_writers_at_once_one_releases_and_the_others_are_told(labelled, tmp_path, same):
+    """The same labels into folders of their own, with noise; or into one folder, without."""
+    said = []
+
+    def write(number):
+        try:
+            bag(labelled, tmp_path / ("one" if same else str(number)), epsilon=None if same else 1.0, force=not same)
+        except (BudgetError, FileExistsError) as error:
+            said.append(type(error))
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    assert said == 3 * [FileExistsError if same else BudgetError]
+    (folder,) = tmp_path.iterdir()
+    assert tables.join(folder / "events.parquet", folder / "reports.parquet").summary.bags == 8
 
 
 KILLED = """
