@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
 
 from bagwise.bags import Bags, as_bags
+from bagwise.bags.reading import check_unmasked
 from bagwise.bags.weights import offsets_of_rows, standing_for
 from bagwise.classes import classes_of, indicators_of, labels_of, read_reports
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
@@ -31,6 +32,7 @@ from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, ParameterError, check_parameters
 from bagwise.utils.typing import ArrayLike, Booleans, Floats, NDArray
 
+_WIDEST = 2**24  # numbers of a row
 _WITH_LOG_ODDS = "take logistic regression, boosting or a network of classes"
 
 
@@ -106,6 +108,8 @@ class BagEstimator(ABC, BaseEstimator):
         """
         if self.reads.blocks and is_large(X):
             return self._fit_sparse(X, y, bags, sample_weight)
+        check_unmasked(X, "X")
+        check_unmasked(y, "y")
         X = self._check_features(as_dense(X, type(self).__name__), fitting=True)
         names = getattr(self, "feature_names_in_", None)
         given = standing_for(self._given_bags(y, bags, len(X)), sample_weight, alone=bags is None)
@@ -191,6 +195,28 @@ class BagEstimator(ABC, BaseEstimator):
         shown: dict[str, str] = super()._repr_mimebundle_(**how)
         return shown | {kind: as_html(self, text) for kind, text in shown.items() if kind == "text/html"}
 
+    def check_whole(self) -> None:
+        """Raise unless its parts fit each other, so that it predicts: of a model that was read from a file."""
+        check_parameters(self, {"formation": FORMATION, **self._constraints})
+        shape = self._row_shape()
+        if not all(isinstance(n, (int, np.integer)) and 1 <= n <= _WIDEST for n in shape):
+            raise ValueError("it does not know how many features a row has")
+        names, features = getattr(self, "feature_names_in_", None), getattr(self, "features_", None)
+        categories = getattr(features, "categories", None)
+        for of in (names, categories):
+            if of is not None and (len(of),) != shape:
+                raise ValueError("what it knows of features is not of as many as it reads")
+        self._check_prediction(self._predict_mean(np.zeros((1, *shape))))
+
+    def _row_shape(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return (self.n_features_in_,)
+
+    def _check_prediction(self, h: Floats) -> None:
+        """Raise unless it is one of one row."""
+        if np.shape(h) != (1,):
+            raise ValueError("it does not predict one number of a row")
+
     def used_features(self) -> Booleans | None:
         """Whether each feature, as the model reads them, can move a prediction; None where any may."""
         return None
@@ -266,6 +292,7 @@ class BagEstimator(ABC, BaseEstimator):
         return None if offset is None else offsets_of_rows(offset, n_rows, np.arange(n_rows))
 
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
+        check_unmasked(X, "X")
         if is_large(X):
             moved = None if offset is None else np.asarray(offset)
             X = as_rows(X, gaps=get_tags(self).input_tags.allow_nan)
@@ -288,6 +315,11 @@ class BagClassifier(ClassifierMixin, BagEstimator):
             return Bags.singletons(indicators)
         given, self.classes_ = read_reports(y, bags, n_rows)
         return given
+
+    def _check_prediction(self, h: Floats) -> None:
+        labels, several = np.shape(self.classes_) == (2,) and np.shape(h) == (1,), (1, *np.shape(self.classes_))
+        if not labels and (np.shape(h) != several or len(self.classes_) < 2):
+            raise ValueError("it does not predict as many classes as it knows")
 
     def _begin(self, data: BagRows) -> BagRows:
         self.classes_ = classes_of(data.proportion)

@@ -281,6 +281,16 @@ DAMAGES = {
     "columns are missing": (lambda folder: rewrite(folder, columns=[{}]), "shards.json was changed or damaged"),
     "no checksum": (lambda folder: rewrite(folder, sha256=None), "shards.json was changed or damaged"),
     "another version": (lambda folder: rewrite(folder, format=2), "format 2, this version reads 1"),
+    "a name leads elsewhere": (
+        lambda folder: (rewrite(folder, files=[{"name": "../x.parquet", "bytes": 1, "bags": [60]}]), sign(folder)),
+        "shards.json does not describe shards",
+    ),
+    "classes beyond count": (
+        lambda folder: (rewrite(folder, classes=10**9), sign(folder)),
+        "does not have the classes of shards.json",
+    ),
+    "numbers that are none": (lambda folder: (rewrite(folder, rows="7"), sign(folder)), "does not describe shards"),
+    "columns of nothing": (lambda folder: (rewrite(folder, columns=[{}]), sign(folder)), "does not describe shards"),
     "other bags": (lambda folder: (rewrite(folder, rows=7), sign(folder)), "bags.parquet does not fit the shards"),
 }
 

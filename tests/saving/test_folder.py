@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from importlib.util import find_spec
 
 import numpy as np
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 import bagwise as bw
 from bagwise import saving
+from bagwise.saving.soundness import hints_of
 
 SECONDS = 30  # a load takes milliseconds; machines that run tests may be busy
 KINDS = ["ridge", "boosting", "network", "auto"]
@@ -108,7 +110,9 @@ class Model:
 def warm_up(fitted):
     """Import what a model may name before it is watched, and what libraries need to show a value in a message."""
     for name in KNOWN:
-        saving.kinds.find(name)
+        cls = saving.kinds.find(name)
+        if is_dataclass(cls):
+            hints_of(cls)  # written as text in our modules, which Python compiles once
     repr(fitted)
     if not WITHOUT_TORCH:
         import torch
@@ -332,9 +336,16 @@ def test_any_change_of_the_document_loads_or_gets_a_sentence(model, examples):
         for _ in range(data.draw(st.sampled_from([1, 1, 1, 2, 4]))):
             if len(document):
                 mutate(data, document)
-        model.load(sealed(document, model.files))
+        predicts(model, model.load(sealed(document, model.files)))
 
     run(check, examples)
+
+
+def predicts(model, loaded):
+    """What loads predicts, or says in a sentence what is wrong with the rows."""
+    if loaded is not None and hasattr(loaded, "predict_proba"):
+        with np.errstate(all="ignore"), suppress(ValueError):
+            assert len(loaded.predict_proba(model.X)) == len(model.X)
 
 
 # -- hostile arrays -----------------------------------------------------------------------------------------------
@@ -364,7 +375,7 @@ def test_any_change_of_the_arrays_loads_or_gets_a_sentence(model, examples):
             rest = damaged(data, numbers)
         content = (len(changed) if size is None else size).to_bytes(8, "little") + changed + rest
         content = damaged(data, whole) if how == "anywhere" else content
-        model.load(sealed(model.document(), {**model.files, "arrays.safetensors": content}))
+        predicts(model, model.load(sealed(model.document(), {**model.files, "arrays.safetensors": content})))
 
     run(check, examples)
 

@@ -1,5 +1,6 @@
 """Saved models: the same predictions to the last bit, and one sentence for whatever is not a sound model."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -1029,8 +1031,8 @@ def test_sound_trees_are_read():
         ("decision_type=1", "decision_type=99", "it decides in an unknown way"),
         ("leaf_value=1", "leaf_value=1_0", "leaf_value holds '1_0'"),
         ("num_tree_per_iteration=1", "num_tree_per_iteration=0", "num_tree_per_iteration is '0'"),
-        ("num_tree_per_iteration=1", "num_tree_per_iteration=2", "the number of classes differs"),
-        ("num_class=1\nnum_tree_per_iteration=1", "num_class=3\nnum_tree_per_iteration=3", "trees are missing"),
+        ("num_tree_per_iteration=1", "num_tree_per_iteration=2", "num_tree_per_iteration is '2'"),
+        ("num_class=1\nnum_tree_per_iteration=1", "num_class=3\nnum_tree_per_iteration=3", "num_class is '3'"),
         ("split_feature=1 0 0\n", "split_feature=1 0 0\n\n", "wrong line"),
         # LightGBM would look for "=" beyond the text,
         ("shrinkage=1\n\n\nend", "shrinkage=1\nend", "an empty line is missing"),
@@ -1060,3 +1062,104 @@ def test_trees_that_are_none_are_refused_before_lightgbm_reads_them(before, afte
     assert changed != TEXT
     with pytest.raises(ValueError, match=rf"trees-0\.txt is no sound LightGBM model \(.*({message})"):
         trees.from_text(changed.encode(), "trees-0.txt")
+
+
+# -- what small folders may cost ----------------------------------------------------------------------------------
+
+
+def hostile(place, change, arrays=None):
+    """The folder with its document changed, other arrays, and the checksums that it should have."""
+    document = json.loads((place / "model.json").read_text())
+    if arrays is not None:
+        arrays(place / "arrays.safetensors")
+        with (place / "arrays.safetensors").open("rb") as file:
+            told = {"bytes": os.fstat(file.fileno()).st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        document["files"]["arrays.safetensors"] = told
+    change(document["fitted"])
+    del document["sha256"]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (place / "model.json").write_text(json.dumps(document))
+
+
+def test_a_file_of_holes_is_not_read(place):
+    """Gigabytes that are not there take no memory, whatever their checksum is."""
+
+    def holes(path):
+        header = json.dumps({"a0": {"dtype": "U8", "shape": [2**27], "data_offsets": [0, 2**27]}}).encode()
+        path.write_bytes(len(header).to_bytes(8, "little") + header)
+        os.truncate(path, 8 + len(header) + 2**27)
+
+    hostile(place, lambda fitted: None, holes)
+    tracemalloc.start()
+    with pytest.raises(
+        ValueError, match=r"arrays\.safetensors is made of holes: of its 134217\d+ bytes, \d+ are there"
+    ):
+        load(place)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2**24
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([[]] * 2**21, "model.json lists more than 2,097,152 values: numbers belong into arrays"),
+        ([{"kind": "array", "name": "a0"}] * 2, "the array 'a0' is used twice"),
+    ],
+    ids=["lists", "references"],
+)
+def test_what_a_small_document_would_blow_up_is_refused(place, value, message):
+    hostile(place, lambda fitted: fitted.update(more_=value))
+    with pytest.raises(ValueError, match=message):
+        load(place)
+
+
+def test_a_folder_costs_at_most_four_times_its_size(tmp_path):
+    """Beside what the libraries take: 32 MB of arrays and 4 MB of trees."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 4))
+    model = bw.BagBoostingClassifier(
+        n_estimators=150,
+        num_leaves=255,
+        n_fits=1,
+        cv=2,
+        min_child_samples=1,
+        n_jobs=1,
+        early_stopping_rounds=150,
+        random_state=0,
+    )
+    model.fit(X, rng.integers(0, 2, 4000))
+    model.more_ = rng.normal(size=2**22)
+    save(model, tmp_path / "model")
+    size = sum(path.stat().st_size for path in (tmp_path / "model").iterdir())
+    tracemalloc.start()
+    load(tmp_path / "model")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 * size
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda fitted: fitted.update(n_features_in_=3), "its parts do not fit each other"),
+        (lambda fitted: fitted.update(n_features_in_=10**9), "its parts do not fit each other"),
+        (lambda fitted: fitted.update(n_features_in_="2"), "how many features"),
+        (lambda fitted: fitted.update(intercept_="x"), "its parts do not fit each other"),
+        (lambda fitted: fitted.update(coef_=None), "its parts do not fit each other"),
+        (lambda fitted: fitted.update(classes_=[0, 1, 2]), "as many classes as it knows"),
+        (lambda fitted: fitted.pop("coef_"), "its parts do not fit each other"),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_found_by_load(place, change, message):
+    hostile(place, change)
+    with pytest.raises(ValueError, match=message):
+        load(place)
+
+
+def test_fields_of_the_wrong_kind_are_found_by_load():
+    document = Encoder().encode(Weights(0.5, ("first",)), "it")
+    document["fields"]["share"] = "much"
+    with pytest.raises(ValueError, match="share of a Weights is 'much', which is of the wrong kind"):
+        Decoder({}).decode(document)

@@ -21,7 +21,7 @@ from bagwise.explanation.contributions import Contributions
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import formation_of
 from bagwise.linear.moments import telling
-from bagwise.utils.parameters import LEVEL, NONE, Constraint, ParameterError, number, whole
+from bagwise.utils.parameters import FLAG, FUNCTION, LEVEL, NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
 
@@ -53,6 +53,8 @@ class AutoFit(TableFeatures, BagEstimator):
     reads: ClassVar[Reads] = Reads(codes=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "time_budget": number(above=0) | NONE,
+        "stack": FLAG,
+        "callback": FUNCTION,
         "cv": whole(2),
         "held_out_bags": whole(1),
         "max_levels": whole(1),

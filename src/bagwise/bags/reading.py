@@ -11,6 +11,12 @@ from bagwise.utils.typing import ArrayLike, Booleans, Floats, Integers, NDArray
 ROUNDING = 1e-6  # proportions that went through float32 or a sum may leave [0, 1], or their sum 1, by this much
 
 
+def check_unmasked(values: Any, what: str) -> None:
+    """Raise where an array has a mask, below which numbers lie that nobody means."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ParameterError(what, "is a masked array: fill it, as with .filled(np.nan), or leave masked rows out.")
+
+
 def as_numbers(values: Any) -> Floats:
     """A float array; a TypeError or ValueError where the values are no numbers."""
     if getattr(getattr(values, "dtype", None), "kind", "f") in "mMc":
@@ -20,6 +26,7 @@ def as_numbers(values: Any) -> Floats:
 
 def as_labels(y: ArrayLike) -> Floats:
     """Labels or proportions as a float array (n,) or (n, classes)."""
+    check_unmasked(y, "y")
     try:
         labels = as_numbers(y)
     except (TypeError, ValueError) as error:
@@ -176,6 +183,7 @@ def match(keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.intp]:
 
 def as_column(values: Any, what: str = "bags") -> Any:
     """A one-dimensional NumPy array (or pandas array, where values are missing) from whatever holds a column."""
+    check_unmasked(values, what)
     column = values if isinstance(values, np.ndarray) else _as_array(values, what)
     if column.ndim != 1:
         raise ParameterError(what, f"must be one column, got an array of shape {column.shape}.")

@@ -28,7 +28,7 @@ from bagwise.linear.moments import telling
 from bagwise.log_odds import Rows, prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.risk import least_of
-from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, several, whole
+from bagwise.utils.parameters import FUNCTION, NONE, Constraint, ParameterError, number, one_of, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -61,6 +61,7 @@ class BoostingFit(TableFeatures, BagEstimator):
             lambda kinds: isinstance(kinds, Sequence) and {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds) > 0,
         ),
         "n_jobs": whole(-1),
+        "callback": FUNCTION,
     }
 
     formation: str = "auto"

@@ -21,10 +21,10 @@ from typer import Option
 from typer.core import TyperGroup
 from typer.models import OptionInfo
 
-from bagwise.utils.files import TemporaryFolder, naming_place
+from bagwise.utils.files import TemporaryFolder, check_regular, naming_place
 from bagwise.utils.parameters import NamesParameters
 from bagwise.utils.signals import STOPPED, exit_code, last_stop
-from bagwise.utils.text import decimals_of
+from bagwise.utils.text import decimals_of, printable
 
 if TYPE_CHECKING:
     from bagwise.evaluation import Evaluation, ValueEvaluation
@@ -71,7 +71,7 @@ class Commands(TyperGroup):
                 typer.echo(context.get_help())
             else:
                 about = f" (see {context.command_path} --help)" if context is not None else ""
-                typer.echo(f"Error: {_usage_message(error)}{about}.", err=True)
+                typer.echo(printable(f"Error: {_usage_message(error)}{about}."), err=True)
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -108,13 +108,13 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
                 raise typer.Exit(show_stopped(cause)) from None
             if debug:
                 raise
-            typer.echo(f"Error: {error_message(error, _option_names(command))}", err=True)
+            typer.echo(printable(f"Error: {error_message(error, _option_names(command))}"), err=True)
             raise typer.Exit(1) from None
 
     def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, _FOR_DEVELOPERS):
             return
-        typer.echo(f"Warning: {error_message(message, _option_names(command))}", err=True)
+        typer.echo(printable(f"Warning: {error_message(message, _option_names(command))}"), err=True)
 
     shown = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
@@ -235,6 +235,7 @@ def show(*parts: Any) -> None:
     console = Console()
     with to_stdout():
         for part in parts:
+            part = printable(part) if isinstance(part, str) else part
             console.print(part, soft_wrap=isinstance(part, str), markup=False, highlight=False)
 
 
@@ -254,6 +255,8 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
     if path.exists() and not force:
         way = "or remove it first" if force is None else "or pass --force to replace it"
         raise FileExistsError(f"{path} exists already: choose another place, {way}.")
+    if not path.is_dir():  # what replaces folders looks into them itself
+        check_regular(path)
     above = next(one for one in path.absolute().parents if one.exists())
     try:
         with TemporaryFolder(above):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from bagwise.data.rows import BagRows, checksum, row_starts, subset
 from bagwise.utils.typing import Floats, Integers, NDArray
 
 FORMAT = 1
+_SHARD = re.compile(r"shard-[0-9]{1,9}\.parquet")
 INDEX, REPORTS = "shards.json", "bags.parquet"
 
 SIZE, PROPORTION, NOISE = "bag_size", "bag_proportion", "bag_noise_variance"
@@ -129,8 +131,7 @@ class Shards(BagRows):
         """The shards in a folder; rows are not read yet."""
         place = Path(folder)
         index = _read_index(place)
-        columns = tuple(Stored(**each) for each in index["columns"])
-        files = tuple(File(**each) for each in index["files"])
+        columns, files = _described(place / INDEX, index)
         for name, expected in ((REPORTS, index["reports_bytes"]), *((file.name, file.bytes) for file in files)):
             with _reading(place / name):
                 found = (place / name).stat().st_size
@@ -138,6 +139,8 @@ class Shards(BagRows):
                 raise ValueError(f"{place / name} is damaged ({found} bytes, not {expected}): gather the bags again.")
         with _reading(place / REPORTS):
             reports = pq.read_table(place / REPORTS, page_checksum_verification=True)
+        if (index["classes"] or 0) > len(reports.column_names):
+            raise ValueError(f"{place / REPORTS} does not have the classes of {INDEX}: gather the bags again.")
         interval = interval_of(reports)
         noised = index["noised"] or interval is not None
         size, rows, proportion, noise = read_reports(reports, classes=index["classes"], noised=noised)
@@ -261,6 +264,29 @@ def _read_index(folder: Path) -> dict[str, Any]:
     if index.pop("sha256", None) != digest(index):
         raise ValueError(f"{path} was changed or damaged after it was written: gather the bags again.")
     return {"of_rows": []} | index
+
+
+def _described(path: Path, index: dict[str, Any]) -> tuple[tuple[Stored, ...], tuple[File, ...]]:
+    """Columns and files of an index, whose names lead nowhere else and whose numbers are such."""
+    try:
+        columns = tuple(Stored(**each) for each in index["columns"])
+        files = tuple(File(**each) for each in index["files"])
+        counts = [index["bags"], index["rows"], index["reports_bytes"], *(one.bytes for one in files)]
+        counts += [n for one in files for n in one.bags] + [one.known for one in columns]
+        counts += [] if index["classes"] is None else [index["classes"]]
+        sound = all(type(count) is int and 0 <= count < 2**63 for count in counts)
+        sound = sound and all(_SHARD.fullmatch(one.name) for one in files) and bool(np.isfinite(_ends(columns)).all())
+    except (TypeError, KeyError, ValueError):
+        sound = False
+    if not sound:
+        raise ValueError(f"{path} does not describe shards: gather the bags again.")
+    return columns, files
+
+
+def _ends(columns: Sequence[Stored]) -> Floats:
+    """(columns, 3) numbers that all rows of columns are like, 0 for those of which none is known."""
+    of = [(one.low, one.high, one.mean) if one.known else (0.0, 0.0, 0.0) for one in columns]
+    return np.array(of, dtype=float).reshape(-1, 3)
 
 
 def digest(index: dict[str, Any]) -> str:

@@ -190,6 +190,11 @@ class AggregatedClassifier(ClassifierMixin, BaseEstimator, ABC):
         h = np.clip(expit(scores), LEAST, 1 - LEAST)
         return np.stack([1 - h, h], axis=1)
 
+    def check_whole(self) -> None:
+        """Raise unless its parts fit each other, so that it predicts: of a model that was read from a file."""
+        if self.predict_proba(np.zeros((1, len(self.features_)))).shape != (1, 2):
+            raise ValueError("it does not predict two classes")
+
     def predict(self, X: Any) -> NDArray[Any]:
         """The more probable label of each row of `X`, as in `predict_proba`."""
         return np.asarray(self.classes_[(self.predict_proba(X)[:, 1] > 0.5).astype(int)])

@@ -26,7 +26,7 @@ from bagwise.log_odds import prior_of
 from bagwise.nonnegative import NONNEGATIVE
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.theory.sgd import sgd_constants
-from bagwise.utils.parameters import NONE, Constraint, ParameterError, number, one_of, whole
+from bagwise.utils.parameters import FLAG, NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
@@ -42,7 +42,7 @@ class _SGDFit(LinearPredictor, BagEstimator):
         "rho_w": number(above=0),
         **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
         "n_passes": whole(1),
-        "as_published": one_of(True, False),
+        **dict.fromkeys(("as_published", "fit_intercept"), FLAG),
     }
 
     formation: str = "auto"
@@ -169,7 +169,10 @@ def _given(name: str, value: ArrayLike | None, estimate: Floats) -> Floats:
     """A mean that was given, checked, or else its estimate."""
     if value is None:
         return estimate
-    given = np.atleast_1d(np.asarray(value, dtype=float))
+    try:
+        given = np.atleast_1d(np.asarray(value, dtype=float))
+    except (TypeError, ValueError):
+        given = np.empty(0)
     if given.shape != estimate.shape or not np.isfinite(given).all():
         raise ParameterError(name, f"must hold {len(estimate)} finite numbers, got {value!r}.")
     return given

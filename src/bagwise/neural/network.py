@@ -27,6 +27,8 @@ from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
 from bagwise.numeric import NumericFeatures, check_finite_features
 from bagwise.utils.parameters import (
+    FLAG,
+    FUNCTION,
     NONE,
     Constraint,
     ParameterError,
@@ -92,6 +94,9 @@ class Network(Learned, NumericFeatures, BagEstimator):
         "cv": whole(2),
         "augment": Constraint("a function of rows", callable) | NONE,
         "consistency": number(least=0),
+        "optimizer": Constraint("a function that makes an optimizer, such as torch.optim.Adam", callable) | NONE,
+        "callback": FUNCTION,
+        **dict.fromkeys(("early_stopping", "average"), FLAG),
         "dtype": one_of("float32", "float64"),
     }
     _of_values: ClassVar[bool] = False
@@ -283,6 +288,9 @@ class Network(Learned, NumericFeatures, BagEstimator):
         elif rows.shape[1:] != self._shape:
             raise ValueError(f"rows of X have shape {rows.shape[1:]}, those the model was fitted on {self._shape}.")
         return rows
+
+    def _row_shape(self) -> tuple[int, ...]:
+        return self._shape
 
     @property
     def _device(self) -> torch.device:

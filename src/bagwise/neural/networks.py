@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bagwise.losses.tilting_tensors import home_of_doubles
+from bagwise.utils.parameters import check_parameters, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Floats
 
@@ -45,6 +46,7 @@ def mlp(
     torch.Size([5, 1])
     """
     draw = torch_generator(random_state)
+    check_parameters({"features": features, "outputs": outputs}, {"features": whole(1), "outputs": whole(1)})
     widths = [features, *hidden, outputs]
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):

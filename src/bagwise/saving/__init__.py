@@ -43,6 +43,8 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.saving.codec import Decoder, Encoder
 from bagwise.saving.folder import check_free, facts, read, write
 from bagwise.saving.kinds import register, require, require_known, short
+from bagwise.saving.soundness import check_predicts
+from bagwise.utils.parameters import check_parameters, instance
 
 __all__ = ["Saved", "check_free", "inspect", "load", "register", "save"]
 
@@ -116,6 +118,7 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> Any:
         decoder = Decoder(files, module)
         model = decoder.decode_model(document)
         require(module is None or decoder.used_module, "module was given, but this model takes none")
+        check_predicts(model)
     return model
 
 
@@ -186,6 +189,7 @@ def inspect(folder: str | os.PathLike[str]) -> Saved:
 @contextmanager
 def _telling(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Whatever damage makes the libraries raise, the user gets one sentence."""
+    check_parameters({"folder": folder}, {"folder": instance((str, os.PathLike), "the path of a folder")})
     place = Path(folder)
     try:
         yield place

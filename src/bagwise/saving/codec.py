@@ -26,6 +26,7 @@ from sklearn.base import BaseEstimator
 
 from bagwise.saving import trees
 from bagwise.saving.kinds import find, has_state, is_known, is_model, require, short
+from bagwise.saving.soundness import check_fields
 from bagwise.utils.records import without_default
 
 ARRAYS = "arrays.safetensors"
@@ -159,8 +160,8 @@ class Decoder:
 
     def __init__(self, files: dict[str, bytes], module: Any = None) -> None:
         self._files = files
-        self._arrays = _unpack(files[ARRAYS]) if ARRAYS in files else {}
-        self._taken: set[int] = set()
+        self._arrays = _unpack(files.pop(ARRAYS)) if ARRAYS in files else {}
+        self._taken: set[str] = set()  # read again and again, a small file would take for ever
         self._module = module
         self._depth = 0
         self.used_module = False
@@ -184,6 +185,7 @@ class Decoder:
             needed = without_default(cls)  # what later versions added has a default
             required = f"a {cls.__name__} must have the fields {', '.join(sorted(needed))}"
             require(needed <= set(values) <= names, required)
+            check_fields(cls, values)
             return cls(**values)
         parameters, fitted = self._items(document, "parameters", cls), self._items(document, "fitted", cls)
         known = signature(cls).parameters
@@ -248,8 +250,11 @@ class Decoder:
     def _array(self, entry: Any) -> NDArray[Any]:
         """The array of an entry that `Encoder._keep` made."""
         name, type_name = entry.get("name"), entry.get("type")
+        require(not isinstance(name, str) or name not in self._taken, f"the array {short(name)} is used twice")
         require(isinstance(name, str) and name in self._arrays, f"the array {short(name)} is missing")
-        array = self._arrays[name] if type_name is None else _typed(self._arrays[name], type_name)
+        self._taken.add(name)
+        array = self._arrays.pop(name)
+        array = array if type_name is None else _typed(array, type_name)
         return array.T if entry.get("transposed") is True else array
 
     def _tensor(self, entry: dict[str, Any]) -> Any:
@@ -277,11 +282,10 @@ class Decoder:
     def _trees(self, entry: Any) -> Any:
         number = entry.get("number")
         name = f"trees-{number}.txt"
+        require(name not in self._taken, f"{name} is used twice")
         require(type(number) is int and name in self._files, f"the file {short(name)} is missing")
-        # Read again and again, a small file would take for ever.
-        require(number not in self._taken, f"{name} is used twice")
-        self._taken.add(number)
-        return trees.from_text(self._files[name], name)
+        self._taken.add(name)
+        return trees.from_text(self._files.pop(name), name)
 
 
 def _unpack(data: bytes) -> dict[str, NDArray[Any]]:

@@ -23,6 +23,8 @@ _CHANGED = "{} was changed or damaged after it was saved (its checksum differs)"
 _MODEL = "model.json"
 _FILE = re.compile(r"arrays\.safetensors|trees-(0|[1-9][0-9]{0,5})\.txt")
 _LARGEST = 2**28  # bytes of model.json: numbers live in the other files
+_LISTED = 2**21  # values of model.json, of which each takes up to a hundred bytes of memory
+_DENSEST, _SMALL = 64, 2**24  # times that a disk may have pressed a file together; bytes that do not matter
 _DEEPEST, _MOST = 16, 2**20  # of facts about a model: lists and dicts in each other, letters and values
 _LIBRARIES = ("numpy", "scikit-learn", "lightgbm", "torch", "safetensors")
 # Links are not followed and pipes not waited for; Windows has no such options, but one without which files are text.
@@ -73,6 +75,7 @@ def write(folder: Path, document: dict[str, Any], files: dict[str, bytes], *, fo
     document["files"] = {name: {"bytes": len(data), "sha256": _digest(data)} for name, data in files.items()}
     document["sha256"] = _digest(_canonical(document))
     text = json.dumps(document, indent=1, allow_nan=False).encode()
+    _check_listed(text)
     if len(text) > _LARGEST:
         raise ValueError(f"the model holds {len(text)} bytes of text, more than the {_LARGEST} that can be saved.")
     with new_folder(folder, replace=force) as new:
@@ -115,6 +118,9 @@ def _read(folder: Path, name: str, expected: int | None = None) -> bytes:
             require(expected is not None or status.st_size <= _LARGEST, f"{name} is larger than any model's")
             if expected is not None and status.st_size != expected:
                 raise ValueError(f"{name} has {status.st_size} bytes instead of {expected}: it was cut off or changed")
+            there = getattr(status, "st_blocks", status.st_size) * 512
+            if there * _DENSEST < status.st_size - _SMALL:
+                raise ValueError(f"{name} is made of holes: of its {status.st_size} bytes, {there} are there")
             return file.read(status.st_size)
     except FileNotFoundError:
         raise ValueError(f"{name} is missing") from None
@@ -129,6 +135,7 @@ def _require_file(name: str, mode: int) -> None:
 
 def _parse(data: bytes) -> dict[str, Any]:
     """model.json as a dict of a format that this version reads."""
+    _check_listed(data)
     try:
         document = json.loads(data.decode(), parse_constant=_finite, parse_float=_finite, object_pairs_hook=_unique)
     except (ValueError, RecursionError):  # not JSON, not UTF-8, numbers too long, keys twice, nested without end
@@ -139,6 +146,12 @@ def _parse(data: bytes) -> dict[str, Any]:
         way = "load it with the version that saved it, or fit it again"
         raise ValueError(f"it has format {short(found)} and this version of bagwise reads format {FORMAT}: {way}")
     return document
+
+
+def _check_listed(text: bytes) -> None:
+    """Raise where there are more values than models have: in memory they are many times as large."""
+    values = sum(text.count(mark) for mark in (b",", b"[", b"{"))
+    require(values <= _LISTED, f"{_MODEL} lists more than {_LISTED:,} values: numbers belong into arrays")
 
 
 def _listed(document: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from bagwise.saving.kinds import require
 _END = "end of trees\n"
 _HEADER = {
     "version": r"v\d",
-    "num_class": r"[1-9]\d{0,4}",
-    "num_tree_per_iteration": r"[1-9]\d{0,4}",
+    "num_class": r"1",  # an output has a file of its own
+    "num_tree_per_iteration": r"1",
     "label_index": r"0",
     "max_feature_idx": r"\d{1,8}",
     "objective": r"regression|cross_entropy",  # others may expect more outputs than there are trees
@@ -28,6 +28,9 @@ _HEADER = {
 _SPLITS = ("split_feature", "split_gain", "threshold", "decision_type", "left_child", "right_child")
 _PER_NODE = (*_SPLITS, "internal_value", "internal_weight", "internal_count")
 _PER_LEAF = ("leaf_value", "leaf_weight", "leaf_count")
+_WORD = re.compile(r"(?<![^ ])[^ ]*")
+_INTEGER = re.compile(r"-?\d{1,10}", re.ASCII)
+_NUMBER = re.compile(r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)", re.ASCII)
 _WHOLE = {"split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count"}
 
 
@@ -56,8 +59,7 @@ def check(text: str) -> None:
     """Raise unless the text is a header and trees of which each is one."""
     require("\0" not in text and "\r" not in text and text.endswith("\n" + _END), "it does not end where it should")
     header, *trees = text.removesuffix(_END).split("Tree=")  # at the start of a line, since empty lines come before
-    n_features, per_iteration = _check_header(header)
-    require(len(trees) % per_iteration == 0, "trees are missing")
+    n_features = _check_header(header)
     for number, tree in enumerate(trees):
         first, _, rest = tree.partition("\n")
         require(first == str(number), f"tree {number} is out of order")
@@ -78,18 +80,17 @@ def _pairs(block: str, *, end: str) -> dict[str, str]:
     return pairs
 
 
-def _check_header(header: str) -> tuple[int, int]:
-    """Numbers of features and of trees per iteration."""
+def _check_header(header: str) -> int:
+    """The number of features."""
     first, _, rest = header.partition("\n")
     pairs = _pairs(rest, end="\n\n")
     require(first == "tree" and set(_HEADER) - {"objective"} <= set(pairs) <= set(_HEADER), "wrong header")
     for key, value in pairs.items():
         require(re.fullmatch(_HEADER[key], value, re.ASCII), f"{key} is {value[:30]!r}")
     n_features = int(pairs["max_feature_idx"]) + 1
-    same = len(pairs["feature_names"].split(" ")) == len(pairs["feature_infos"].split(" ")) == n_features
+    same = pairs["feature_names"].count(" ") == pairs["feature_infos"].count(" ") == n_features - 1
     require(same, "the number of features differs")
-    require(pairs["num_class"] == pairs["num_tree_per_iteration"], "the number of classes differs")
-    return n_features, int(pairs["num_tree_per_iteration"])
+    return n_features
 
 
 def _check_tree(pairs: dict[str, str], n_features: int) -> None:
@@ -115,7 +116,7 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     place = node["threshold"][decision % 2 == 1]
     sound = bool(((place >= 0) & (place < categorical) & (place == np.floor(place))).all())
     if sound and categorical:
-        n_words = len(pairs["cat_threshold"].split(" "))
+        n_words = pairs["cat_threshold"].count(" ") + 1
         start = _numbers(pairs, "cat_boundaries", categorical + 1, whole=True)
         words = _numbers(pairs, "cat_threshold", n_words, whole=True, below=2**32)
         sound = start[0] == 0 and start[-1] == n_words and not ((np.diff(start) < 1).any() or (words < 0).any())
@@ -125,11 +126,12 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
 def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False, below: int = 2**31) -> NDArray[Any]:
     """The numbers of a line, as many as there must be; whole ones are such that LightGBM's integers hold them."""
     text = pairs.get(key, "")
-    words = text.split(" ") if text else []
-    require(len(words) == size, f"{key} has {len(words)} numbers instead of {size}")
-    pattern = r"-?\d{1,10}" if whole else r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)"
-    wrong = next((word for word in words if not re.fullmatch(pattern, word, re.ASCII)), None)
-    require(wrong is None, f"{key} holds {(wrong or '')[:30]!r}")
-    numbers = np.array([int(word) if whole else float(word) for word in words])
+    found = text.count(" ") + 1 if text else 0
+    require(found == size, f"{key} has {found} numbers instead of {size}")
+    if not text:
+        return np.zeros(0)
+    for word in _WORD.finditer(text):  # one after the other: a list of them would cost much more than the text
+        require((_INTEGER if whole else _NUMBER).fullmatch(word[0]), f"{key} holds {word[0][:30]!r}")
+    numbers = np.fromstring(text, dtype=np.int64 if whole else np.float64, sep=" ")
     require(not (whole and (np.abs(numbers) >= below).any()), f"{key} holds numbers that are too large")
     return numbers

@@ -50,6 +50,8 @@ def replacing(*paths: str | os.PathLike[str], force: bool = True) -> Iterator[li
     places = [Path(path).absolute() for path in paths]
     if taken := [path for path, place in zip(paths, places, strict=True) if not force and os.path.lexists(place)]:
         raise FileExistsError(f"{taken[0]} exists already: choose another place.")
+    for place in places:
+        check_regular(place)
     with ExitStack() as stack:
         asides = {
             folder: stack.enter_context(_beside(folder)) for folder in dict.fromkeys(one.parent for one in places)
@@ -59,6 +61,13 @@ def replacing(*paths: str | os.PathLike[str], force: bool = True) -> Iterator[li
             yield new
             for aside in asides.values():
                 _take_places(aside, force)
+
+
+def check_regular(path: Path) -> None:
+    """Raise where an output would take the place of what is no file: a device, a pipe, a folder."""
+    if path.exists() and not path.is_file():
+        what = "is a folder" if path.is_dir() else "is a device or a pipe, no file"
+        raise FileExistsError(f"{path} {what}: choose another place for the output.")
 
 
 @contextmanager

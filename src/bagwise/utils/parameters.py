@@ -17,6 +17,8 @@ from numbers import Integral, Real
 from operator import ge, gt, le, lt
 from typing import Any
 
+_LONGEST = 200  # letters of a value in a message
+
 
 class Parameter(str):
     """The name of a parameter inside a message: who shows the message may call it by another name."""
@@ -146,12 +148,23 @@ def instance(kind: type | tuple[type, ...], words: str) -> Constraint:
     return Constraint(words, lambda value: isinstance(value, kind))
 
 
+FLAG = Constraint("True or False", lambda value: isinstance(value, bool) or type(value).__name__ == "bool_")
+FUNCTION = Constraint("a function", callable) | NONE
+"""As of a callback."""
+
+
 def check_parameters(values: Mapping[str, Any] | object, constraints: Mapping[str, Constraint]) -> None:
     """Raise a `ParameterError` for the first that is not what it may be; values: by name, or an object's attributes."""
     for name, constraint in constraints.items():
         value = values[name] if isinstance(values, Mapping) else getattr(values, name)
         if not constraint.holds(value):
-            raise ParameterError(name, f"must be {constraint.words}, got {value!r}.")
+            raise ParameterError(name, f"must be {constraint.words}, got {_shown(value)}.")
+
+
+def _shown(value: Any) -> str:
+    """A value in a sentence: its beginning where it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def check_level(level: Any) -> None:

@@ -1,10 +1,13 @@
 """Numbers in sentences."""
 
 import math
+import re
 from collections.abc import Sequence
 
 LEAST_SHOWN = 1e-300
 """p-value under which no digits are shown."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def decimals_of(*values: float, digits: int = 4) -> int:
@@ -34,6 +37,15 @@ def number_of(count: int, what: str) -> str:
     ('1 bag', '2,000 rows')
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""Text of others as a terminal may show it: control characters, which move it or colour it, as codes.
+
+    >>> printable("a\x1b[31mb")
+    'a\\x1b[31mb'
+    """
+    return _CONTROL.sub(lambda one: one[0] if one[0] in keep else f"\\x{ord(one[0]):02x}", text)
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

@@ -7,8 +7,12 @@ models before it forks, works with one thread. Processes that are spawned have a
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 _copied = False
+_alone: ContextVar[bool] = ContextVar("alone", default=False)
 
 
 def _remember() -> None:
@@ -31,4 +35,19 @@ def threads_of(n_jobs: int) -> int:
     >>> threads_of(4)
     4
     """
-    return 1 if _copied else n_jobs
+    return 1 if _copied or _alone.get() else n_jobs
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside of it, one is all there are: none is started that a later fork would miss.
+
+    >>> with one_thread():
+    ...     threads_of(4)
+    1
+    """
+    before = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(before)

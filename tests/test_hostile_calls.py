@@ -1,0 +1,182 @@
+"""Calls that make no sense get one true sentence, which names what is wrong; nothing is taken for what it is not."""
+
+import gc
+import os
+import stat
+import tracemalloc
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import bagwise as bw
+from bagwise.cli import app
+from bagwise.utils.files import replacing
+from bagwise.utils.parameters import ParameterError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(120, 2))
+IDS = bw.random_bags(120, 4, random_state=0)
+Y = bw.aggregate(X[:, 0] > 0, IDS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "value", "said"),
+    [
+        ("BagBoostingClassifier", "n_estimators", True, "a whole number of at least 1"),
+        ("BagBoostingClassifier", "learning_rate", True, "a number above 0 and at most 1"),
+        ("BagBoostingClassifier", "callback", 3, "a function, or None"),
+        ("BagRidgeClassifier", "alphas", [True], "one or more finite numbers"),
+        ("BagSGDClassifier", "fit_intercept", "x", "True or False"),
+        ("BagAutoClassifier", "stack", "x", "True or False"),
+        ("BagAutoClassifier", "callback", 3, "a function, or None"),
+        ("BagNeuralClassifier", "optimizer", "adam", "a function that makes an optimizer, such as torch.optim.Adam"),
+        ("BagNeuralClassifier", "callback", 3, "a function, or None"),
+        ("BagNeuralClassifier", "average", "x", "True or False"),
+    ],
+)
+def test_parameters_of_the_wrong_kind_are_named(kind, parameter, value, said):
+    if "Neural" in kind:
+        pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+    with pytest.raises(ParameterError, match=f"^{parameter} must be {said}.*, got "):
+        getattr(bw, kind)(**{parameter: value}).fit(X, Y, bags=IDS)
+
+
+@pytest.mark.parametrize("which", ["X", "y", "bags"])
+def test_masked_arrays_are_refused(which):
+    given = {"X": X, "y": Y, "bags": IDS}
+    given[which] = np.ma.masked_array(given[which], mask=np.zeros_like(given[which], dtype=bool))
+    with pytest.raises(ParameterError, match=f"^{which} is a masked array: fill it"):
+        bw.BagRidgeClassifier().fit(given["X"], given["y"], bags=given["bags"])
+    model = bw.BagRidgeClassifier(random_state=0).fit(X, Y, bags=IDS)
+    with pytest.raises(ParameterError, match="X is a masked array"):
+        model.predict(np.ma.masked_array(X))
+
+
+def test_a_folder_is_a_path():
+    with pytest.raises(ParameterError, match="folder must be the path of a folder, got None"):
+        bw.load(None)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_outputs_go_to_files_only(tmp_path):
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with pytest.raises(FileExistsError, match="is a device or a pipe, no file"), replacing(pipe):
+        raise AssertionError("never reached")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe.csv"]
+    with pytest.raises(FileExistsError, match="is a folder"), replacing(tmp_path):
+        raise AssertionError("never reached")
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path):
+    (tmp_path / "events.csv").write_text("bag,a\x1b[31m,n\n1,2,3\n1,3,4\n")
+    (tmp_path / "reports.csv").write_text("bag\x1b[2J,count\n1,1\n")
+    told = CliRunner().invoke(
+        app, ["fit", str(tmp_path / "events.csv"), str(tmp_path / "reports.csv"), "--out", str(tmp_path / "m")]
+    )
+    assert told.exit_code != 0
+    assert "\x1b" not in told.output
+    assert "\\x1b[2J" in told.output
+
+
+# -- anything at all ----------------------------------------------------------------------------------------------
+
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 200),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from([X, X[:, 0], Y, IDS, X[:3], np.zeros((0, 2)), np.array(["a", "b"] * 60), np.full(120, np.nan)]),
+    st.sampled_from([X.astype("datetime64[s]"), Y.astype(object), -Y, IDS.astype(float), X[::-1].T, [], {}, object()]),
+    st.sampled_from([np.ma.masked_array(Y), np.array(1.0), Y.astype(complex), np.zeros(120), -np.zeros(120)]),
+)
+FITS = {
+    name: lambda kind=kind, more=more: getattr(bw, kind)(**more)
+    for name, kind, more in (
+        ("ridge", "BagRidgeClassifier", {"random_state": 0}),
+        ("values", "BagRidgeRegressor", {"random_state": 0}),
+        ("logistic", "BagLogisticClassifier", {"cv": 2, "random_state": 0}),
+        ("mean map", "BagMeanMapClassifier", {"random_state": 0}),
+    )
+}
+FITTED = bw.BagRidgeClassifier(random_state=0).fit(X, Y, bags=IDS)
+CALLS = {
+    **{name: lambda a, b, c, make=make: make().fit(a, b, bags=c) for name, make in FITS.items()},
+    "aggregate": lambda a, b, c: bw.aggregate(a, b),
+    "random_bags": lambda a, b, c: bw.random_bags(a, b, random_state=c),
+    "from_rows": lambda a, b, c: bw.Bags.from_rows(a, b, noise_variance=c),
+    "evaluate": lambda a, b, c: bw.evaluate(FITTED, a, b, bags=c),
+    "diagnose": lambda a, b, c: bw.diagnose(a, b, bags=c),
+    "predict": lambda a, b, c: FITTED.predict_proba(a),
+    "load": lambda a, b, c: bw.load(a),
+    "parameters": lambda a, b, c: bw.BagRidgeClassifier(alphas=a, cv=b, scaling=c).fit(X, Y, bags=IDS),
+}
+_LIKELY = {"ridge": (X, Y, IDS), "evaluate": (X, Y, IDS), "diagnose": (X, Y, IDS), "aggregate": (Y, IDS, None)}
+
+
+@pytest.mark.parametrize("examples", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.filterwarnings("ignore")
+def test_random_calls_give_a_result_or_one_sentence(examples):
+    """Most calls have one argument that makes no sense, some three."""
+    ended = Counter[str]()
+
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.sampled_from(sorted(CALLS)), anything, st.sampled_from([0, 1, 2, None]), anything, anything)
+    def check(name, value, place, second, third):
+        given_ = [value, second, third] if place is None else list(_LIKELY.get(name, (X, Y, IDS)))
+        if place is not None:
+            given_[place] = value
+        try:
+            CALLS[name](*given_)
+            ended["results"] += 1
+        except (ValueError, TypeError, OSError) as error:
+            ended["sentences" if 0 < len(str(error).strip()) < 4000 else f"{name}: {error!r}"] += 1
+
+    check()
+    assert set(ended) == {"results", "sentences"}
+    assert min(ended.values()) > examples // 20
+
+
+# -- threads and memory -------------------------------------------------------------------------------------------
+
+
+def test_sixteen_threads_equal_one():
+    """Fits and predictions side by side give what they give alone, bit for bit."""
+
+    def work(seed):
+        model = bw.BagBoostingClassifier(n_estimators=3, cv=2, n_fits=1, n_jobs=1, random_state=seed % 4)
+        ridge = bw.BagRidgeClassifier(random_state=seed % 4)
+        return [one.fit(X, Y, bags=IDS).predict_proba(X) for one in (model, ridge)]
+
+    alone = [work(seed) for seed in range(4)]
+    with ThreadPoolExecutor(16) as threads:
+        together = list(threads.map(work, range(32)))
+    for seed, found in enumerate(together):
+        for one, expected in zip(found, alone[seed % 4], strict=True):
+            np.testing.assert_array_equal(one, expected)
+
+
+@pytest.mark.parametrize("kind", ["BagRidgeClassifier", "BagLogisticClassifier"])
+@pytest.mark.parametrize("fits", [30, pytest.param(200, marks=pytest.mark.slow)])
+def test_fits_in_a_row_do_not_grow_memory(kind, fits):
+    """What is traced after many fits is what is traced after ten: less than a hundred bytes more for each."""
+
+    def held(times):
+        for _ in range(times):
+            getattr(bw, kind)(cv=2, random_state=0).fit(X, Y, bags=IDS).predict_proba(X)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = held(10)
+        assert held(fits) - before < 100 * fits + 20_000
+    finally:
+        tracemalloc.stop()
