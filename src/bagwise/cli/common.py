@@ -255,8 +255,7 @@ def check_free(path: Path, *, force: bool | None = None) -> None:
     if path.exists() and not force:
         way = "or remove it first" if force is None else "or pass --force to replace it"
         raise FileExistsError(f"{path} exists already: choose another place, {way}.")
-    if not path.is_dir():  # what replaces folders looks into them itself
-        check_regular(path)
+    check_regular(path)
     above = next(one for one in path.absolute().parents if one.exists())
     try:
         with TemporaryFolder(above):

@@ -64,10 +64,9 @@ def replacing(*paths: str | os.PathLike[str], force: bool = True) -> Iterator[li
 
 
 def check_regular(path: Path) -> None:
-    """Raise where an output would take the place of what is no file: a device, a pipe, a folder."""
-    if path.exists() and not path.is_file():
-        what = "is a folder" if path.is_dir() else "is a device or a pipe, no file"
-        raise FileExistsError(f"{path} {what}: choose another place for the output.")
+    """Raise where an output would take the place of a device or a pipe."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileExistsError(f"{path} is a device or a pipe, no file: choose another place for the output.")
 
 
 @contextmanager
