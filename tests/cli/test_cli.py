@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import bagwise
-from bagwise import saving
-from bagwise.cli import app, run
+from bagwise import __main__, saving
+from bagwise.cli import app
 from bagwise.cli.common import typed
 from bagwise.datasets import synthetic
 from bagwise.experiments import samples
@@ -84,7 +84,7 @@ def test_help_names_the_commands():
 
 def test_the_script_is_this_program():
     (script,) = entry_points(group="console_scripts", name="bagwise")
-    assert script.load() is run
+    assert script.load() is __main__.run
 
 
 def test_help_loads_nothing_heavy():

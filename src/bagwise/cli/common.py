@@ -41,6 +41,7 @@ class Misuse(typer.BadParameter):
     """A command that was used wrongly, whatever the data: exit code 2."""
 
 
+_STDOUT = "standard output"
 _FOR_DEVELOPERS = (DeprecationWarning, PendingDeprecationWarning, FutureWarning)  # of dependencies
 
 
@@ -61,6 +62,8 @@ class Commands(TyperGroup):
             with to_stdout():  # help
                 code = super().main(args, *others, **{**options, "standalone_mode": False})
         except OSError as error:
+            if error.filename != _STDOUT:  # a command's own, with --debug
+                raise
             typer.echo(f"Error: {error_message(error)}", err=True)
             sys.exit(1)
         except Exception as error:
@@ -225,7 +228,7 @@ def _typed(name: str, place: Path) -> str:
 
 def to_stdout() -> AbstractContextManager[None]:
     """Standard output is what errors of the disk in the block are about, unless they say another place."""
-    return naming_place({Path("-"): "standard output"})
+    return naming_place({Path("-"): _STDOUT})
 
 
 def show(*parts: Any) -> None:

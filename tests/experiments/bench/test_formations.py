@@ -15,6 +15,7 @@ from bagwise import datasets
 from bagwise.experiments import bench
 from bagwise.experiments.bench import FormationsConfig, baselines, methods, plan_formations, targets
 from bagwise.experiments.bench.formation_cases import CASES, SOURCES, Data, cases_of
+from bagwise.experiments.bench.formation_tables import TRIED
 from bagwise.experiments.bench.formations import (
     bags_with_rates,
     deciles,
@@ -493,7 +494,7 @@ def test_the_page_says_how_it_was_made():
     ]
     text = bench.formations_markdown(pd.DataFrame(rows))
     assert "2 partitions (no. 100, no. 101)" in text
-    tried = "one of each method, 5 of `BagBoostingClassifier`, 2 of U^m set classification (Lu et al. 2021)."
+    tried = f"one of each method, {TRIED['boosting']} of `BagBoostingClassifier`, 2 of U^m set classification (Lu et al. 2021)."
     assert f"Configurations that ran on any of these partitions: {tried}" in text
     assert "No run chooses anything by test labels" in text
     assert "rates from [0, 0.5] and from [0.2, 0.3]" in text
