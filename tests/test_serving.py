@@ -171,6 +171,13 @@ def test_a_body_that_is_refused_gets_one_sentence(served, name):
     assert client.post("/score", json={"rows": rows_of(events[:1])}).status_code == 200  # it goes on
 
 
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("GET", "/score", 405)])
+def test_another_request_gets_one_sentence_too(served, method, path, status):
+    answer = served[0].ask(method, path)
+    said = f"there is no {method} {path}: send POST /score, or ask for GET /model, /health or /openapi.json."
+    assert (answer.status_code, answer.json()) == (status, {"error": said})
+
+
 def test_bodies_that_do_not_say_how_long_they_are(served):
     client, *_ = served
     answer = client.post("/score", content=(b" " * 1000 for _ in range(30)))

@@ -19,6 +19,15 @@ def classes_of(proportion: Floats) -> NDArray[np.int64]:
     return np.arange(2 if proportion.ndim == 1 else proportion.shape[1])
 
 
+def prediction_columns(classes: NDArray[Any] | None) -> tuple[str, ...]:
+    """What columns of predictions are called: one for two classes and for values, else one for each class.
+
+    >>> prediction_columns(np.array(["a", "b", "c"]))
+    ('prediction_a', 'prediction_b', 'prediction_c')
+    """
+    return ("prediction",) if classes is None or len(classes) <= 2 else tuple(f"prediction_{name}" for name in classes)
+
+
 def read_reports(y: ArrayLike | None, bags: ArrayLike | Bags, n_rows: int) -> tuple[Bags, NDArray[Any]]:
     """Bags as `fit` was given them, and the classes that they report.
 

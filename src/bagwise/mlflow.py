@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import bagwise
 from bagwise import saving
 from bagwise.base import BagClassifier, BagEstimator
+from bagwise.classes import prediction_columns
 from bagwise.tables.model import TableModel
 from bagwise.utils.files import TemporaryFolder
 from bagwise.utils.packages import needed
@@ -159,8 +160,7 @@ def _predictions(model: Any) -> tuple[str, ...]:
     """Names of the columns of predictions."""
     if isinstance(model, TableModel):
         return model.predictions
-    classes = getattr(model, "classes_", ())
-    return tuple(f"prediction_{name}" for name in classes) if len(classes) > 2 else ("prediction",)
+    return prediction_columns(getattr(model, "classes_", None))
 
 
 def _signature(model: Any) -> Any:

@@ -153,7 +153,7 @@ def columns_of(X: Any) -> tuple[int, list[tuple[str, NDArray[Any]]]]:
 def scores_of(values: NDArray[Any], name: str, weight: Floats | None = None) -> Scores:
     """Ranks of a column, so that no few large values decide; for categories also the indicators of the frequent ones.
 
-    None where cells have no hash.  weight: (n,) for how many people each row stands.
+    Empty where cells have no hash.  weight: (n,) for how many people each row stands.
     """
     import pandas as pd
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 import bagwise
 from bagwise.tables.columns import Role
@@ -35,6 +36,7 @@ MAX_ROWS, MAX_BYTES, SECONDS = 10_000, 8 * 2**20, 10.0
 _VALUES = (str, int, float, bool, type(None))
 _LARGEST_INTEGER = 2**63
 _TYPES = {Role.number: {"type": ["number", "null"]}, Role.time: {"type": ["string", "null"], "format": "date-time"}}
+_REQUESTS = "send POST /score, or ask for GET /model, /health or /openapi.json"
 _ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
 
 
@@ -79,6 +81,11 @@ def make_app(
     @app.exception_handler(RefusedError)
     async def refuse(_: Request, error: RefusedError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, error.status)
+
+    @app.exception_handler(HTTPException)
+    async def not_there(request: Request, error: HTTPException) -> JSONResponse:
+        said = f"there is no {request.method} {request.url.path}: {_REQUESTS}."
+        return JSONResponse({"error": said}, error.status_code, error.headers)
 
     @app.get("/health", summary="Whether the service is there.")
     async def health() -> dict[str, str]:

@@ -76,7 +76,7 @@ def test_auto_that_chose_boosting() -> None:
 
 def test_what_one_booster_cannot_say_is_told_in_a_sentence(of_kind: Any) -> None:
     with pytest.raises(
-        CannotExportError, match=r"^some fits add up as probabilities, .*: objective='likelihood' makes"
+        CannotExportError, match=r"^some fits add up as probabilities, .*: fit it with objective='likelihood' .*--set"
     ):
         to_lightgbm(of_kind("boosting"))
     with pytest.raises(CannotExportError, match=r"^boosted trees of several classes are normalised .*: export to onnx"):

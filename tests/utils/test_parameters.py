@@ -19,6 +19,7 @@ TAKEN = {
     "whole": (whole(2), [2, np.int64(7)], [1, 2.0, True, "2", None, np.array(3.5)]),
     "number": (number(above=0, most=1), [1, 0.5, np.float32(0.25)], [0, 1.01, float("nan"), True, "1", None]),
     "finite": (number(least=0), [0, 1e300], [-1, float("inf")]),
+    "flag": (parameters.FLAG, [True, False, np.True_], [0, 1, "True", None]),
     "none, too": (whole(1) | NONE, [None, 1], [0]),
     "one of": (one_of("a", None), ["a", None], ["b"]),
     "several": (

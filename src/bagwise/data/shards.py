@@ -267,7 +267,7 @@ def _read_index(folder: Path) -> dict[str, Any]:
 
 
 def _described(path: Path, index: dict[str, Any]) -> tuple[tuple[Stored, ...], tuple[File, ...]]:
-    """Columns and files of an index, whose names lead nowhere else and whose numbers are such."""
+    """Columns and files of an index, if files are called as shards are, and numbers are numbers."""
     try:
         columns = tuple(Stored(**each) for each in index["columns"])
         files = tuple(File(**each) for each in index["files"])
@@ -284,7 +284,7 @@ def _described(path: Path, index: dict[str, Any]) -> tuple[tuple[Stored, ...], t
 
 
 def _ends(columns: Sequence[Stored]) -> Floats:
-    """(columns, 3) numbers that all rows of columns are like, 0 for those of which none is known."""
+    """(columns, 3) least, greatest and mean number of each column, 0 where none is known."""
     of = [(one.low, one.high, one.mean) if one.known else (0.0, 0.0, 0.0) for one in columns]
     return np.array(of, dtype=float).reshape(-1, 3)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from bagwise.base import BagClassifier, BagEstimator, BagRegressor
+from bagwise.base import BagEstimator, BagRegressor
+from bagwise.classes import prediction_columns
 from bagwise.data.features import Encoding
 from bagwise.export.formula import CannotExportError
 from bagwise.tables.columns import Column, Features, Made, Role
@@ -66,9 +67,7 @@ class Described:
         given = (
             [f"x{number}" for number in range(model.n_features_in_)] if names is None else [str(one) for one in names]
         )
-        outputs: tuple[str, ...] = ("prediction",)
-        if isinstance(model, BagClassifier) and len(model.classes_) > 2:
-            outputs = tuple(f"prediction_{name}" for name in model.classes_)
+        outputs = prediction_columns(getattr(model, "classes_", None))
         features = Features(tuple(Column(name, Role.number) for name in given))
         return cls(features, model, None, outputs, bare=True)
 

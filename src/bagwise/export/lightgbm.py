@@ -19,7 +19,10 @@ from bagwise.log_odds import LEAST, SUREST
 from bagwise.utils.typing import Floats
 
 _CATEGORICAL, _DEFAULT_LEFT, _MISSING_IS_NAN = 1, 2, 8  # bits by which LightGBM says how a node decides
-_ON_LOG_ODDS = "objective='likelihood' makes all of them add up on log odds"
+_ON_LOG_ODDS = (
+    "fit it with objective='likelihood' (bagwise fit --model boosting --set objective=likelihood), "
+    "by which all fits add up on log odds"
+)
 _LINKS = {"identity": "regression", "logit": "binary sigmoid:1", "log": "poisson"}
 
 

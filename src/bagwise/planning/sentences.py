@@ -113,7 +113,7 @@ def _meaning(question: Question) -> list[str]:
         f"model's own square error is at most {setting.best_risk:.3g}: plan with these.",
         f"Guaranteed is what a theorem promises with probability {kept} for every distribution, the worst that anyone "
         "could think of included, and so asks for far more bags than are needed as a rule.",
-        f"Below impossible no method can be sure to come with probability {kept}.",
+        f"Below the regret called impossible no method can promise to come with probability {kept}.",
     ]
     if question.value_sd is not None:
         lines[0] = lines[0].replace(" (Brier score)", "")

@@ -311,8 +311,8 @@ def check_releases(events: Table, reports: Sequence[Table]) -> None:
     """Raise where files of events and of reports say of which releases they are, and these are all different."""
     told = [one.releases for one in reports]
     if events.releases and all(told) and events.releases.isdisjoint(frozenset().union(*told)):
-        said = "which may put other rows in bags of the same names: take both files from one run of bagwise bag"
-        raise ValueError(f"events and reports are of different releases, {said}.")
+        said = "which may put other rows in bags of the same names: take both files from one run"
+        raise ValueError(f"events and reports are of different releases, {said} of bagwise bag or bagwise import.")
 
 
 def _features(rows: Table, keys: Sequence[str], ignore: Sequence[str] | str, taken: Sequence[str]) -> tuple[str, ...]:

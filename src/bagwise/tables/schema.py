@@ -161,7 +161,7 @@ class Reading:
         absent = [one.name for one in self._columns.values() if one.missing and one.used]
         if absent and not any(one.used and not one.missing for one in self._columns.values()):
             raise ValueError(
-                f"none of the columns that the model uses is there (as {absent[0]!r}): pass another table."
+                f"none of the columns that the model uses is there (such as {absent[0]!r}): pass another table."
             )
         if absent and missing_columns == "error":
             raise _absent(absent, self._others)

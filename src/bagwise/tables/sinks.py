@@ -34,9 +34,9 @@ _MARK = "::"  # before the name of a table
 class Sink:
     """A place for scores, as `out` of `write_scores` says it.
 
-    out: a path, an address, or an open stream, which gets CSV; empty for a table of the engine.  kind: ending of a
-    file, "database", "engine" or "address".  table: its name, of the latter but one two.  replace: what is there; by
-    default a file alone.
+    out: a path, an address, or an open stream, which gets CSV; empty for a table of the engine.  kind: the ending of a
+    file, "database", "engine" or "address".  table: its name, in a database or in the engine.  replace: whether what is
+    there is replaced; by default only a file is.
     """
 
     out: Any

@@ -148,7 +148,7 @@ def instance(kind: type | tuple[type, ...], words: str) -> Constraint:
     return Constraint(words, lambda value: isinstance(value, kind))
 
 
-FLAG = Constraint("True or False", lambda value: isinstance(value, bool) or type(value).__name__ == "bool_")
+FLAG = Constraint("True or False", lambda value: type(value).__name__ in ("bool", "bool_"))  # NumPy's, too
 FUNCTION = Constraint("a function", callable) | NONE
 """As of a callback."""
 

@@ -1,4 +1,4 @@
-"""Numbers in sentences."""
+"""Numbers in sentences, and text of others."""
 
 import math
 import re
@@ -45,7 +45,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
     >>> printable("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return _CONTROL.sub(lambda one: one[0] if one[0] in keep else f"\\x{ord(one[0]):02x}", text)
+    return _CONTROL.sub(lambda one: one[0] if one[0] in keep else repr(one[0])[1:-1], text)
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

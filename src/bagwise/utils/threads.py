@@ -1,9 +1,9 @@
 """Threads in processes that were forked: one.
 
 The pools of threads that LightGBM and torch keep do not live on in a copy of the process, which waits for them for ever
-as soon as it asks for two. Whether there were such pools, nobody can tell: so a copy that was made after bagwise had
-begun to fit or predict in its parent, as by `multiprocessing` with its start method "fork" or by a server that loads
-models before it forks, works with one thread. Processes that are spawned have all.
+as soon as it asks for two. Whether there were such pools, nobody can tell: so a copy that was made after its parent had
+loaded what uses them (boosting, networks, saved models), as by `multiprocessing` with its start method "fork" or by a
+server that loads models before it forks, works with one thread. Processes that are spawned have all.
 """
 
 import os
