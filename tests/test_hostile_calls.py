@@ -3,18 +3,21 @@
 import gc
 import os
 import stat
+import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import bagwise as bw
-from bagwise.cli import app
+from bagwise.cli import app, common
 from bagwise.utils.files import replacing
 from bagwise.utils.parameters import ParameterError
 
@@ -22,6 +25,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 2))
 IDS = bw.random_bags(120, 4, random_state=0)
 Y = bw.aggregate(X[:, 0] > 0, IDS)
+FITTED = bw.BagRidgeClassifier(random_state=0).fit(X, Y, bags=IDS)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +66,79 @@ def test_a_folder_is_a_path():
         bw.load(None)
 
 
+DATES = X.astype("datetime64[D]")
+
+
+@pytest.mark.parametrize("kind", ["BagRidgeClassifier", "BagLogisticClassifier", "BagBoostingClassifier"])
+@pytest.mark.parametrize("dates", [DATES, DATES - DATES[0], DATES.astype(object)], ids=["dates", "times", "objects"])
+def test_dates_are_no_features(kind, dates):
+    with pytest.raises(ParameterError, match=r"^X holds dates or times: turn them into numbers first"):
+        getattr(bw, kind)().fit(dates, Y, bags=IDS)
+    with pytest.raises(ParameterError, match=r"^X holds dates or times"):
+        FITTED.predict(dates)
+
+
+def test_columns_that_are_no_features_are_named():
+    table = pd.DataFrame(X, columns=["a", "b"])
+    model = bw.BagBoostingClassifier(n_estimators=2, cv=2, n_fits=1, random_state=0).fit(table, Y, bags=IDS)
+    for column, said in [(DATES[:, 0], "holds dates"), ([[1]] * 120, r"holds values that are neither .* \(list\)")]:
+        wrong = table.assign(b=column)
+        for call in (
+            lambda wrong=wrong: model.predict(wrong),
+            lambda wrong=wrong: type(model)().fit(wrong, Y, bags=IDS),
+        ):
+            with pytest.raises(ValueError, match=f"^column 'b' of X {said}"):
+                call()
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "x", [0.1, 2.0], float("nan"), True])
+def test_a_mean_label_is_between_0_and_1(value):
+    with pytest.raises(ParameterError, match=r"^mu_y must be one or more numbers between 0 and 1"):
+        bw.BagSGDClassifier(mu_y=value).fit(X, Y, bags=IDS)
+
+
+def test_a_label_is_written_in_one_way():
+    assert np.copysign(1.0, bw.BagRidgeClassifier().fit(X, np.where(X[:, 0] > 0, 1.0, -0.0)).classes_[0]) == 1.0
+    for labels in (np.array(["1", "1.0"] * 60), ["0", "0.0"] * 60, np.array(["1", "1.0"] * 60, dtype=object)):
+        with pytest.raises(ParameterError, match=r"^y writes one label in two ways, '.' and '..0': pass numbers"):
+            bw.aggregate(labels, IDS)
+    np.testing.assert_array_equal(bw.aggregate(np.array(["1", "0"] * 60), IDS), bw.aggregate([1, 0] * 60, IDS))
+    with pytest.raises(ParameterError, match=r"^y holds dates"):
+        bw.BagRidgeClassifier().fit(X, DATES[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("labels", "more", "said"),
+    [
+        ([], ["--size", 4], "the table with labels is empty: there must be one row at least"),
+        (["1", "1.0", "0"] * 8, ["--size", 4], "column 'label' writes one label in two ways (0, 1, 1.0)"),
+        (["1", "1.0"] * 12, ["--size", 4], "column 'label' writes one label in two ways (1, 1.0)"),
+        (["A", "a", "b"] * 8, ["--size", 4], "the labels 'A' and 'a' of column 'label' differ in case only"),
+        (["A", "b"] * 12, ["--size", 4], "say which one is positive (--positive)"),
+        (["A", "b", "c"] * 8, ["--size", 4, "--epsilon", 1], "(--classes) or the positive one (--positive)"),
+        ([[1], [0]] * 12, ["--size", 4], "column 'label' holds lists or records"),
+        ([1, 0] * 12, ["--by", "x"], "column 'x' holds lists or records"),
+        ([1, 0] * 12, ["--size", 1.5], "--size: input should be a valid integer"),
+    ],
+)
+def test_labels_that_make_no_bags_get_one_sentence(tmp_path, labels, more, said):
+    table = pd.DataFrame({"x": [[1]] * len(labels), "label": labels})
+    (table if labels else table.astype(int)).to_parquet(tmp_path / "rows.parquet")
+    asked = ["bag", tmp_path / "rows.parquet", "--label", "label", "--out", tmp_path / "out", *more]
+    told = CliRunner().invoke(app, [str(part) for part in asked])
+    assert told.exit_code in (1, 2)
+    assert said in " ".join(told.output.split())
+    assert not (tmp_path / "out" / "reports.parquet").exists()
+
+
+def test_minus_zero_is_zero_and_any_size_is_a_size(tmp_path):
+    pd.DataFrame({"x": range(24), "label": [1.0, -0.0] * 12}).to_parquet(tmp_path / "rows.parquet")
+    asked = ["bag", tmp_path / "rows.parquet", "--label", "label", "--out", tmp_path / "out", "--size", 2**63]
+    told = CliRunner().invoke(app, [str(part) for part in asked])
+    assert told.exit_code == 0, told.output
+    assert pd.read_parquet(tmp_path / "out" / "reports.parquet")["count"].tolist() == [12]
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 def test_outputs_go_to_files_only(tmp_path):
     pipe = tmp_path / "pipe.csv"
@@ -70,6 +147,17 @@ def test_outputs_go_to_files_only(tmp_path):
         raise AssertionError("never reached")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert [one.name for one in tmp_path.iterdir()] == ["pipe.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no device that is always full")
+def test_a_device_stays_one(tmp_path):
+    bw.save(FITTED, tmp_path / "model")
+    pd.DataFrame(X).to_csv(tmp_path / "rows.csv", index=False)
+    for asked in (["page", "--model", tmp_path / "model"], ["predict", tmp_path / "model", tmp_path / "rows.csv"]):
+        told = CliRunner().invoke(app, [*(str(part) for part in asked), "--out", "/dev/full", "--force"])
+        assert told.exit_code != 0
+        assert "is a device or a pipe, no file" in told.output
+        assert Path("/dev/full").is_char_device()
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path):
@@ -81,6 +169,18 @@ def test_control_characters_of_names_do_not_reach_the_terminal(tmp_path):
     assert told.exit_code != 0
     assert "\x1b" not in told.output
     assert "\\x1b[2J" in told.output
+
+
+def test_control_characters_of_progress_do_not_reach_the_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(common, "_PAUSE", 0.01)
+    with common.show_progress() as progress:
+        progress(1, 2, "fold \x1b[31m")
+        time.sleep(0.2)
+    common.say("checkpoints\x1b[2J\x9b")
+    told = capsys.readouterr().err
+    assert "fold \\x1b[31m" in told
+    assert "checkpoints\\x1b[2J\\x9b" in told
+    assert "\x1b" not in told
 
 
 # -- anything at all ----------------------------------------------------------------------------------------------
@@ -104,7 +204,6 @@ FITS = {
         ("mean map", "BagMeanMapClassifier", {"random_state": 0}),
     )
 }
-FITTED = bw.BagRidgeClassifier(random_state=0).fit(X, Y, bags=IDS)
 CALLS = {
     **{name: lambda a, b, c, make=make: make().fit(a, b, bags=c) for name, make in FITS.items()},
     "aggregate": lambda a, b, c: bw.aggregate(a, b),

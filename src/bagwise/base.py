@@ -26,7 +26,7 @@ from bagwise.explanation.result import Explanation
 from bagwise.fitted import as_html, log_fit
 from bagwise.formation import FORMATION, Told, formation_of
 from bagwise.losses.adding_up import values_adding_up
-from bagwise.numeric import check_finite_features
+from bagwise.numeric import check_finite_features, check_no_dates
 from bagwise.predictions import given_reports
 from bagwise.updates import CANNOT, UnlessRefused
 from bagwise.utils.parameters import Constraint, ParameterError, check_parameters
@@ -109,6 +109,7 @@ class BagEstimator(ABC, BaseEstimator):
         if self.reads.blocks and is_large(X):
             return self._fit_sparse(X, y, bags, sample_weight)
         check_unmasked(X, "X")
+        check_no_dates(X, "X")
         check_unmasked(y, "y")
         X = self._check_features(as_dense(X, type(self).__name__), fitting=True)
         names = getattr(self, "feature_names_in_", None)
@@ -293,6 +294,7 @@ class BagEstimator(ABC, BaseEstimator):
 
     def _checked_predict(self, X: Any, offset: ArrayLike | None = None) -> Floats:
         check_unmasked(X, "X")
+        check_no_dates(X, "X")
         if is_large(X):
             moved = None if offset is None else np.asarray(offset)
             X = as_rows(X, gaps=get_tags(self).input_tags.allow_nan)

@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from bagwise.bags import Bags, as_bags
 from bagwise.data.features import as_frame, is_table
+from bagwise.numeric import check_no_dates
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import ArrayLike, Floats, NDArray
 
@@ -80,7 +81,9 @@ def indicators_of(y: Any, n: int) -> tuple[Floats, NDArray[Any]]:
         raise ValueError(f"X has {n} rows but y has {len(y)}.")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError(f"y contains NaN or infinity (first in row {int(np.argmin(np.isfinite(y)))}).")
+    check_no_dates(y, "y")
     check_classification_targets(y)
+    y = y + 0.0 if y.dtype.kind == "f" else y  # −0.0 and 0.0 are one class, called 0.0
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) <= 2:
         return codes.astype(float), classes

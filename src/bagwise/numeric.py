@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
 
@@ -59,6 +61,17 @@ def check_finite_features(values: Floats, X: Floats, names: ArrayLike | None = N
         raise ValueError(f"{name} of X holds numbers too large to add up: divide it by a constant first.")
     row = int(np.argmax(bad[:, column]))
     raise ValueError(f"{name} of X contains NaN or infinity (first in row {row}): fill or remove such values first.")
+
+
+AS_NUMBERS = "turn them into numbers first, for example hours or days."
+
+
+def check_no_dates(values: Any, what: str) -> None:
+    """Raise where an array holds dates or times, which NumPy would take for numbers in silence."""
+    kind = getattr(getattr(values, "dtype", None), "kind", "f")
+    dates = (date, timedelta, np.datetime64, np.timedelta64)
+    if kind in "mM" or (kind == "O" and any(isinstance(value, dates) for value in np.asarray(values).flat)):
+        raise ParameterError(what, f"holds dates or times: {AS_NUMBERS}")
 
 
 def _check_numbers(X: Any) -> None:

@@ -31,11 +31,22 @@ def as_labels(y: ArrayLike) -> Floats:
         labels = as_numbers(y)
     except (TypeError, ValueError) as error:
         raise ParameterError("y", "must be numeric: encode labels as 0 and 1 (or one 0/1 column per class).") from error
+    _check_one_spelling(y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]  # a table of one column is that column
     if labels.ndim not in (1, 2):
         raise ParameterError("y", f"must have shape (n,) or (n, classes), got {labels.shape}.")
     return labels
+
+
+def _check_one_spelling(y: Any) -> None:
+    """Raise where labels are texts that write one number in two ways, which may have been meant for two labels."""
+    if getattr(getattr(y, "dtype", None), "kind", "O" if isinstance(y, list) else "f") not in "OUST":
+        return
+    spelled: dict[float, str] = {}
+    for text in sorted({value for value in np.asarray(y).ravel().tolist() if isinstance(value, str)}):
+        if (other := spelled.setdefault(float(text), text)) != text:
+            raise ParameterError("y", f"writes one label in two ways, {other!r} and {text!r}: pass numbers.")
 
 
 def read_rows(y: ArrayLike, ids: Any, noise_variance: ArrayLike | None) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Commands(TyperGroup):
         except OSError as error:
             if error.filename != _STDOUT:  # a command's own, with --debug
                 raise
-            typer.echo(f"Error: {error_message(error)}", err=True)
+            say(f"Error: {error_message(error)}")
             sys.exit(1)
         except Exception as error:
             if not hasattr(error, "format_message"):  # Typer has a Click of its own, which it does not show
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
                 typer.echo(context.get_help())
             else:
                 about = f" (see {context.command_path} --help)" if context is not None else ""
-                typer.echo(printable(f"Error: {_usage_message(error)}{about}."), err=True)
+                say(f"Error: {_usage_message(error)}{about}.")
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -111,13 +111,13 @@ def one_sentence_errors(command: Callable[..., None]) -> Callable[..., None]:
                 raise typer.Exit(show_stopped(cause)) from None
             if debug:
                 raise
-            typer.echo(printable(f"Error: {error_message(error, _option_names(command))}"), err=True)
+            say(f"Error: {error_message(error, _option_names(command))}")
             raise typer.Exit(1) from None
 
     def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, _FOR_DEVELOPERS):
             return
-        typer.echo(printable(f"Warning: {error_message(message, _option_names(command))}"), err=True)
+        say(f"Warning: {error_message(message, _option_names(command))}")
 
     shown = Annotated[bool, Option("--debug", help="Show the traceback of an error.")]
     debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=shown)
@@ -136,7 +136,7 @@ def with_parameters(command: Callable[..., None], parameters: list[inspect.Param
 def show_stopped(stop: KeyboardInterrupt) -> int:
     """Say that a command was stopped; the exit code of it."""
     with suppress(OSError):  # the terminal may be gone
-        typer.echo(STOPPED, err=True)
+        say(STOPPED)
     return exit_code(stop)
 
 
@@ -176,12 +176,13 @@ def show_progress() -> Iterator[Progress]:
             yield progress
         return
     times = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
-    columns = (bars.BarColumn(), *times, bars.TextColumn("{task.description}"))
+    columns = (bars.BarColumn(), *times, bars.TextColumn("{task.description}", markup=False))
     with bars.Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def progress(done: int, total: int | None, text: str = "") -> None:
-            bar.update(task, completed=done, total=total, description=text or f"{done} of {total}")
+            said = printable(text, keep="") or f"{done} of {total}"
+            bar.update(task, completed=done, total=total, description=said)
 
         yield progress
 
@@ -200,7 +201,7 @@ def _progress_lines() -> Iterator[Progress]:
             pauses += 1
             if now[0] != said or pauses >= _LONGEST:
                 seconds, said, pauses = int(time.monotonic() - start), now[0], 0
-                typer.echo(f"{seconds // 60}:{seconds % 60:02d} {said}", err=True)
+                say(f"{seconds // 60}:{seconds % 60:02d} {said}")
 
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
@@ -229,6 +230,11 @@ def _typed(name: str, place: Path) -> str:
 def to_stdout() -> AbstractContextManager[None]:
     """Standard output is what errors of the disk in the block are about, unless they say another place."""
     return naming_place({Path("-"): _STDOUT})
+
+
+def say(text: str) -> None:
+    """A line on stderr, as a terminal may show it."""
+    typer.echo(printable(text), err=True)
 
 
 def show(*parts: Any) -> None:

@@ -8,12 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 import bagwise
 from bagwise.cli import common, options
-from bagwise.cli.common import Misuse, check_free, show_progress, show_result
+from bagwise.cli.common import Misuse, check_free, say, show_progress, show_result
 from bagwise.utils.files import TemporaryFolder, new_folder
 
 Trained = StrEnum("Trained", "network boosting")
@@ -196,5 +195,5 @@ def _one_voice(place: Path) -> Iterator[common.Progress]:
             yield progress
     except KeyboardInterrupt:
         if leads and any(place.glob("step-*")):
-            typer.echo(f"{place} holds checkpoints: the same command goes on from the last one.", err=True)
+            say(f"{place} holds checkpoints: the same command goes on from the last one.")
         raise

@@ -8,11 +8,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 import bagwise
-from bagwise.cli.common import Misuse, Progress, show, show_progress, typed
+from bagwise.cli.common import Misuse, Progress, say, show, show_progress, typed
 from bagwise.cli.options import Seed, Text, parse_names, parse_whole
 
 if TYPE_CHECKING:
@@ -163,5 +162,5 @@ def _runs() -> Iterator[Progress]:
         with show_progress() as progress, bagwise.datasets.show_downloads():
             yield progress
     except KeyboardInterrupt:
-        typer.echo("Finished runs are stored: the same command goes on from there.", err=True)
+        say("Finished runs are stored: the same command goes on from there.")
         raise

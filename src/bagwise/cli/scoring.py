@@ -8,12 +8,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 import bagwise
 from bagwise.cli import options
-from bagwise.cli.common import Misuse, check_free, show_progress, show_result, to_stdout
+from bagwise.cli.common import Misuse, check_free, say, show_progress, show_result, to_stdout
 from bagwise.cli.tables import ModelFolder, load_model
 
 MissingColumns = StrEnum("MissingColumns", {"error": "error", "as_missing": "as-missing"})
@@ -100,7 +99,7 @@ def predict(
         facts = as_data(found) if rates is None else {**as_data(found), "by": as_data(rates)}
         show_result(as_json, {**facts, "file": out}, *lines, str(found), f"Written: {out}")
     elif found.bags or found.columns.changed:
-        typer.echo(str(found), err=True)
+        say(str(found))
 
 
 def _rates(

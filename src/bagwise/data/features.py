@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from bagwise.numeric import AS_NUMBERS
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Booleans, Floats, NDArray
 
@@ -55,6 +56,7 @@ class FeatureCodes:
         matrix = np.empty(frame.shape)
         for i, values in enumerate(self.categories):
             column = frame.iloc[:, i]
+            _check_kind(column)
             if values is not None:
                 codes = pd.Index(values).get_indexer(column.astype(object))
                 matrix[:, i] = np.where(codes < 0, np.nan, codes)
@@ -223,11 +225,23 @@ def _categories(column: Any) -> NDArray[Any] | None:
 
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
         return None
-    if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
-        advice = "turn it into numbers first, for example hours or days."
-        raise ValueError(f"column {column.name!r} of X holds dates: {advice}")
+    _check_kind(column)
     present = column.dropna().astype(object)
     return np.array(sorted(present.unique(), key=lambda value: (str(type(value)), value)), dtype=object)
+
+
+def _check_kind(column: Any) -> None:
+    """Raise where a column holds dates, which would be taken for numbers, or lists, which are no categories."""
+    import pandas as pd
+
+    if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
+        raise ValueError(f"column {column.name!r} of X holds dates: {AS_NUMBERS}")
+    if column.dtype == object and not column.map(pd.api.types.is_hashable).all():
+        other = next(value for value in column if not pd.api.types.is_hashable(value))
+        said = (
+            f"column {column.name!r} of X holds values that are neither numbers nor categories ({type(other).__name__})"
+        )
+        raise ValueError(f"{said}: make columns of what is in them, or leave it out.")
 
 
 def _frequent(column: Floats, max_levels: int | None) -> Floats:

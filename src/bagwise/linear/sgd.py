@@ -26,7 +26,7 @@ from bagwise.log_odds import prior_of
 from bagwise.nonnegative import NONNEGATIVE
 from bagwise.numeric import LinearPredictor, check_finite_features
 from bagwise.theory.sgd import sgd_constants
-from bagwise.utils.parameters import FLAG, NONE, Constraint, ParameterError, number, whole
+from bagwise.utils.parameters import FLAG, NONE, Constraint, ParameterError, number, several, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import ArrayLike, Booleans, Floats
 
@@ -41,6 +41,7 @@ class _SGDFit(LinearPredictor, BagEstimator):
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "rho_w": number(above=0),
         **dict.fromkeys(("rho_x", "rho_y", "risk_bound"), number(above=0) | NONE),
+        **dict.fromkeys(("mu_x", "mu_y"), several(number(), "one or more finite numbers") | NONE),
         "n_passes": whole(1),
         **dict.fromkeys(("as_published", "fit_intercept"), FLAG),
     }
@@ -243,6 +244,11 @@ class BagSGDClassifier(SigmoidPredictor, _SGDFit, BagClassifier):
     >>> model.coef_.round(1), round(model.intercept_, 1)
     (array([0.4, 0. ]), 0.5)
     """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        **_SGDFit._constraints,
+        "mu_y": several(number(least=0, most=1), "one or more numbers between 0 and 1") | NONE,
+    }
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         self.sigmoid_ = None

@@ -27,6 +27,7 @@ EVENTS, REPORTS = "events.parquet", "reports.parquet"
 _ORDER, _LINE, _ROW = "bagwise_order", "bagwise_line", "bagwise_row"
 _DIGITS = 16  # of a key: two of a million bags are the same with a chance of 3e-8
 _SAID = ("size", "count", "suppressed")
+_ONE = ("1", "1.0", "true")
 _SAID_OF_NOISE = ("noise_variance", "epsilon", "delta", "mechanism", "threshold")
 _CONSTRAINTS = {"size": whole(1) | NONE, "min_size": whole(1), "random_state": whole(0) | NONE}
 
@@ -175,6 +176,13 @@ def put_in_bags(
     rows = _dealt(numbered, by, size, salt, f"bag {salt} {own}").keep()
     names, values = classes_of(rows, label, positive, classes, noised=budget is not None)
     counts = ["count"] if names is None else [f"count_{name}" for name in names]
+    same: dict[str, str] = {}
+    for name in names or ():
+        if (other := same.setdefault(name.lower(), name)) != name:
+            why = "differ in case only, and names of columns must not"
+            raise ValueError(
+                f"the labels {other!r} and {name!r} of column {label!r} {why}: call one of them otherwise."
+            )
     columns = {*_SAID, *counts, *(() if budget is None else _SAID_OF_NOISE)}
     if clash := [name for name in by if name.lower() in {column.lower() for column in columns}]:
         raise ValueError(f"column {clash[0]!r} has the name of a column of the reports: rename it first.")
@@ -210,6 +218,9 @@ def _check_columns(table: Table, label: str, by: Sequence[str], size: int | None
     if index := [name for name in table.columns if is_pandas_index(name)]:
         why = "may tell the order of its rows, and that their labels"
         raise ValueError(f"column {index[0]!r} is the index of a pandas table, which {why}: write it with index=False.")
+    for name in (label, *by):
+        if table.schema[name].is_nested():
+            raise ValueError(f"column {name!r} holds lists or records: labels and bags are told by single values.")
     if label in by:
         raise ValueError(f"column {label!r} is the label: bags grouped by it would give it away.")
     if taken := [name for name in table.columns if size is not None and name.lower() == BAG]:
@@ -239,10 +250,13 @@ def classes_of(
 ) -> tuple[tuple[str, ...] | None, list[str]]:
     """Names of the classes, None for two; and the values to count, as text."""
     column, type_ = col(label), rows.schema[label]
+    as_text = labels_as_text(rows, label)
     if empty := rows.filter(column.is_null()).count():
         raise ValueError(f"column {label!r} is empty in {number_of(empty, 'row')}: every row needs a label.")
-    text = rows.select(value=column.cast(nw.String)).group_by(["value"], {"rows": length()})
+    text = rows.select(value=as_text).group_by(["value"], {"rows": length()})
     values = text.sort("value").head(1001).fetch().column("value").to_pylist()
+    if not values:
+        raise ValueError("the table with labels is empty: there must be one row at least.")
     if len(values) > (1000 if given is not None or not type_.is_float() else 50):
         many = "more than 1,000" if len(values) > 1000 else len(values)
         said = f"column {label!r} has {many} values: labels must be classes; name them if so ("
@@ -260,18 +274,28 @@ def classes_of(
             raise ValueError(f"column {label!r} was read as truth values: name false or true as positive, or none.")
         raise ValueError(f"column {label!r} has no value {positive!r}: it has {', '.join(values[:10])}.")
     if set(values) <= {"0", "1", "0.0", "1.0", "false", "true", "False", "True"}:
-        return None, [value for value in values if value.lower() in ("1", "1.0", "true")] or ["1"]
+        if len(values) > 2 or len({value.lower() in _ONE for value in values}) < len(values):
+            raise ValueError(f"column {label!r} writes one label in two ways ({', '.join(values)}): write it in one.")
+        return None, [value for value in values if value.lower() in _ONE] or ["1"]
     if len(values) == 2:
-        raise ValueError(f"column {label!r} has the values {values[0]} and {values[1]}: say which one is positive.")
+        said = f"column {label!r} has the values {values[0]} and {values[1]}: say which one is positive ("
+        raise AdviceError(said, Parameter("positive"), ").")
     if noised:
-        way = "with noise, which cannot hide which labels occur, name the classes that may (or the positive one)"
-        raise ValueError(f"column {label!r} is not 0 and 1: {way}.")
+        way = "with noise, which cannot hide which labels occur, name the classes that may ("
+        said = f"column {label!r} is not 0 and 1: {way}"
+        raise AdviceError(said, Parameter("classes"), ") or the positive one (", Parameter("positive"), ").")
     return tuple(values), values
+
+
+def labels_as_text(rows: Table, label: str) -> Expression:
+    """Labels as text; −0.0 is 0.0."""
+    column = col(label)
+    return (if_else(column == 0, lit(0.0), column) if rows.schema[label].is_float() else column).cast(nw.String)
 
 
 def _reports(rows: Table, keys: Sequence[str], label: str, counts: Mapping[str, str], min_size: int) -> Table:
     """One line per bag.  counts: the label that each column counts, by its name."""
-    text = col(label).cast(nw.String)
+    text = labels_as_text(rows, label)
     told = {name: total(text == value) for name, value in counts.items()}
     reports = rows.group_by(keys, {"size": length(), **told})
     small = col("size") < min_size

@@ -15,7 +15,7 @@ from bagwise.privacy import Budget, add_noise, budget_for_tables, record
 from bagwise.tables.aggregates import read_edges, write_aggregates
 from bagwise.tables.columns import MAX_LEVELS
 from bagwise.tables.ledger import Spent, check_budget, spend
-from bagwise.tables.publish import classes_of
+from bagwise.tables.publish import classes_of, labels_as_text
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import as_text, col, is_text, is_time, kind_of
 from bagwise.utils.parameters import NONE, Parameter, ParameterError, check_parameters, number, whole
@@ -144,7 +144,7 @@ def publish_aggregates(
             way = "make numbers or text of it, or leave it out"
             raise ParameterError("ignore", f"must name column {name!r}, which holds {kind_of(type_)}: {way}.")
         made[name] = col(name) if name in cut or not is_text(type_) else as_text(col(name), type_)
-    frame = table.select(bagwise_label=as_text(col(label), table.schema[label]), **made).fetch().to_pandas()
+    frame = table.select(bagwise_label=labels_as_text(table, label), **made).fetch().to_pandas()
     y = frame.pop("bagwise_label").isin(values).to_numpy().astype(int)
     for name in names:
         if name in cut or is_text(table.schema[name]) or not table.schema[name].is_numeric():
