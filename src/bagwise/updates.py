@@ -27,7 +27,7 @@ MOST_KEPT = 2**23
 
 OLD_FOLDER = (
     "this model cannot be updated, as it keeps nothing of the bags that it was fitted to (its folder is of an earlier "
-    "version, or it has too many columns): fit one to the reports of both months together"
+    "version, or was saved redacted, or it has too many columns): fit one to the reports of both months together"
 )
 """Why a model that could be updated cannot."""
 

@@ -91,6 +91,45 @@ def test_regressors_predict_the_same_bit_for_bit(tmp_path, kind):
     np.testing.assert_array_equal(load(tmp_path / "model").predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("kind", ["BagRidgeClassifier", "BagLogisticClassifier", "BagBoostingClassifier"])
+def test_a_redacted_model_predicts_the_same_and_keeps_nothing_else(tmp_path, kind):
+    (table, y), more = (rows(), {"n_estimators": 2, "n_fits": 1} if "Boosting" in kind else {})
+    table, ids = table[["a", "b"]], bw.random_bags(len(y), 4, random_state=0)
+    table.loc[7, "a"] = 12345.678  # the greatest
+    model = getattr(bw, kind)(cv=2, random_state=0, **more).fit(table, bw.aggregate(y, ids), bags=ids)
+    save(model, tmp_path / "whole")
+    save(model, tmp_path / "redacted", redact=True)
+    again = load(tmp_path / "redacted")
+    np.testing.assert_array_equal(again.predict_proba(table), model.predict_proba(table))
+    assert again._bags_seen is None
+    assert load(tmp_path / "whole")._bags_seen == model._bags_seen
+    if "Boosting" in kind:
+        assert any("12345.6" in file.read_text() for file in (tmp_path / "whole").glob("trees-*.txt"))
+        assert not any("12345.6" in file.read_text() for file in (tmp_path / "redacted").glob("trees-*.txt"))
+        return
+    assert model.memory_ is not None
+    assert again.memory_ is None
+    with pytest.raises(ValueError, match=r"cannot be updated.*saved redacted"):
+        again.partial_fit(table, bw.aggregate(y, ids), bags=ids)
+    if "Ridge" in kind:
+        with pytest.raises(ValueError, match=r"keeps no moments.*saved redacted"):
+            again.predict_interval(table)
+
+
+def test_a_redacted_model_of_tables_names_no_bag(tmp_path):
+    X, y = rows()
+    events = pd.DataFrame({"x": X["a"], "bag": [f"bag {j}" for j in bw.random_bags(len(y), 4, random_state=0)]})
+    reports = pd.DataFrame({"count": y.astype(int), "bag": events["bag"]}).groupby("bag", as_index=False).sum()
+    reports = pd.concat([reports, pd.DataFrame({"bag": ["bag of nobody"], "count": [1]})])
+    model = bw.tables.fit(bw.tables.join(events, reports, on_mismatch="drop"), bw.BagRidgeClassifier(random_state=0))
+    for redact in (False, True):
+        save(model, tmp_path / "model", redact=redact, force=True)
+        assert ("bag of nobody" in (tmp_path / "model" / "model.json").read_text()) is not redact
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(events), model.predict_proba(events))
+    with pytest.raises(ValueError, match="redact must be True or False"):
+        save(model, tmp_path / "other", redact=1)
+
+
 def test_a_model_without_trees_is_saved_too(tmp_path):
     X, y = np.zeros((40, 2)), np.arange(40) % 2
     model = bw.BagBoostingClassifier(**SMALL).fit(X, y)

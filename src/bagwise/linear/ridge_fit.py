@@ -220,7 +220,8 @@ class RidgeFit(LinearPredictor, TellsIntervals, Updatable):
 
     def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
         if self.memory_ is None:
-            raise ValueError("this model has too many features for moments to be kept, which tell intervals.")
+            why = "it has too many features for them, or was saved redacted"
+            raise ValueError(f"this model keeps no moments, which tell intervals: {why}.")
         return ridge_interval(self.memory_, X, level, self.formation_.name)
 
     @property

@@ -44,13 +44,18 @@ from bagwise.saving.codec import Decoder, Encoder
 from bagwise.saving.folder import check_free, facts, read, write
 from bagwise.saving.kinds import register, require, require_known, short
 from bagwise.saving.soundness import check_predicts
-from bagwise.utils.parameters import check_parameters, instance
+from bagwise.utils.parameters import FLAG, check_parameters, instance
 
 __all__ = ["Saved", "check_free", "inspect", "load", "register", "save"]
 
 
 def save(
-    model: Any, folder: str | os.PathLike[str], *, force: bool = False, about: dict[str, Any] | None = None
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    about: dict[str, Any] | None = None,
+    redact: bool = False,
 ) -> None:
     """Save a fitted model as a folder that `load` reads without running code.
 
@@ -67,6 +72,14 @@ def save(
     about : dict, optional
         Facts to keep beside the model, such as its columns, how it was trained and how good it is: finite numbers,
         strings, True, False, None, and lists and dicts of them. `inspect` returns them.
+    redact : bool
+        Leave out what is kept of the training data and not needed to predict: sums over bags that updates and the
+        intervals of ridge need, the checksum by which a model's own bags are known again, keys of bags that did not
+        fit, least and greatest values of columns that LightGBM writes beside trees. The model that `load` returns
+        predicts the same, bit for bit; a linear one cannot be updated any more. What predictions need stays, and may
+        tell of single rows: levels of categories, also rare ones, values that trees split at, and the least and
+        greatest numbers and first and last times that columns are scaled and held by. So does `about`, which is what
+        you say.
 
     Examples
     --------
@@ -85,7 +98,8 @@ def save(
     require_known(model)
     if isinstance(model, BaseEstimator):
         check_is_fitted(model)
-    told, place, encoder = facts(about), check_free(folder, force=force), Encoder()
+    check_parameters({"redact": redact}, {"redact": FLAG})
+    told, place, encoder = facts(about), check_free(folder, force=force), Encoder(redact=redact)
     document = {**encoder.encode_object(model), "about": told}
     write(place, document, encoder.files(), force=force)
 

@@ -40,13 +40,18 @@ _TYPE = re.compile(
     r"[<>|]([iu][1248]|f[248]|c8|c16|[US][0-9]{1,9}|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,9}\])?|[fc][0-9]{2}:[0-9]{1,3})"
 )
 _TENSORS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bfloat16")
+_REMEMBERED = {"memory_": None, "_bags_seen": None}  # of estimators, of their bags, and what takes its place
 _NOT_STATE = {"_metadata_request"}  # what scikit-learn keeps in an instance beside parameters and fitted attributes
 
 
 class Encoder:
-    """Takes objects apart. Arrays and trees gather in `files`, the rest is returned as JSON."""
+    """Takes objects apart. Arrays and trees gather in `files`, the rest is returned as JSON.
 
-    def __init__(self) -> None:
+    redact: leave out what is kept of training data and not needed to predict.
+    """
+
+    def __init__(self, *, redact: bool = False) -> None:
+        self._redact = redact
         self._arrays: dict[str, NDArray[Any]] = {}
         self._trees: list[str] = []
         self._depth = 0
@@ -68,10 +73,14 @@ class Encoder:
             return {"kind": name, "state": self._items(value._to_state(), "", f" of {name}")}
         if is_dataclass(value) and not isinstance(value, BaseEstimator):
             values = {field.name: getattr(value, field.name) for field in fields(value)}
+            if self._redact and name == "Mismatch":
+                values["example"] = ""
             return {"kind": name, "fields": self._items(values, "", f" of {name}")}
         own = value.get_params(deep=False)
         parameters = self._items(own, "parameter ", f" of {name}")
         fitted = {key: item for key, item in vars(value).items() if key not in {*own, *_NOT_STATE}}
+        if self._redact:
+            fitted = {key: _REMEMBERED.get(key, item) for key, item in fitted.items()}
         return {"kind": name, "parameters": parameters, "fitted": self._items(fitted, "attribute ", f" of {name}")}
 
     def _items(self, values: dict[str, Any], before: str, after: str) -> dict[str, Any]:
@@ -124,7 +133,7 @@ class Encoder:
             return {"kind": "tensor", "type": tensor_type, **self._keep(plain.numpy())}
         lightgbm = sys.modules.get("lightgbm")
         if lightgbm is not None and isinstance(value, lightgbm.Booster):
-            self._trees.append(trees.to_text(value))
+            self._trees.append(trees.to_text(value, redact=self._redact))
             return {"kind": "trees", "number": len(self._trees) - 1}
         way = "set it to None or to plain data first, such as numbers, strings, lists or arrays"
         raise ValueError(f"{where} holds a {type(value).__name__}, which cannot be saved: {way}.")

@@ -34,13 +34,22 @@ _NUMBER = re.compile(r"-?(\d+\.?\d*(e[-+]?\d{1,3})?|inf|nan)", re.ASCII)
 _WHOLE = {"split_feature", "decision_type", "left_child", "right_child", "leaf_count", "internal_count"}
 
 
-def to_text(booster: Any) -> str:
-    """The trees of a booster in LightGBM's text, without the parameters it was trained with."""
+def to_text(booster: Any, *, redact: bool = False) -> str:
+    """The trees of a booster in LightGBM's text, without the parameters it was trained with.
+
+    redact: without the least and the greatest value of each column, by which nothing is predicted, either.
+    """
     text = booster.model_to_string(num_iteration=-1)
     # Without the line of sizes, by which it would jump to places in the text, LightGBM reads in order.
     trees = re.sub(r"^tree_sizes=.*\n", "", text[: text.index(_END)] + _END, flags=re.MULTILINE)
+    if redact:
+        trees = re.sub(r"^feature_infos=.*$", _without_ranges, trees, count=1, flags=re.MULTILINE)
     check(trees)
     return trees
+
+
+def _without_ranges(line: re.Match[str]) -> str:
+    return "feature_infos=" + " ".join("[0:1]" for _ in line[0].split(" "))
 
 
 def from_text(data: bytes, name: str) -> Any:
