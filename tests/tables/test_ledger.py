@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -71,7 +72,9 @@ def test_tables_of_counts_spend_the_same_budget(labelled, tmp_path):
     bag(labelled, tmp_path / "a", epsilon=0.5)
     with pytest.raises(BudgetError, match=r"ε = 0.5 between .* label of one row.* and ε = 2 between .* one row more"):
         tables.publish_aggregates(labelled, tmp_path / "b", label="label", bins=4, epsilon=2.0)
-    tables.publish_aggregates(labelled, tmp_path / "b", label="label", bins=4, epsilon=2.0, force_budget=True)
+    given = {"label": "label", "bins": 4, "epsilon": 2.0, "force_budget": True}
+    found = tables.publish_aggregates(labelled, tmp_path / "b", **given)
+    assert re.search(r"With 1 earlier release it is .*ε = 2\b.* in all\.", str(found))
     assert len(json.loads((tmp_path / "b" / LEDGER).read_text())["releases"]) == 2
 
 

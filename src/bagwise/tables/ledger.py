@@ -20,6 +20,7 @@ from bagwise.tables.engines.duckdb import DuckDB, connect
 from bagwise.tables.table import Table
 from bagwise.utils.files import locked, replacing
 from bagwise.utils.parameters import AdviceError, Parameter
+from bagwise.utils.text import number_of
 
 LEDGER = "ledger.json"
 """The name of the ledger in the folder of a release."""
@@ -127,6 +128,13 @@ def in_all(releases: Sequence[Spent]) -> str:
     if len(sums) == 1:
         return each[0]
     return " and ".join(f"{text} between {one['neighbours']}" for text, one in zip(each, sums, strict=True))
+
+
+def beside_earlier(releases: Sequence[Spent]) -> str:
+    """A sentence on the sum, with a space before it, where the last of some releases was not the first."""
+    if len(releases) < 2:
+        return ""
+    return f" With {number_of(len(releases) - 1, 'earlier release')} it is {in_all(releases)} in all."
 
 
 def users_ledger() -> Path:

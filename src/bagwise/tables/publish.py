@@ -15,7 +15,7 @@ from bagwise.tables.bag_table import is_reserved
 from bagwise.tables.columns import is_pandas_index
 from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import DuckDB
-from bagwise.tables.ledger import Spent, check_budget, in_all, spend
+from bagwise.tables.ledger import Spent, beside_earlier, check_budget, spend
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import Expression, Table, col, if_else, length, lit, null, total, where
 from bagwise.utils.files import replacing
@@ -71,10 +71,7 @@ class Published:
     def __str__(self) -> str:
         why = "too small" if self.threshold is None else "too small or report less than the threshold"
         left = f" {self.withheld:,} bags ({self.withheld_rows:,} rows) are {why}: their reports are withheld."
-        spent = "" if self.budget is None else f" Spent: {self.budget}"
-        if len(self.releases) > 1:
-            earlier = number_of(len(self.releases) - 1, "earlier release")
-            spent += f" With {earlier} it is {in_all(self.releases)} in all."
+        spent = "" if self.budget is None else f" Spent: {self.budget}{beside_earlier(self.releases)}"
         bags = f"{number_of(self.bags, 'bag')} of {rows_of(self.smallest, self.largest)}"
         return f"{self.rows:,} rows in {bags}; key: {', '.join(self.keys)}.{left if self.withheld else ''}{spent}"
 

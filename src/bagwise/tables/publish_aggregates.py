@@ -14,7 +14,7 @@ from bagwise.data.aggregates import Aggregates
 from bagwise.privacy import Budget, add_noise, budget_for_tables, record
 from bagwise.tables.aggregates import read_edges, write_aggregates
 from bagwise.tables.columns import MAX_LEVELS
-from bagwise.tables.ledger import Spent, check_budget, spend
+from bagwise.tables.ledger import Spent, beside_earlier, check_budget, spend
 from bagwise.tables.publish import classes_of, labels_as_text
 from bagwise.tables.sources import Source, home, read
 from bagwise.tables.table import as_text, col, is_text, is_time, kind_of
@@ -40,6 +40,8 @@ class PublishedAggregates:
         What noise cost, None without.
     threshold : float or None
         Below which counts are hidden.
+    releases : tuple of Spent
+        With noise, this release and those of these labels, or into this folder, before it.
     """
 
     tables: Path
@@ -49,6 +51,7 @@ class PublishedAggregates:
     hidden: int
     budget: Budget | None
     threshold: float | None
+    releases: tuple[Spent, ...] = ()
 
     def __str__(self) -> str:
         d = len(self.features)
@@ -59,7 +62,7 @@ class PublishedAggregates:
         if self.budget is None:
             lines.append("There is no noise: exact counts and sums can give single rows and labels away.")
         else:
-            lines.append(f"Spent: {self.budget}")
+            lines.append(f"Spent: {self.budget}{beside_earlier(self.releases)}")
             lines.append(
                 "Somebody with r rows has r times the ε. Which values have cells, and where numbers are cut, is "
                 "published as it is: ε does not cover what these tell."
@@ -161,10 +164,9 @@ def publish_aggregates(
     elif threshold is not None:
         data, said = data.noised(lambda exact: exact, 0.0, threshold=threshold), {"threshold": threshold}
     hidden = cells - data.lines if threshold is not None else 0
-    if spent is not None:
-        spend(spent, Path(folder), force_budget=force_budget)
+    known = () if spent is None else spend(spent, Path(folder), force_budget=force_budget)
     files = write_aggregates(data, folder, force=force, **said)
-    return PublishedAggregates(*files, tuple(names), data.lines, hidden, budget, threshold)
+    return PublishedAggregates(*files, tuple(names), data.lines, hidden, budget, threshold, known)
 
 
 def _quantiles(name: str, values: Any, bins: int | None, max_levels: int) -> dict[str, tuple[float, ...]]:
