@@ -6,7 +6,8 @@ those into finite numbers for models that know neither categories nor gaps. Both
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -56,9 +57,10 @@ class FeatureCodes:
         matrix = np.empty(frame.shape)
         for i, values in enumerate(self.categories):
             column = frame.iloc[:, i]
-            _check_kind(column)
+            _check_no_dates(column)
             if values is not None:
-                codes = pd.Index(values).get_indexer(column.astype(object))
+                with _telling_lists(column):
+                    codes = pd.Index(values).get_indexer(column.astype(object))
                 matrix[:, i] = np.where(codes < 0, np.nan, codes)
                 continue
             name = f"column {column.name!r} of X"
@@ -225,23 +227,28 @@ def _categories(column: Any) -> NDArray[Any] | None:
 
     if pd.api.types.is_numeric_dtype(column.dtype):  # booleans too
         return None
-    _check_kind(column)
+    _check_no_dates(column)
     present = column.dropna().astype(object)
-    return np.array(sorted(present.unique(), key=lambda value: (str(type(value)), value)), dtype=object)
+    with _telling_lists(column):
+        return np.array(sorted(present.unique(), key=lambda value: (str(type(value)), value)), dtype=object)
 
 
-def _check_kind(column: Any) -> None:
-    """Raise where a column holds dates, which would be taken for numbers, or lists, which are no categories."""
+def _check_no_dates(column: Any) -> None:
+    """Raise where a column holds dates, which would be taken for numbers."""
     import pandas as pd
 
     if pd.api.types.is_datetime64_any_dtype(column.dtype) or pd.api.types.is_timedelta64_dtype(column.dtype):
         raise ValueError(f"column {column.name!r} of X holds dates: {AS_NUMBERS}")
-    if column.dtype == object and not column.map(pd.api.types.is_hashable).all():
-        other = next(value for value in column if not pd.api.types.is_hashable(value))
-        said = (
-            f"column {column.name!r} of X holds values that are neither numbers nor categories ({type(other).__name__})"
-        )
-        raise ValueError(f"{said}: make columns of what is in them, or leave it out.")
+
+
+@contextmanager
+def _telling_lists(column: Any) -> Iterator[None]:
+    """What cannot be looked up is told by its column."""
+    try:
+        yield
+    except TypeError as error:
+        said = "holds lists, or others that are no categories: make columns of what is in them, or leave it out."
+        raise ValueError(f"column {column.name!r} of X {said}") from error
 
 
 def _frequent(column: Floats, max_levels: int | None) -> Floats:
