@@ -117,6 +117,7 @@ def test_a_label_is_written_in_one_way():
         (["A", "b", "c"] * 8, ["--size", 4, "--epsilon", 1], "(--classes) or the positive one (--positive)"),
         ([[1], [0]] * 12, ["--size", 4], "column 'label' holds lists or records"),
         ([1, 0] * 12, ["--by", "x"], "column 'x' holds lists or records"),
+        ([1, 0] * 12, ["--size", 4, "--min-size", 9], "make larger bags, or lower --min-size"),
         ([1, 0] * 12, ["--size", 1.5], "--size: input should be a valid integer"),
     ],
 )

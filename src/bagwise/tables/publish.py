@@ -200,7 +200,8 @@ def put_in_bags(
         left = {"withheld": total(hidden), "withheld_rows": total(where(hidden, size_))}
         found = reports.line(rows=total(size_), **told, **left)
         if not found["bags"]:
-            raise ValueError(f"every bag has fewer than {min_size} rows: make larger bags.")
+            said = f"every bag has fewer than {min_size} rows: make larger bags, or lower "
+            raise AdviceError(said, Parameter("min_size"), ".")
         if spent is not None:
             known = spend(spent, Path(folder), force_budget=force_budget)
     found |= {"classes": names, "budget": budget, "threshold": threshold, "releases": known}
