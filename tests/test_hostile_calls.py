@@ -264,10 +264,13 @@ def test_sixteen_threads_equal_one():
 @pytest.mark.parametrize("fits", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_fits_in_a_row_do_not_grow_memory(kind, fits):
     """A fit that kept its rows would hold all of `X.nbytes`; half of it is left to what libraries remember."""
+    X = RNG.normal(size=(2000, 20))
+    ids = bw.random_bags(2000, 20, random_state=0)
+    y = bw.aggregate(X[:, 0] > 0, ids)
 
     def held(times):
         for _ in range(times):
-            getattr(bw, kind)(cv=2, random_state=0).fit(X, Y, bags=IDS).predict_proba(X)
+            getattr(bw, kind)(cv=2, random_state=0).fit(X, y, bags=ids).predict_proba(X)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -207,6 +207,8 @@ class BagEstimator(ABC, BaseEstimator):
         for of in (names, categories):
             if of is not None and (len(of),) != shape:
                 raise ValueError("what it knows of features is not of as many as it reads")
+        if names is not None and not all(isinstance(name, str) for name in names):
+            raise ValueError("names of features are not text")
         self._check_prediction(self._predict_mean(np.zeros((1, *shape))))
 
     def _row_shape(self) -> tuple[int, ...]:

@@ -578,7 +578,9 @@ def test_later_commands_know_what_was_told_to_fit(few, tmp_path):
     assert (facts["noised"], facts["bags"], facts["columns"]["others"]) == (True, 75, [])
     page = call("page", *tables, "--model", model, "--out", tmp_path / "page.html")
     assert page.exit_code == 0, page.output
-    assert f"--model ridge {options} --seed 0" in (tmp_path / "page.html").read_text()
+    assert f"bagwise fit --config {model}.toml" in (tmp_path / "page.html").read_text()
+    again = call("inspect", model, "--toml").stdout
+    assert all(f"{word} = " in again for word in ("keys", "count", "size", "noise-variance", "ignore"))
 
 
 @pytest.mark.slow

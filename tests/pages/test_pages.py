@@ -370,7 +370,7 @@ def test_numbers_are_those_of_the_bags_held_out(pages, fitted, ridge):
 
 @pytest.mark.slow
 def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, other, joined, frames, folder, files):
-    """Rows are scored once per model, and measures of bags that the folder tells of are not taken again."""
+    """Rows are read once per model, and measures of bags that the folder tells of are not taken again."""
     calls = []
 
     def count(where, name):
@@ -379,23 +379,22 @@ def test_what_was_measured_is_not_measured_again(undrawn, monkeypatch, ridge, ot
 
     count(measures, "measure")
     count(tables.Table, "batches")
-    count(tables.TableModel, "predict_codes")
     model_page(ridge, joined)
-    assert calls == ["batches", "predict_codes"]
+    assert calls == ["batches"]
     calls.clear()
     comparison_page([ridge, other], joined)
-    assert calls == ["batches", "predict_codes"] * 2
+    assert calls == ["batches"] * 2
     calls.clear()
     model_page(ridge, tables.join(*table(rows=3200, seed=7)[:2]))
-    assert calls == ["batches", "predict_codes", "measure"]
+    assert calls == ["batches", "measure"]
     calls.clear()
     count(tables, "join")
     fit = call("fit", *files, "--model", "ridge", "--out", folder / "counted")
     assert fit.exit_code == 0, fit.output
-    assert [calls.count(name) for name in ("join", "measure", "batches")] == [1, 1, 1]
+    assert [calls.count(name) for name in ("join", "measure")] == [1, 1]
     calls.clear()
     assert call("page", *files, "--model", folder / "counted", "--out", folder / "counted.html").exit_code == 0
-    assert calls == ["join", "batches", "predict_codes"]
+    assert calls == ["join", "batches"]
 
 
 @pytest.mark.parametrize("page", ["diagnosis", "model"])

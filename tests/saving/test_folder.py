@@ -344,7 +344,7 @@ def test_any_change_of_the_document_loads_or_gets_a_sentence(model, examples):
 def predicts(model, loaded):
     """What loads predicts, or says in a sentence what is wrong with the rows."""
     if loaded is not None and hasattr(loaded, "predict_proba"):
-        with np.errstate(all="ignore"), suppress(ValueError):
+        with np.errstate(all="ignore"), suppress(ValueError, UserWarning):  # names may be lost
             assert len(loaded.predict_proba(model.X)) == len(model.X)
 
 

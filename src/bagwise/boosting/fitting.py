@@ -146,7 +146,7 @@ class BoostingFit(TableFeatures, BagEstimator):
             setattr(self, attribute, settings[attribute])
         self._classes, self._link, self.risks_ = False, IDENTITY, dict[str, Floats]()
         self.updates_: list[Further] = []
-        self.formation_, self.prior_ = Told(**settings["formation"]), np.array(settings["prior"])
+        self.formation_, self.prior_ = Told.of(settings["formation"]), np.array(settings["prior"])
         n_jobs = processes.threads(self.n_jobs)
         kinds = {kind: TreeOptions(**one, n_jobs=n_jobs) for kind, one in settings["kinds"].items()}
         tasks = [Task(kinds[kind], self.n_estimators_[kind], seed) for kind, seed in settings["fits"]]

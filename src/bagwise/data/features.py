@@ -83,6 +83,12 @@ class TableFeatures:
     features_: FeatureCodes
     categorical_features: Sequence[int] | None
 
+    def check_whole(self) -> None:
+        """Raise unless its parts fit each other: of a model that was read from a file."""
+        if not hasattr(self, "features_"):
+            raise ValueError("it does not know the columns that it reads")
+        super().check_whole()  # type: ignore[misc]
+
     def _categorical(self) -> list[int]:
         """Numbers of the columns that are categories, because the table says so or the user."""
         n = len(self.features_.categories)

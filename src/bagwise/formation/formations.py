@@ -1,6 +1,8 @@
 """What a formation is, and the one that was told of some bags."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,26 @@ class Told:
     name: str
     reason: str
     others: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self:
+        """From plain data, as another process told it.
+
+        Parameters
+        ----------
+        record : dict
+            The attributes, of which `others` may be a list.
+
+        Returns
+        -------
+        Told
+
+        Examples
+        --------
+        >>> Told.of({"name": "rates", "reason": "as asked", "others": ["effects"]}).others
+        ('effects',)
+        """
+        return cls(**{**record, "others": tuple(record["others"])})
 
     def __str__(self) -> str:
         return f"{self.name}: {self.reason}"

@@ -169,7 +169,7 @@ class NetworkFit(Network):
         self.history_ = list(settings["history"])
         for attribute in _SETTLED:
             setattr(self, attribute, settings[attribute])
-        self.formation_ = Told(**settings["formation"])
+        self.formation_ = Told.of(settings["formation"])
         p = settings["prior"]
         self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, data.size.sum().item()
         self._scale = None

@@ -116,6 +116,9 @@ def _said(error: Exception, to: str) -> str:
     """The sentence of an error of ours on another machine, or the first line of one of Spark's."""
     if ours := re.findall(r"^ValueError: (.*)$", str(error), re.MULTILINE):
         return str(ours[-1])
+    if "ModuleNotFoundError: No module named 'bagwise'" in str(error):
+        way = "install it there, or let PYSPARK_PYTHON name a Python that has it"
+        return f"{to} cannot be written by Spark: the Python of its workers has no bagwise: {way}."
     first = str(error).strip().splitlines()[0].rstrip(".")
     return f"{to} cannot be written by Spark: {first}."
 
