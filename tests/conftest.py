@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.strategies import none
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of Spark have what tests have
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # of MLflow itself, before it is imported
 
 settings.register_profile("bagwise", deadline=None, max_examples=50, database=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,6 @@ def test_spark(place: Path, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
     settings = {"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": False, "spark.sql.session.timeZone": "UTC"}
-    settings["spark.pyspark.python"] = sys.executable
     settings["spark.sql.warehouse.dir"] = str(tmp_path / "warehouse")
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     try:

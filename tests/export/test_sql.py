@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -129,7 +128,6 @@ def test_spark(of_kind: Any) -> None:
     from pyspark.sql import SparkSession
 
     settings = {"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": False, "spark.sql.session.timeZone": "UTC"}
-    settings["spark.pyspark.python"] = sys.executable
     spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     try:
         rows = later()

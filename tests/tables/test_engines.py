@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import shutil
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -303,7 +302,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from pyspark.sql import SparkSession
 
     settings = {"spark.sql.shuffle.partitions": 1, "spark.ui.enabled": False, "spark.sql.session.timeZone": "UTC"}
-    settings["spark.pyspark.python"] = sys.executable
     settings["spark.sql.warehouse.dir"] = str(tmp_path_factory.mktemp("warehouse"))
     session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -85,7 +85,7 @@ class TableFeatures:
 
     def check_whole(self) -> None:
         """Raise unless its parts fit each other: of a model that was read from a file."""
-        if not hasattr(self, "features_"):
+        if not isinstance(getattr(self, "features_", None), FeatureCodes):
             raise ValueError("it does not know the columns that it reads")
         super().check_whole()  # type: ignore[misc]
 
