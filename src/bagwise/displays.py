@@ -12,7 +12,7 @@ import numpy as np
 
 from bagwise.bags import Bags, as_bags
 from bagwise.evaluation import Curve, Evaluation, ValueEvaluation, evaluate
-from bagwise.plotting import BLUE, GREY
+from bagwise.plotting import BLUE, GREY, Picture
 from bagwise.predictions import fitting_bags, predicted
 from bagwise.utils.typing import ArrayLike, Floats
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BagCalibrationDisplay", "BagFunnelDisplay", "BagRocDisplay"]
 
+_HEIGHT = 4.2
 
-class _OfEvaluation(ABC):
+
+class _OfEvaluation(Picture, ABC):
     """A picture of an evaluation."""
 
     def __init__(self, evaluation: Evaluation | ValueEvaluation, *, name: str | None = None) -> None:
@@ -89,14 +91,6 @@ class _OfEvaluation(ABC):
     def plot(self, ax: Axes | None = None) -> Self:
         """Draw it; a figure of its own by default."""
 
-    def _begin(self, ax: Axes | None) -> Axes:
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(4.8, 4.2), layout="constrained").add_subplot()
-        self.ax_, self.figure_ = ax, ax.figure
-        return ax
-
     def _points(self, ax: Axes, curve: Curve) -> None:
         error = np.maximum([curve.y - curve.y_low, curve.y_high - curve.y], 0)
         ax.errorbar(curve.x, curve.y, yerr=error, fmt="o-", color=BLUE, capsize=3, label=self.name or "model")
@@ -141,7 +135,7 @@ class BagCalibrationDisplay(_OfEvaluation):
         curve = rows if rows is not None else self.evaluation.bags.calibration
         if curve is None:
             raise ValueError("a calibration curve needs two classes: take one of Evaluation.classes.")
-        ax = self._begin(ax)
+        ax = self._begin(ax, _HEIGHT)
         ends = [float(min(curve.x.min(), curve.y_low.min())), float(max(curve.x.max(), curve.y_high.max()))]
         ax.plot(ends, ends, color=GREY, linestyle="--", linewidth=1, label="calibrated")
         self._points(ax, curve)
@@ -193,7 +187,7 @@ class BagRocDisplay(_OfEvaluation):
         curve = self.evaluation.roc
         if curve is None:
             raise ValueError(self.evaluation.doubt or "there is no ROC curve: bags report too few labels of one kind.")
-        ax = self._begin(ax)
+        ax = self._begin(ax, _HEIGHT)
         ax.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="chance")
         self._points(ax, curve)
         area = "" if self.evaluation.auc is None else f"AUC {self.evaluation.auc}"
@@ -202,7 +196,7 @@ class BagRocDisplay(_OfEvaluation):
         return self
 
 
-class BagFunnelDisplay:
+class BagFunnelDisplay(Picture):
     r"""What bags report less what is predicted for them, by size, with the limits that a right model leaves.
 
     The proportion of k rows varies about the mean of their predictions by :math:`\overline{h(1-h)}/k`, with declared
@@ -299,11 +293,7 @@ class BagFunnelDisplay:
         Self
             With `ax_` and `figure_`.
         """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(4.8, 4.2), layout="constrained").add_subplot()
-        self.ax_, self.figure_ = ax, ax.figure
+        ax = self._begin(ax, _HEIGHT)
         order = np.argsort(self.size, kind="stable")
         ax.axhline(0, color=GREY, linewidth=1)
         if np.ptp(self.size):

@@ -75,6 +75,22 @@ class Look(NamedTuple):
         }
 
 
+class Picture:
+    """What display classes share: a picture of its own, or in axes that are given."""
+
+    ax_: Axes
+    figure_: Any
+
+    def _begin(self, ax: Axes | None, height: float = 3.4) -> Axes:
+        """The axes to draw in, kept as `ax_`, with their `figure_`; height: in inches, of a figure of its own."""
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(figsize=(4.8, height), layout="constrained").add_subplot()
+        self.ax_, self.figure_ = ax, ax.figure
+        return ax
+
+
 def dodge(place: int, places: int, step: float = 1.03) -> float:
     """A factor on k that sets methods side by side, so that equal values stay visible; `step` from one to the next."""
     return float(step ** (place - (places - 1) / 2))

@@ -10,7 +10,7 @@ from bagwise.bags import Bags
 from bagwise.explanation.dependence import Dependence, partial_dependence
 from bagwise.explanation.importance import Importances, permutation_importance
 from bagwise.explanation.result import Explanation
-from bagwise.plotting import BLUE, GREY, RED, name_axis, short
+from bagwise.plotting import BLUE, GREY, RED, Picture, name_axis, short
 from bagwise.utils.typing import ArrayLike
 
 if TYPE_CHECKING:
@@ -19,22 +19,7 @@ if TYPE_CHECKING:
 _MOST = 15  # bars of a picture
 
 
-class _Picture:
-    """A picture of its own, or in axes that are given."""
-
-    ax_: Axes
-    figure_: Any
-
-    def _begin(self, ax: Axes | None, height: float = 3.4) -> Axes:
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(figsize=(4.8, height), layout="constrained").add_subplot()
-        self.ax_, self.figure_ = ax, ax.figure
-        return ax
-
-
-class BagContributionDisplay(_Picture):
+class BagContributionDisplay(Picture):
     """What features add to the score of one row, or the mean size of what they add to those of all.
 
     Parameters
@@ -107,7 +92,7 @@ class BagContributionDisplay(_Picture):
         return self
 
 
-class BagImportanceDisplay(_Picture):
+class BagImportanceDisplay(Picture):
     """What held-out bags lose when a column is permuted, with intervals.
 
     Parameters
@@ -178,7 +163,7 @@ class BagImportanceDisplay(_Picture):
         return self
 
 
-class BagDependenceDisplay(_Picture):
+class BagDependenceDisplay(Picture):
     """The mean prediction by the value of a column.
 
     Parameters
