@@ -25,6 +25,17 @@ def test_held_out_bags_find_the_stretch(truth):
     assert found.mean() > 3 * found.std() / np.sqrt(len(found))
 
 
+def test_of_few_bags_stretches_near_1_are_likelier_where_that_is_known():
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=640)
+    y = rng.random(640) < expit(2.2 * s)
+    parts = [HeldOut(y.mean(), s, s, in_bags(y, 64))]
+    free, held = (best_stretch(parts, spread=spread)[0] for spread in (np.inf, 0.35))
+    assert abs(held - 1) < abs(free - 1) - 0.02
+    one = best_stretch(parts, stretches=np.array([0.0, 2.2]))  # of one factor beside none there is nothing to prefer
+    assert best_stretch(parts, stretches=np.array([0.0, 2.2]), spread=0.35)[0] == pytest.approx(one[0])
+
+
 def test_a_model_of_noise_is_stretched_to_the_mean_label():
     rng = np.random.default_rng(2)
     s = rng.normal(size=20_000)

@@ -312,6 +312,7 @@ def best_stretch(
     effect_variance: float = 0.0,
     beside_constant: float | None = None,
     stretches: Floats = STRETCHES,
+    spread: float = np.inf,
 ) -> tuple[float, Floats]:
     r"""The stretch that held-out bags expect, each factor weighed by their likelihood, and the gains of bags with it.
 
@@ -330,6 +331,8 @@ def best_stretch(
         That beside the mean label alone; None to look for it, if there is any beside the model.
     stretches : array
         Factors to choose from.
+    spread : float
+        How far from 1 they lie a priori, on a logarithmic scale, as a standard deviation; by default any is as likely.
 
     Returns
     -------
@@ -365,7 +368,8 @@ def best_stretch(
     if effect_variance:
         p, size = float(parts[0].prior), np.mean([one.bags.size.mean() for one in parts])
         nothing *= 1 + effect_variance * size * p * (1 - p)
-    prior = np.where(stretches == 0, np.log(nothing), 0.0)
+    known = np.exp(-0.5 * (np.log(stretches, where=stretches > 0, out=np.zeros(len(stretches))) / spread) ** 2)
+    prior = np.log(np.where(stretches == 0, nothing, known / known[stretches > 0].mean()))
     few = sum(part.bags.n_bagged for part in parts) < _FEW_ROWS
     found = gains(stretches).sum(axis=1) if few else _about_most(lambda one: gains(one).sum(axis=1), stretches)
     stretch = float(softmax(found + prior) @ stretches)

@@ -23,6 +23,7 @@ from bagwise.utils.typing import Floats
 
 _LEFT = 0.5  # of the variance of effects, below which features explain most of it
 _CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
+_SPREAD = 0.35  # of stretches about 1, on a logarithmic scale, before any bag is looked at
 _FIRST_FOLDS, _ENOUGH = 2, 128  # folds, and bags held out in them, by which kinds are chosen
 
 
@@ -180,7 +181,7 @@ def _choose_kinds(
         parts = _held_out([one.stages for one in chosen.values()], priors, watch)
         if whole is None and effect_variance:
             whole = effects_beside_constant(parts)  # whatever the kinds
-        stretch, gains = best_stretch(parts, effect_variance=effect_variance, beside_constant=whole)
+        stretch, gains = best_stretch(parts, effect_variance=effect_variance, beside_constant=whole, spread=_SPREAD)
         found.append(Ensemble(chosen, stretch, gains, effect_variance, parts))
         total.append(float(gains.sum()) + (_CLEARLY if len(found) == 1 else 0.0))
     return found[int(np.argmax(total))]
