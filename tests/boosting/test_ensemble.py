@@ -67,3 +67,14 @@ def test_fits_are_those_of_all_folds_without_what_the_first_have_ruled_out():
     assert sum(one["fit"] == 1 for one in told) == 2  # the first two folds of both kinds, then the other three
     assert sum(one["fits"] for one in told if one["fit"] == 1) == 4 + 3 * len(model.fits_)
     assert all(len(fits) == 5 for fits in model.fits_.values())
+
+
+@pytest.mark.parametrize(("n_bags", "cv", "folds"), [(99, None, 10), (100, None, 5), (99, 3, 3)])
+def test_of_few_bags_more_fits_miss_fewer(n_bags, cv, folds):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(8 * n_bags, 1))
+    ids = bw.random_bags(len(X), size=8, random_state=0)
+    y_bag = bw.aggregate(rng.random(len(X)) < 1 / (1 + np.exp(-3 * X[:, 0])), ids)
+    model = bw.BagBoostingClassifier(cv=cv, n_estimators=10, kinds=("greedy",), n_jobs=1, random_state=0)
+    fits = model.fit(X, y_bag, bags=ids).fits_
+    assert {kind: len(own) for kind, own in fits.items()} == {"greedy": folds}

@@ -58,8 +58,10 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
         random places (LightGBM's `extra_trees`), which err less where bags are few. Held-out bags may choose some.
     n_fits : int
         Fits of each kind to all bags, where those without a fold are not the ensemble.
-    cv, early_stopping_rounds : int
-        Folds of bags; trees without gain after which a fit stops.
+    cv : int, optional
+        Folds of bags; by default 5, and 10 where labels are 0 and 1 and bags fewer than 100.
+    early_stopping_rounds : int
+        Trees without gain after which a fit stops.
     categorical_features : sequence of int, optional
         Columns of an array that hold category codes (tables say so by their types).
     callback : callable, optional
@@ -167,7 +169,7 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
         check_together(forgetting, "boosted trees")
         X, bags = in_bags(X, bags)
         rng, old = generator(self.random_state), self._log_odds(X)[:, 0]
-        folds = some_watched(folds_of(len(bags), self.cv, rng, enough=len(bags)), bags)
+        folds = some_watched(folds_of(len(bags), self._n_folds(bags), rng, enough=len(bags)), bags)
         if not folds:
             return Step(f"kept as it was, as of {len(bags)} bags none can be held out", learned=False)
         table = self._table(InMemory(X, bags))

@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 KINDS = ("greedy", "random")
 _SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
 _BESIDES = ("callback", "n_jobs")  # parameters on which nothing that is learned depends
+_FOLDS, _FOLDS_OF_FEW, _FEW_BAGS = 5, 10, 100  # the fewer bags there are, the more those are missed that are held out
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
 
 
@@ -52,7 +53,8 @@ class BoostingFit(TableFeatures, BagEstimator):
         "objective": one_of("auto", LIKELIHOOD, SQUARE),
         **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
         "early_stopping_rounds": whole(1),
-        **dict.fromkeys(("num_leaves", "cv"), whole(2)),
+        "num_leaves": whole(2),
+        "cv": whole(2) | NONE,
         **dict.fromkeys(("learning_rate", "colsample_bytree"), number(above=0, most=1)),
         "reg_lambda": several(number(least=0), "a finite number of at least 0, or several") | NONE,
         "cat_smooth": number(least=0),
@@ -76,7 +78,7 @@ class BoostingFit(TableFeatures, BagEstimator):
     cat_smooth: float = 10.0
     kinds: Sequence[str] = KINDS
     n_fits: int = 2
-    cv: int = 5
+    cv: int | None = None
     early_stopping_rounds: int = 30
     categorical_features: Sequence[int] | None = None
     callback: Callable[[dict[str, Any]], object] | None = None
@@ -192,7 +194,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         self.stretch_, self.effect_variance_, self._link = 1.0, 0.0, self._links(table)[0]
         counts, kinds = isinstance(self, BagClassifier) and not self._classes, self._kinds(table)
         enough = len(table.bags) if counts else ENOUGH
-        folds = folds_of(len(table.bags), self.cv, rng, enough=enough, shared=table.bags.shared)
+        folds = folds_of(len(table.bags), self._n_folds(table.bags), rng, enough=enough, shared=table.bags.shared)
         self.n_estimators_ = dict.fromkeys(kinds, self.n_estimators)
         self.reg_lambda_ = {kind: self._penalties(options)[0] for kind, options in kinds.items()}
         if not folds:  # two or three bags: nothing to hold out, nothing to choose
@@ -202,6 +204,11 @@ class BoostingFit(TableFeatures, BagEstimator):
         else:
             self._choose_by_risk(table, folds, rng)
         return not counts
+
+    def _n_folds(self, bags: Bags) -> int:
+        """Into how many folds bags are cut: more, where they are few and fits without a fold are the ensemble."""
+        few = len(bags) < _FEW_BAGS and isinstance(self, BagClassifier) and bags.proportion.ndim == 1
+        return self.cv or (_FOLDS_OF_FEW if few else _FOLDS)
 
     def _penalties(self, options: TreeOptions) -> list[float]:
         """Those to choose from; where labels are 0 and 1, one."""
