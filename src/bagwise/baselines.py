@@ -15,8 +15,9 @@ from bagwise.data.features import TableFeatures
 from bagwise.data.rows import Reads
 from bagwise.explanation.contributions import LOG_ODDS, ONE_FROM_REST, Contributions
 from bagwise.utils.deadline import check_time
-from bagwise.utils.parameters import Constraint, whole
+from bagwise.utils.parameters import COLUMNS, DEEPEST, LARGEST, LEAVES, Constraint, number, whole
 from bagwise.utils.rng import RandomState, generator
+from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Floats
 
 __all__ = ["GroupPriorClassifier"]
@@ -67,7 +68,13 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
     """
 
     reads: ClassVar[Reads] = Reads(codes=True, weights=True)
-    _constraints: ClassVar[Mapping[str, Constraint]] = {"n_estimators": whole(1)}
+    _constraints: ClassVar[Mapping[str, Constraint]] = {
+        **dict.fromkeys(("n_estimators", "min_child_samples"), whole(1, LARGEST)),
+        "learning_rate": number(above=0),
+        "num_leaves": LEAVES,
+        "categorical_features": COLUMNS,
+        "n_jobs": whole(-1),
+    }
 
     def __init__(
         self,
@@ -95,11 +102,12 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
             "objective": "cross_entropy",  # takes labels between 0 and 1
             "learning_rate": self.learning_rate,
             "num_leaves": self.num_leaves,
+            "max_depth": DEEPEST,
             "min_data_in_leaf": self.min_child_samples,
             "seed": int(generator(self.random_state).integers(2**31)),
             "deterministic": True,
             "force_row_wise": True,
-            "num_threads": self.n_jobs,
+            "num_threads": threads_of(self.n_jobs),
             "verbosity": -1,
         }
         self._tell_formation(X, bags)
@@ -116,13 +124,13 @@ class GroupPriorClassifier(TableFeatures, BagClassifier):
 
     def _contributions(self, X: Floats) -> Contributions:
         """Shapley values of trees, as LightGBM computes them, to log odds."""
-        threads = {"num_threads": self.n_jobs}
+        threads = {"num_threads": threads_of(self.n_jobs)}
         found = np.stack([booster.predict(X, pred_contrib=True, **threads) for booster in self.boosters_], axis=2)
         told = Contributions(found[:, :-1], found[0, -1], ONE_FROM_REST if self._classes else LOG_ODDS)
         return told if self._classes else told.of_one_output()
 
     def _predict_mean(self, X: Floats) -> Floats:
-        h = np.stack([booster.predict(X, num_threads=self.n_jobs) for booster in self.boosters_], axis=1)
+        h = np.stack([booster.predict(X, num_threads=threads_of(self.n_jobs)) for booster in self.boosters_], axis=1)
         return h if self._classes else h[:, 0]
 
     def __sklearn_tags__(self) -> Any:

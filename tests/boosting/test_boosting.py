@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 import bagwise as bw
-from bagwise.boosting import growth, trees
+from bagwise.boosting import dataset, growth, trees
 from bagwise.boosting.leaves import leaves_of
 from bagwise.boosting.objectives import CountLikelihood, solve_leaves
 from bagwise.boosting.parts import Parts
@@ -607,3 +607,19 @@ def test_fits_of_many_rows_let_go_of_them(monkeypatch):
     many = bw.BagBoostingClassifier(**given).fit(X, y, bags=ids).predict_proba(X)
     assert all(one == (False, False) for one in held)
     np.testing.assert_allclose(few, many, rtol=1e-12)
+
+
+@pytest.mark.parametrize("deepest", [5, 15])
+def test_trees_are_no_deeper_than_can_be_loaded(monkeypatch, deepest):
+    """Rows that are split off one by one, the largest label first."""
+    monkeypatch.setattr(dataset, "DEEPEST", deepest)
+    grown = {"learning_rate": 1.0, "num_leaves": 90, "min_child_samples": 1, "colsample_bytree": 1.0}
+    options = dataset.TreeOptions(**grown, reg_lambda=0.0, max_cat_to_onehot=4, cat_smooth=1.0, n_jobs=1)
+    data = lgb.Dataset(np.arange(80.0)[:, None], 2.0 ** np.arange(80))
+    (tree,) = lgb.train(options.for_lightgbm(0, 1) | {"objective": "regression"}, data, num_boost_round=1).dump_model()[
+        "tree_info"
+    ]
+    level, depth = [tree["tree_structure"]], 0
+    while level := [one[side] for one in level if "left_child" in one for side in ("left_child", "right_child")]:
+        depth += 1
+    assert depth == deepest

@@ -28,9 +28,11 @@ from sklearn.preprocessing import StandardScaler
 import bagwise as bw
 from bagwise import saving
 from bagwise.base import BagEstimator
+from bagwise.export.trees import trees_of
 from bagwise.saving import folder as folders
 from bagwise.saving import load, save, trees
 from bagwise.saving.codec import Decoder, Encoder
+from bagwise.utils.parameters import DEEPEST
 
 SMALL = {"n_estimators": 6, "num_leaves": 5, "n_fits": 2, "cv": 2, "n_jobs": 1, "random_state": 0}
 
@@ -1058,7 +1060,7 @@ def test_sound_trees_are_read():
         ("left_child=1 -1 -3", "left_child=1 -1", "left_child has 2 numbers instead of 3"),
         ("split_feature=1", "split_feature=2", "it splits on a feature that is not there"),
         ("split_feature=1", "split_feature=-1", "it splits on a feature that is not there"),
-        ("num_leaves=4", "num_leaves=2000000000", "split_feature has 3 numbers instead of 1999999999"),
+        ("num_leaves=4", "num_leaves=100000", "split_feature has 3 numbers instead of 99999"),
         ("num_leaves=4", "num_leaves=0", "it has no leaves"),
         ("num_cat=1", "num_cat=9", "cat_boundaries has 2 numbers instead of 10"),
         ("num_cat=1", "num_cat=0", "lines are missing"),
@@ -1101,6 +1103,41 @@ def test_trees_that_are_none_are_refused_before_lightgbm_reads_them(before, afte
     assert changed != TEXT
     with pytest.raises(ValueError, match=rf"trees-0\.txt is no sound LightGBM model \(.*({message})"):
         trees.from_text(changed.encode(), "trees-0.txt")
+
+
+def chain(n_leaves):
+    """A tree that asks one question after the other."""
+    n = n_leaves - 1
+    lines = {
+        "num_leaves": [n_leaves],
+        "num_cat": [0],
+        "split_feature": [0] * n,
+        "split_gain": [1] * n,
+        "threshold": range(n),
+        "decision_type": [2] * n,
+        "left_child": range(-1, -n_leaves, -1),
+        "right_child": [*range(1, n), -n_leaves],
+        "leaf_value": [0.001] * n_leaves,
+        "leaf_weight": [1] * n_leaves,
+        "leaf_count": [1] * n_leaves,
+        "internal_value": [0] * n,
+        "internal_weight": [1] * n,
+        "internal_count": range(n_leaves, 1, -1),
+        "is_linear": [0],
+        "shrinkage": [1],
+    }
+    text = "".join(f"{key}={' '.join(map(str, numbers))}\n" for key, numbers in lines.items())
+    return f"{TEXT[: TEXT.index('Tree=')]}Tree=0\n{text}\n\nend of trees\n"
+
+
+def test_trees_that_are_too_deep_or_large_are_refused():
+    """What LightGBM and those who read its trees do by calling themselves would end the process."""
+    booster = trees.from_text(chain(DEEPEST + 1).encode(), "trees-0.txt")
+    assert np.isfinite(booster.predict(np.full((1, 2), 1e9), pred_contrib=True)).all()
+    assert len(trees_of(booster)[0].value) == DEEPEST + 1
+    for n_leaves, said in [(DEEPEST + 2, "it asks more than 256 questions"), (2**17 + 1, "it has more leaves than")]:
+        with pytest.raises(ValueError, match=rf"trees-0\.txt is no sound LightGBM model \(tree 0: {said}"):
+            trees.from_text(chain(n_leaves).encode(), "trees-0.txt")
 
 
 # -- what small folders may cost ----------------------------------------------------------------------------------
@@ -1195,6 +1232,26 @@ def test_parts_that_do_not_fit_each_other_are_found_by_load(place, change, messa
     hostile(place, change)
     with pytest.raises(ValueError, match=message):
         load(place)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda model: model["parameters"].update(n_jobs="x"), "n_jobs must be a whole number"),
+        (lambda model: model["parameters"].update(num_leaves="x"), "num_leaves must be a whole number"),
+        (lambda model: model["fitted"].update(classes_=[0]), "as many classes as it knows"),
+        (lambda model: model.clear() or model.update(kind="dict", items={}), "something else than models"),
+    ],
+)
+def test_models_inside_of_a_model_are_held_to_what_they_may_be(tmp_path, change, message):
+    """With one row, and one thread, some predict that do not for more."""
+    frame, y = rows()
+    boosting = bw.BagBoostingClassifier(**SMALL)
+    model = bw.BagAutoClassifier(candidates={"boosting": boosting}, cv=2, random_state=0).fit(frame, y)
+    save(model, tmp_path / "model")
+    hostile(tmp_path / "model", lambda fitted: change(fitted["models_"][0]))
+    with pytest.raises(ValueError, match=f"its parts do not fit each other.*{message}"):
+        load(tmp_path / "model")
 
 
 def test_fields_of_the_wrong_kind_are_found_by_load():

@@ -17,15 +17,24 @@ from bagwise.utils.parameters import (
 
 TAKEN = {
     "whole": (whole(2), [2, np.int64(7)], [1, 2.0, True, "2", None, np.array(3.5)]),
-    "number": (number(above=0, most=1), [1, 0.5, np.float32(0.25)], [0, 1.01, float("nan"), True, "1", None]),
+    "number": (number(above=0, most=1), [1, 0.5, np.float32(0.25)], [0, 1.01, float("nan"), True, "1", None, 10**400]),
     "finite": (number(least=0), [0, 1e300], [-1, float("inf")]),
     "flag": (parameters.FLAG, [True, False, np.True_], [0, 1, "True", None]),
     "none, too": (whole(1) | NONE, [None, 1], [0]),
-    "one of": (one_of("a", None), ["a", None], ["b"]),
+    "one of": (
+        one_of("a", None),
+        ["a", None, np.str_("a")],
+        ["b", ["a"], {}, np.array([]), np.array(["a"]), np.array([1, 2])],
+    ),
     "several": (
         parameters.several(whole(1), "sizes"),
         [3, [1, 2], (4,), np.array([5])],
-        [[], [0], np.ones((2, 2)), "3"],
+        [[], [0], np.ones((2, 2)), "3", b"\3"],
+    ),
+    "columns": (
+        parameters.COLUMNS,
+        [None, [], (0, 2), {1}, np.array([1, 3])],
+        [1, True, "1", b"1", [-1], [0.5], [True], len, np.array(1), np.array([[1]])],
     ),
 }
 

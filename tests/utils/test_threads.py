@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 
+import joblib
 import numpy as np
 import pytest
 
@@ -61,5 +62,5 @@ def test_a_model_that_was_used_predicts_and_fits_in_a_forked_process(kind):
 
 def test_a_forked_process_has_one_thread_and_its_parent_all():
     assert in_a_fork(lambda: (threads.was_forked(), threads.threads_of(4), threads.threads_of(0))) == (True, 1, 1)
-    assert threads.threads_of(4) == 4
+    assert threads.threads_of(10**9) == joblib.cpu_count()
     assert not threads.was_forked()

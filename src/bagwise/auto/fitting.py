@@ -21,7 +21,7 @@ from bagwise.explanation.contributions import Contributions
 from bagwise.folds import ENOUGH, folds_of
 from bagwise.formation import formation_of
 from bagwise.linear.moments import telling
-from bagwise.utils.parameters import FLAG, FUNCTION, LEVEL, NONE, Constraint, ParameterError, number, whole
+from bagwise.utils.parameters import COLUMNS, FLAG, FUNCTION, LEVEL, NONE, Constraint, ParameterError, number, whole
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats
 
@@ -58,6 +58,7 @@ class AutoFit(TableFeatures, BagEstimator):
         "cv": whole(2),
         "held_out_bags": whole(1),
         "max_levels": whole(1),
+        "categorical_features": COLUMNS,
         "regret": number(above=0, most=1),
         "level": LEVEL,
     }
@@ -84,6 +85,14 @@ class AutoFit(TableFeatures, BagEstimator):
     @abstractmethod
     def _settle(self, best: Trial | None, X: Floats, bags: Bags) -> None:
         """Shrink what is not clearly better than the mean label, and make the mean prediction p."""
+
+    def check_whole(self) -> None:
+        """Raise unless its parts, and those of each model in it, fit each other: of a model read from a file."""
+        for model in self.models_:
+            if not isinstance(model, BagEstimator):
+                raise ValueError("it consists of something else than models")
+            model.check_whole()
+        super().check_whole()
 
     def _check_features(self, X: Any, *, fitting: bool) -> Floats:
         if fitting:

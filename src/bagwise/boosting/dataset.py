@@ -19,6 +19,7 @@ import numpy as np
 from bagwise.bags import Bags
 from bagwise.boosting.links import IDENTITY
 from bagwise.data.rows import BagRows, in_one_piece, row_starts
+from bagwise.utils.parameters import DEEPEST
 from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Floats, Integers
 
@@ -54,6 +55,7 @@ class TreeOptions:
             "objective": "none",
             "learning_rate": 1.0,
             "num_leaves": self.num_leaves,
+            "max_depth": DEEPEST,
             "min_data_in_leaf": self.min_child_samples,
             "min_sum_hessian_in_leaf": 0.0,
             "min_data_in_bin": 1,

@@ -28,7 +28,19 @@ from bagwise.linear.moments import telling
 from bagwise.log_odds import Rows, prior_of
 from bagwise.losses.likelihood import are_counts, check_counts
 from bagwise.risk import least_of
-from bagwise.utils.parameters import FUNCTION, NONE, Constraint, ParameterError, number, one_of, several, whole
+from bagwise.utils.parameters import (
+    COLUMNS,
+    FUNCTION,
+    LARGEST,
+    LEAVES,
+    NONE,
+    Constraint,
+    ParameterError,
+    number,
+    one_of,
+    several,
+    whole,
+)
 from bagwise.utils.rng import RandomState, generator
 from bagwise.utils.typing import Booleans, Floats, Integers
 
@@ -51,9 +63,9 @@ class BoostingFit(TableFeatures, BagEstimator):
     reads: ClassVar[Reads] = Reads(codes=True, blocks=True, weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "objective": one_of("auto", LIKELIHOOD, SQUARE),
-        **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1)),
+        **dict.fromkeys(("n_estimators", "min_child_samples", "max_cat_to_onehot", "n_fits"), whole(1, LARGEST)),
         "early_stopping_rounds": whole(1),
-        "num_leaves": whole(2),
+        "num_leaves": LEAVES,
         "cv": whole(2) | NONE,
         **dict.fromkeys(("learning_rate", "colsample_bytree"), number(above=0, most=1)),
         "reg_lambda": several(number(least=0), "a finite number of at least 0, or several") | NONE,
@@ -62,6 +74,7 @@ class BoostingFit(TableFeatures, BagEstimator):
             f"one or both of {KINDS}",
             lambda kinds: isinstance(kinds, Sequence) and {*kinds} <= {*KINDS} and len({*kinds}) == len(kinds) > 0,
         ),
+        "categorical_features": COLUMNS,
         "n_jobs": whole(-1),
         "callback": FUNCTION,
     }

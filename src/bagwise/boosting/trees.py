@@ -70,7 +70,7 @@ class Boosted:
         start = links.score_of(self.prior, self.link)
         if n_trees == 0 or not any(booster.num_trees() for booster in self.boosters):
             return np.tile(start, (len(X), 1))
-        threads = _threads(n_jobs)
+        threads = threads_of(n_jobs)
         trees = [
             booster.predict(X, raw_score=True, num_iteration=n_trees, num_threads=threads) for booster in self.boosters
         ]
@@ -83,7 +83,7 @@ class Boosted:
         """
         start = links.score_of(self.prior, self.link)
         values, base = np.zeros((len(X), X.shape[1], len(start))), np.array(start, dtype=float)
-        threads = _threads(n_jobs)
+        threads = threads_of(n_jobs)
         for output, booster in enumerate(self.boosters):
             if n_trees and booster.num_trees():
                 found = booster.predict(X, pred_contrib=True, num_iteration=n_trees, num_threads=threads)
@@ -136,12 +136,6 @@ class Boosted:
     def release(self) -> None:
         """Let go of the rows that trees were grown on; predictions stay the same, but no tree can be added."""
         self.boosters = [lgb.Booster(model_str=booster.model_to_string(num_iteration=-1)) for booster in self.boosters]
-
-
-def _threads(n_jobs: int) -> int:
-    """How many LightGBM is told, which starts as many: no more than there are processors."""
-    threads = threads_of(n_jobs)
-    return threads if threads <= 1 else min(threads, joblib.cpu_count())
 
 
 def split_on(booster: lgb.Booster, n_trees: int = -1) -> Booleans:

@@ -185,7 +185,7 @@ class BagTweedieRegressor(NumericFeatures, BagRegressor):
     reads: ClassVar[Reads] = Reads(weights=True, offset=True)
     _constraints: ClassVar[Mapping[str, Constraint]] = {
         "power": several(number(least=0, most=2), "one or more numbers from 0 to 2") | NONE,
-        "alphas": several(number(least=0), "one or more finite numbers of at least 0") | NONE,
+        "alphas": several(number(least=0, most=1e100), "one or more numbers from 0 to 1e+100") | NONE,
         "cv": whole(2),
     }
 

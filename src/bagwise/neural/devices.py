@@ -15,7 +15,7 @@ from bagwise.utils.parameters import Constraint, ParameterError, check_parameter
 def _is_device(value: Any) -> bool:
     try:
         return bool(torch.device("cpu" if value is None else value))
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         return False
 
 

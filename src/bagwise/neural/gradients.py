@@ -33,7 +33,7 @@ def integrated_gradients(module: nn.Module, X: Tensor, start: Tensor, rows: int)
     total = score(module, X, rows).astype(float).reshape(len(X), -1)
     places, weights = np.polynomial.legendre.leggauss(_POINTS)
     found = []
-    for part in X.split(rows):
+    for part in X.split(int(rows)):
         apart, mean = part - start, torch.zeros((len(base), *part.shape), dtype=part.dtype, device=part.device)
         for place, weight in zip((places + 1) / 2, weights / 2, strict=True):
             at = (start + float(place) * apart).detach().requires_grad_()

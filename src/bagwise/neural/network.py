@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -29,6 +28,7 @@ from bagwise.numeric import NumericFeatures, check_finite_features
 from bagwise.utils.parameters import (
     FLAG,
     FUNCTION,
+    LARGEST,
     NONE,
     Constraint,
     ParameterError,
@@ -46,7 +46,7 @@ from bagwise.utils.typing import Floats
 
 def _are_widths(value: Any) -> bool:
     given = isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
-    return given and all(isinstance(width, Integral) and int(width) >= 1 for width in value)
+    return given and all(whole(1).holds(width) for width in value)
 
 
 class Learned:
@@ -88,7 +88,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
         "means": MEANS_CONSTRAINT,
         "learning_rate": one_of("auto") | several(number(above=0), "one or more finite numbers above 0"),
         "weight_decay": number(least=0),
-        "batch_rows": whole(1),
+        "batch_rows": whole(1, LARGEST),
         "max_epochs": whole(1),
         "patience": whole(1),
         "cv": whole(2),

@@ -341,4 +341,4 @@ def score(module: nn.Module, X: Tensor, rows: int) -> Floats:
 @torch.no_grad()
 def _logits(module: nn.Module, X: Tensor, rows: int) -> Tensor:
     module.eval()
-    return torch.cat([module(part) for part in X.split(rows)])
+    return torch.cat([module(part) for part in X.split(int(rows))])

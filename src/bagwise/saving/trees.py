@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise.saving.kinds import require
+from bagwise.utils.parameters import DEEPEST, LEAVES
 
 _END = "end of trees\n"
 _HEADER = {
@@ -105,6 +106,7 @@ def _check_header(header: str) -> int:
 def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     """Raise unless every node but the first, and every leaf, is the child of one earlier node."""
     leaves, categorical = (int(_numbers(pairs, key, 1, whole=True)[0]) for key in ("num_leaves", "num_cat"))
+    require(leaves <= 1 or LEAVES.holds(leaves), "it has more leaves than LightGBM gives a tree")
     require(leaves >= 1 and categorical >= 0 and pairs.get("is_linear") == "0", "it has no leaves, or linear ones")
     optional = ("cat_boundaries", "cat_threshold") if categorical else ()
     plain = ("num_leaves", "num_cat", "is_linear", "shrinkage")
@@ -119,6 +121,7 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
     parent = np.tile(np.arange(leaves - 1), 2)
     later = (parent[children > 0] < children[children > 0]).all()
     require(np.array_equal(np.sort(children), wanted) and later, "its nodes form no tree")
+    require(_depth(node) <= DEEPEST, f"it asks more than {DEEPEST} questions one after the other")
     feature, decision = node["split_feature"], node["decision_type"]
     require(((feature >= 0) & (feature < n_features)).all(), "it splits on a feature that is not there")
     require(((decision >= 0) & (decision <= 15)).all(), "it decides in an unknown way")
@@ -130,6 +133,15 @@ def _check_tree(pairs: dict[str, str], n_features: int) -> None:
         words = _numbers(pairs, "cat_threshold", n_words, whole=True, below=2**32)
         sound = start[0] == 0 and start[-1] == n_words and not ((np.diff(start) < 1).any() or (words < 0).any())
     require(sound, "its categories are not there")
+
+
+def _depth(node: dict[str, NDArray[Any]]) -> int:
+    """The decisions on the longest way to a leaf, or one more than may be."""
+    level, depth = np.zeros(min(1, len(node["left_child"])), dtype=np.int64), 0
+    while len(level) and depth <= DEEPEST:
+        level, depth = np.concatenate([node["left_child"][level], node["right_child"][level]]), depth + 1
+        level = level[level > 0]
+    return depth
 
 
 def _numbers(pairs: dict[str, str], key: str, size: int, *, whole: bool = False, below: int = 2**31) -> NDArray[Any]:

@@ -10,7 +10,7 @@ bagwise.utils.parameters.ParameterError: cv must be a whole number of at least 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Integral, Real
@@ -22,6 +22,12 @@ _LONGEST = 200  # letters of a value in a message
 
 class Parameter(str):
     """The name of a parameter inside a message: who shows the message may call it by another name."""
+
+    __slots__ = ()
+
+
+class OnlyInPython(str):
+    """Words that make sense where parameters are typed in Python, such as of None; options are left out instead."""
 
     __slots__ = ()
 
@@ -42,11 +48,12 @@ class NamesParameters(Exception):  # noqa: N818  (of warnings, too)
         self.parts = parts
 
     def shown(self, name_of: Callable[[str], str]) -> str:
-        """The message.  name_of: what a parameter is called where it is shown."""
-        return "".join(name_of(part) if isinstance(part, Parameter) else part for part in self.parts)
+        """The message on the command line.  name_of: what a parameter is called there."""
+        parts = (part for part in self.parts if not isinstance(part, OnlyInPython))
+        return "".join(name_of(part) if isinstance(part, Parameter) else part for part in parts)
 
     def __str__(self) -> str:
-        return self.shown(str)
+        return "".join(self.parts)
 
 
 class AdviceError(NamesParameters, ValueError):
@@ -111,12 +118,28 @@ def number(
     said = " and ".join(f"{words} {bound:g}" for words, bound, _ in bounds)
 
     def holds(value: Any) -> bool:
-        if not isinstance(value, Real) or isinstance(value, bool) or not isfinite(float(value)):
+        if not isinstance(value, Real) or isinstance(value, bool) or not _is_finite(value):
             return False
         return all(keeps(float(value), bound) for _, bound, keeps in bounds)
 
     return Constraint(f"a {finite}number {said}".rstrip(), holds)
 
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return isfinite(float(value))
+    except OverflowError:  # a whole number beyond all that numbers with a point hold
+        return False
+
+
+LARGEST = 2**31 - 1
+"""What the whole numbers of LightGBM and torch hold."""
+
+LEAVES = whole(2, 2**17)
+"""How many leaves LightGBM gives a tree."""
+
+DEEPEST = 256
+"""Decisions on the way to a leaf: what explains and exports trees takes memory with each, until there is no more."""
 
 LEVEL = Constraint("a number between 0 and 1", number(above=0, below=1).holds)
 
@@ -125,7 +148,7 @@ def several(one: Constraint, words: str) -> Constraint:
     """One or more of them in a sequence, or one alone."""
 
     def holds(value: Any) -> bool:
-        if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
+        if (isinstance(value, Sequence) and not isinstance(value, (str, bytes))) or getattr(value, "ndim", 0) == 1:
             return len(value) > 0 and all(one.holds(each) for each in value)
         return one.holds(value)
 
@@ -133,10 +156,17 @@ def several(one: Constraint, words: str) -> Constraint:
 
 
 def one_of(*options: Any) -> Constraint:
-    """One of the options."""
-    return Constraint(
-        f"one of {', '.join(map(repr, options))}", lambda value: any(value is x or value == x for x in options)
-    )
+    """One of the options.
+
+    >>> one_of("auto", 1).holds([1])
+    False
+    """
+    return Constraint(f"one of {', '.join(map(repr, options))}", lambda value: _is_plain(value) and value in options)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it can be compared: arrays answer with an array, and none of them is an option."""
+    return getattr(value, "ndim", 0) == 0 and isinstance(value, Hashable)
 
 
 TARGET = one_of("auto", "label", "value")
@@ -152,13 +182,28 @@ FLAG = Constraint("True or False", lambda value: type(value).__name__ in ("bool"
 FUNCTION = Constraint("a function", callable) | NONE
 """As of a callback."""
 
+COLUMNS = (
+    Constraint(
+        "numbers of columns in a list",
+        lambda value: (
+            getattr(value, "ndim", 1) == 1
+            and isinstance(value, Collection)
+            and not isinstance(value, (str, bytes))
+            and all(whole(0).holds(one) for one in value)
+        ),
+    )
+    | NONE
+)
+"""Which columns of an array are something, such as codes of categories."""
+
 
 def check_parameters(values: Mapping[str, Any] | object, constraints: Mapping[str, Constraint]) -> None:
     """Raise a `ParameterError` for the first that is not what it may be; values: by name, or an object's attributes."""
     for name, constraint in constraints.items():
         value = values[name] if isinstance(values, Mapping) else getattr(values, name)
         if not constraint.holds(value):
-            raise ParameterError(name, f"must be {constraint.words}, got {_shown(value)}.")
+            words, none, more = constraint.words.partition(", or None")
+            raise ParameterError(name, f"must be {words}", OnlyInPython(none), f"{more}, got {_shown(value)}.")
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import joblib
+
 _copied = False
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
@@ -30,12 +32,16 @@ def was_forked() -> bool:
 
 
 def threads_of(n_jobs: int) -> int:
-    """So many threads as were asked for; one where this process was forked.
+    """So many threads as were asked for, but not more than there are processors; one where this process was forked.
 
-    >>> threads_of(4)
-    4
+    Of more, each takes memory, until LightGBM ends the process where it has none for the next.
+
+    >>> threads_of(1), threads_of(10**9) == joblib.cpu_count()
+    (1, True)
     """
-    return 1 if _copied or _alone.get() else n_jobs
+    if _copied or _alone.get():
+        return 1
+    return n_jobs if n_jobs <= 1 else min(n_jobs, joblib.cpu_count())
 
 
 @contextmanager
