@@ -7,6 +7,9 @@ import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +21,10 @@ from typer.testing import CliRunner
 
 import bagwise as bw
 from bagwise.cli import app, common
+from bagwise.estimators import ESTIMATORS
+from bagwise.formation import FORMATION
 from bagwise.utils.files import replacing
-from bagwise.utils.parameters import ParameterError
+from bagwise.utils.parameters import ParameterError, check_parameters
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 2))
@@ -48,6 +53,54 @@ def test_parameters_of_the_wrong_kind_are_named(kind, parameter, value, said):
         pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
     with pytest.raises(ParameterError, match=f"^{parameter} must be {said}.*, got "):
         getattr(bw, kind)(**{parameter: value}).fit(X, Y, bags=IDS)
+
+
+ODD = [
+    *(None, True, 0, 1, -1, 3.5, 1e308, 2**31, 2**63, 10**400, float("nan"), float("inf"), "x", "", b"x", 3 + 4j, len),
+    *([], [1], ["x"], [True], {}, {"a": 1}, (), object(), np.array([]), np.array([1.0, np.nan]), np.array(["auto"])),
+]
+_READ_BY_OTHERS = {"random_state", "device"}  # by `utils.rng.generator`, and by torch
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_parameter_is_held_to_what_it_may_be(name):
+    """Whatever a parameter is, the check of it ends in one sentence that names it, or lets it pass."""
+    if "Neural" in name:
+        pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+    kind = getattr(import_module(ESTIMATORS[name]), name)
+    constraints = {"formation": FORMATION, **kind._constraints}
+    assert {*signature(kind).parameters} - {*constraints} <= _READ_BY_OTHERS
+    for parameter, constraint in constraints.items():
+        for value in ODD:
+            with suppress(ParameterError):
+                check_parameters({parameter: value}, {parameter: constraint})
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "value"),
+    [
+        ("BagBoostingClassifier", "num_leaves", 2**31),
+        ("BagBoostingClassifier", "min_child_samples", 2**31),
+        ("BagBoostingClassifier", "categorical_features", 1),
+        ("GroupPriorClassifier", "n_jobs", "x"),
+        ("BagTweedieRegressor", "alphas", 1e308),
+        ("BagNeuralClassifier", "batch_rows", 2**63),
+        ("BagNeuralClassifier", "hidden", [True]),
+        ("BagNeuralClassifier", "device", 2**63),
+    ],
+)
+def test_what_libraries_do_not_hold_is_named(kind, parameter, value):
+    if "Neural" in kind:
+        pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+    with pytest.raises(ParameterError, match=f"^{parameter} must be "):
+        getattr(import_module(ESTIMATORS[kind]), kind)(**{parameter: value}).fit(X, Y, bags=IDS)
+
+
+def test_a_model_asks_for_no_more_threads_than_there_are_processors():
+    """LightGBM ends the process where it has no memory for the next."""
+    model = bw.BagBoostingClassifier(n_estimators=2, n_fits=1, cv=2, n_jobs=10**9, random_state=0).fit(X, Y, bags=IDS)
+    alone = bw.BagBoostingClassifier(n_estimators=2, n_fits=1, cv=2, n_jobs=1, random_state=0).fit(X, Y, bags=IDS)
+    np.testing.assert_array_equal(model.predict_proba(X), alone.predict_proba(X))
 
 
 @pytest.mark.parametrize("which", ["X", "y", "bags"])

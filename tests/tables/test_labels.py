@@ -97,7 +97,7 @@ def test_classes_are_called_by_their_names():
     ("labels", "message"),
     [
         ({"x": [1.0], "label": [1]}, "labels: there is no column 'place': there are x, label"),
-        ({"x": [1.0], "place": ["north"]}, "labels: there is no column 'label'"),
+        ({"x": [1.0], "place": ["north"]}, "label names column 'label', which the labels do not have"),
         ({"x": ["1"], "place": ["north"], "label": [1]}, "labels: column 'x' holds text in the labels and numbers in"),
         ({"x": [1.0], "place": ["north"], "label": [2]}, "labels: column 'label' is '2' in 1 row: it must be 0 or 1"),
         ({"x": [1.0], "place": ["north"], "label": [None]}, "labels: column 'label' is empty in 1 row"),

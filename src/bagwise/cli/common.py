@@ -261,10 +261,10 @@ def show_result(as_json: bool, facts: Any, *lines: Any) -> None:
 
 def check_free(path: Path, *, force: bool | None = None) -> None:
     """Raise where an output cannot be written, before any work. force: replace what is there; None: no such option."""
+    check_regular(path)
     if path.exists() and not force:
         way = "or remove it first" if force is None else "or pass --force to replace it"
         raise FileExistsError(f"{path} exists already: choose another place, {way}.")
-    check_regular(path)
     above = next(one for one in path.absolute().parents if one.exists())
     try:
         with TemporaryFolder(above):

@@ -92,7 +92,7 @@ def train(
     given = {"--hidden": hidden, "--epochs": epochs, "--batch-rows": batch_rows}
     if trees and (others := [option for option, one in given.items() if one is not None]):
         raise Misuse(f"{others[0]} is for networks: leave it out, or pass --model network.")
-    place = checkpoints or out.with_name(f"{out.name}-checkpoints")
+    place = checkpoints or out.parent / f"{out.name}-checkpoints"
     with _one_voice(place) as progress:
         check_free(out, force=force)
         if place.resolve().is_relative_to(out.resolve()):

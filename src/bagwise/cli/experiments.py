@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 import bagwise
-from bagwise.cli.common import Misuse, Progress, say, show, show_progress, typed
+from bagwise.cli.common import Misuse, Progress, check_free, say, show, show_progress, typed
 from bagwise.cli.options import Seed, Text, parse_names, parse_whole
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def demo(
     Repeating it is safe; a folder that holds other files is left alone without --force.
     """
     with show_progress() as progress:
-        from bagwise.demo import after, run, story, table
+        from bagwise.demo import FILES, after, run, story, table
 
+        check_free(out / FILES[0], force=True)  # its own are replaced
         result = run(out, rows=rows, random_state=seed, force=force, progress=progress)
     show(*story(result), "", table(result), "", *after(out, *typed()))
 

@@ -52,7 +52,7 @@ def explain(
         progress(1, 3, "adding up contributions")
         place = 0 if row is None else row
         few = table.head(max(EXPLAINED, place))
-        explained = fitted.explain(few)
+        explained = fitted.explain(few, missing_columns=None)
         if place > len(explained.contributions):
             raise Misuse(f"--row must be at most {len(explained.contributions)}, as there are no more rows.")
         written, kept = None, options.parse_names(keep)

@@ -79,7 +79,7 @@ Forgetting = Annotated[
 ]
 MaxLevels = Annotated[int, Option(min=2, help="Text columns with more values are hashed.")]
 Labels = Annotated[Text, Option(help=f"Rows with features and a label each, beside the reports. {SOURCE}")]
-Label = Annotated[str, Option(help="Column of labels in --labels.")]
+Label = Annotated[Text, Option(help="Column of labels in --labels; label if not given.")]
 Memory = Annotated[Text, Option(help="Most memory for the tables, such as 2GB.")]
 
 
@@ -251,6 +251,13 @@ def _with_reports(
 def parse_names(text: str | None) -> list[str] | None:
     """Names separated by commas."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def label_column(label: str | None, labels: str | None) -> str:
+    """The column of labels in a table of labelled rows."""
+    if label is not None and labels is None:
+        raise Misuse("--label names the column of --labels: pass that, too.")
+    return label or "label"
 
 
 def _parse_mismatch(text: str) -> str | list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,26 @@ from typer import Option
 
 from bagwise.cli.common import show
 from bagwise.cli.tables import ModelFolder, load_model
+from bagwise.utils.parameters import Parameter, ParameterError
 
 _BACKLOG = 128  # connections that wait
 _MOST = 512  # connections that are answered; others are told to come again
 _KEPT = 5  # seconds that an idle connection is kept
+
+
+def _check_address(host: str, port: int) -> None:
+    """Raise where nobody can listen there."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does, after one that ended
+            tried.bind(address)
+    except OSError as error:
+        reason, ways = (
+            (error.strerror or str(error)).lower(),
+            ("and ", Parameter("port"), f" {port} cannot be listened"),
+        )
+        raise ParameterError("host", f"{host} ", *ways, f" on ({reason}): choose another one.") from None
 
 
 def serve(
@@ -34,6 +51,7 @@ def serve(
 
     from bagwise.serving import make_app
 
+    _check_address(host, port)
     app = make_app(load_model(Path(folder)), max_rows=max_rows, max_bytes=max_bytes)
     show(f"Serving {folder} on http://{host}:{port}; Ctrl-C ends it.")
     uvicorn.run(

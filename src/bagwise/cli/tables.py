@@ -154,7 +154,7 @@ def fit(
     ] = None,
     formation: options.BagFormation = options.Formation.auto,
     labels: options.Labels = None,
-    label: options.Label = "label",
+    label: options.Label = None,
     loss: Annotated[str | None, Option(help="Loss of a network, by its name in bagwise.losses.LOSSES.")] = None,
     device: Annotated[str | None, Option(help="Device of a network, as cuda or cpu.")] = None,
     settings: configuration.Settings = None,
@@ -183,6 +183,7 @@ def fit(
     if refit and not held.share:
         raise Misuse("--refit is for bags that were held out: leave it out, or hold some out.")
     weight, before = options.parse_forgetting(forgetting), None
+    label = options.label_column(label, labels)
     chosen = configuration.parse_settings(settings)
     for name, value in (("loss", loss), ("device", device)):
         if value is not None and model is not Model.network:
@@ -268,7 +269,7 @@ def evaluate(
         float | None, Option(min=0, max=1, help="Above which a row is said to be positive; 0.5 if not given.")
     ] = None,
     labels: options.Labels = None,
-    label: options.Label = "label",
+    label: options.Label = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model without labels, or with a few: on the bags held out when it was fitted, or on other tables."""
@@ -276,6 +277,7 @@ def evaluate(
     from bagwise.tables.evaluation import measure_values
     from bagwise.tables.metadata import read_about
 
+    label = options.label_column(label, labels)
     about = read_about(bagwise.saving.inspect(folder).about)
     if joined is None:
         stored = None if about is None else about.evaluation or about.values

@@ -16,6 +16,7 @@ from bagwise.bags.weights import whole_people
 from bagwise.losses.tilting import EXACT_UP_TO, LEAST_EXTRA
 from bagwise.losses.tilting_classes import tilted_classes
 from bagwise.losses.tilting_intervals import tilted
+from bagwise.utils.parameters import AdviceError, Parameter
 from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Array, Booleans, Floats, Integers
 
@@ -290,10 +291,8 @@ def check_counts(bags: Bags) -> None:
     if off.any():
         place, what = tuple(np.argwhere(off)[0]), "rows" if bags.weight is None else "people"
         bag = f"bag {name(bags.keys[place[0]])} of {size[place[0]]:g} {what}"
-        raise ValueError(
-            f"{bag} reports a count of {reported[place]:.4g}, which is no whole number: declare the noise with "
-            "noise_variance, or use another loss."
-        )
+        said = f"{bag} reports a count of {reported[place]:.4g}, which is no whole number: correct it, or declare its "
+        raise AdviceError(said, "noise (", Parameter("noise_variance"), ").")
 
 
 def _derivatives(s: Floats, bags: Bags, effect_variance: float, exact_up_to: int) -> tuple[Floats, Floats, Floats]:

@@ -109,10 +109,13 @@ def read_aggregates(
         edges = Path(source) / EDGES
     cut = read_edges(edges)
     ignored = {ignore} if isinstance(ignore, str) else {*ignore}
-    parts = []
+    parts, seen = [], set[str]()
     for (name, one), noise in zip(sources, noises, strict=True):
         table = read(one, home(one, connection=connection), what=name)
+        seen |= {*table.columns}
         parts.append(_lines(table, name, count, sum, ReportColumns(count=count, mechanism=mechanism, **noise), ignored))
+    if odd := sorted(ignored - seen):
+        raise ParameterError("ignore", f"names {odd[0]!r}, which is no column: there are {', '.join(sorted(seen))}.")
     declared = [bool(part["noise"].notna().all()) for part in parts]
     if any(declared) and not all(declared):
         silent = sources[declared.index(False)][0]

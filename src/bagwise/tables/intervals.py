@@ -99,7 +99,7 @@ def _ends(name: str, text: str | None) -> tuple[float, float] | None:
     if text is None:
         return None
     found = _read_count(str(text))
-    if found is None or found[0] > found[1]:
+    if found is None or found[0] > found[1] or found[1] < 0:
         raise ParameterError(name, f"must be two counts, as in 0-9, got {text!r}.")
     return found
 

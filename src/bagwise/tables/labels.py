@@ -75,8 +75,11 @@ def _labelled(data: BagTable, labels: Source, label: str) -> Table:
     if data.target == "value":
         raise ParameterError("labels", "is for labels 0 and 1 or classes, not for values: leave it out.")
     table = _with_row_columns(data.of_rows, read(labels, data.connection, what="labels"))
-    if absent := [name for name in (label, *data.features) if name not in table.columns]:
-        raise ValueError(f"labels: there is no column {absent[0]!r}: there are {', '.join(table.columns)}.")
+    there = ", ".join(table.columns)
+    if label not in table.columns:
+        raise ParameterError("label", f"names column {label!r}, which the labels do not have: they have {there}.")
+    if absent := [name for name in data.features if name not in table.columns]:
+        raise ValueError(f"labels: there is no column {absent[0]!r}: there are {there}.")
     types = {name: (data.events.schema[name], table.schema[name]) for name in data.features}
     for name, (wanted, found) in types.items():
         if kind_of(wanted) != kind_of(found):

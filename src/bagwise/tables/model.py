@@ -152,7 +152,7 @@ class TableModel:
         h = self._predicted(X, missing_columns)
         return h if h.ndim == 2 else np.stack([1 - h, h], axis=1)
 
-    def explain(self, X: Source | Table, *, missing_columns: str = "error") -> Explanation:
+    def explain(self, X: Source | Table, *, missing_columns: str | None = "error") -> Explanation:
         """What each column of a table adds to the score of each row (see `bagwise.explanation`).
 
         What is made of a column, as the levels of a category or the hour and the day of a time, is added up.
@@ -196,7 +196,7 @@ class TableModel:
         reading.met.warn(stacklevel=3)
         return found
 
-    def _reading(self, X: Source | Table, missing_columns: str) -> Reading:
+    def _reading(self, X: Source | Table, missing_columns: str | None) -> Reading:
         """How the rows of a table are read, wherever it is."""
         table = X if isinstance(X, Table) else in_memory(X)
         if table is None or any(self._is_told_by_engine(table, column) for column in self.features.columns):
@@ -232,8 +232,8 @@ class TableModel:
         of = np.array([column.name for column in self.features.columns for _ in column.made])
         return tuple(column.name for column in self.features.columns if not made[of == column.name].any())
 
-    def reading(self, table: Table, *, missing_columns: str = "error") -> Reading:
-        """How the rows of a table are read, in the types of training; missing_columns: as in `write_scores`."""
+    def reading(self, table: Table, *, missing_columns: str | None = None) -> Reading:
+        """How rows of a table are read, in the types of training; missing_columns: of `write_scores`, if it is said."""
         known = {*self.keys, *self.reports.names, *self.ignored, *self.of_rows.names, *self.of_rows.ours}
         return Reading(self.features, table, unused=self.unused, known=known, missing_columns=missing_columns)
 

@@ -365,6 +365,9 @@ def choose_keys(
     common = [name for name in reports.columns if name in events.columns and name not in taken]
     if not common:
         mine, theirs = ", ".join(events.columns), ", ".join(reports.columns)
+        if both := [name for name in reports.columns if name in events.columns]:
+            said = f"must name the columns that tell the bag of a row: both tables have {', '.join(both)}, which "
+            raise ParameterError("keys", said, "says something else of the reports.")
         raise ValueError(f"events ({mine}) and reports ({theirs}) have no column in common: give keys the same names.")
     return common
 

@@ -139,10 +139,14 @@ class Reading:
         *,
         unused: Collection[str] = (),
         known: Collection[str] = (),
-        missing_columns: str = "error",
+        missing_columns: str | None = None,
     ) -> None:
-        """unused: columns that cannot move a prediction.  known: other columns that belong to the model's tables."""
-        check_parameters({"missing_columns": missing_columns}, {"missing_columns": one_of("error", "as-missing")})
+        """unused: columns that cannot move a prediction.  known: other columns that belong to the model's tables.
+
+        missing_columns: as in `write_scores`; None where nobody can say so.
+        """
+        if missing_columns is not None:
+            check_parameters({"missing_columns": missing_columns}, {"missing_columns": one_of("error", "as-missing")})
         self.features, self.table, self._columns = features, table, dict[str, ColumnMet]()
         there = {*known, *(column.name for column in features.columns)}
         self._others = tuple(name for name in table.columns if name not in there)
@@ -163,8 +167,8 @@ class Reading:
             raise ValueError(
                 f"none of the columns that the model uses is there (such as {absent[0]!r}): pass another table."
             )
-        if absent and missing_columns == "error":
-            raise _absent(absent, self._others)
+        if absent and missing_columns != "as-missing":
+            raise _absent(absent, self._others, advised=missing_columns is not None)
         self._read = Features(tuple(replace(one, name=names.get(one.name, one.name)) for one in features.columns))
         self._rows, self._of = 0, [column.name for column in features.columns for _ in column.made]
 
@@ -206,16 +210,17 @@ class Reading:
         return ColumnsMet(self._rows, tuple(self._columns.values()), self._others)
 
 
-def _absent(names: list[str], others: Collection[str]) -> AdviceError:
-    """The error that names the columns that are missing."""
+def _absent(names: list[str], others: Collection[str], *, advised: bool) -> AdviceError:
+    """The error that names the columns that are missing.  advised: say that they may count as missing."""
     shown = [repr(name) for name in names[:_NAMED]]
     one, quoted = len(names) == 1, listed(shown + ([f"{len(names) - _NAMED:,} more"] if len(names) > _NAMED else []))
     said = f"column {quoted} is missing" if one else f"columns {quoted} are missing"
     alike = [other for other in others if other.lower() in {name.lower() for name in names}]
     there = f" (there is {alike[0]!r})" if alike else ""
     them = "it" if one else "them"
-    asked = f"{said}{there}: the model was trained with {them}; add {them}, or let such columns count as missing ("
-    return AdviceError(asked, Parameter("missing_columns"), "='as-missing').")
+    asked = f"{said}{there}: the model was trained with {them}; add {them}"
+    way = (", or let such columns count as missing (", Parameter("missing_columns"), "='as-missing')")
+    return AdviceError(asked, *(way if advised else ()), ".")
 
 
 def _held(table: Table, column: Column) -> str:
