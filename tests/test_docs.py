@@ -149,6 +149,18 @@ def test_what_is_guaranteed_is_tested(page):
         assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 
+def test_every_guarantee_of_the_table_has_tests():
+    """A row names tests, then the file that they are in."""
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]*tests/[^|]+) \|$", text, re.MULTILINE)
+    assert len(rows) > 10
+    for guarantee, told in rows:
+        for names, file in re.findall(r"([^;]*?)(tests/[\w/]+\.py)", told):
+            source = (ROOT / file).read_text(encoding="utf-8")
+            for test in re.findall(r"`(\w+)`", names):
+                assert f"def {test}(" in source, f"{guarantee}: {file} has no {test}"
+
+
 @pytest.mark.parametrize("page", [pytest.param(page, id=name(page)) for page in PAGES])
 def test_pages_point_to_what_is_there(page):
     text = page.read_text(encoding="utf-8")
