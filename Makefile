@@ -1,14 +1,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Versions that are known to pass; `make test CONSTRAINTS=` takes the newest of everything instead.
-CONSTRAINTS := --constraint constraints.txt
+CONSTRAINTS := --constraint constraints.txt --build-constraint constraints.txt
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile $(CONSTRAINTS)
 
-.PHONY: demo test test-all test-oldest coverage lint format bench docs pictures wheel clean
+.PHONY: demo verified hashes test test-all test-oldest coverage lint format bench docs pictures wheel clean
 
 ## make demo: install into .venv and run the main job on simulated data
 demo: .venv/core
 	$(BIN)/bagwise demo
+
+## make verified: install into .venv what `make test` needs, of files with known checksums alone (hashes.txt), and build with nothing else
+verified: .venv/bin/pip
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement hashes.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation --editable .
+	@touch .venv/core .venv/dev
+
+## make hashes: hashes.txt anew, from constraints.txt; needs uv
+hashes:
+	echo hatchling | uv pip compile --quiet --no-header --no-annotate --generate-hashes --universal --python-version 3.11 --constraint constraints.txt --extra all --extra dev --output-file hashes.txt pyproject.toml -
 
 ## make test: install the development tools too, then lint, types, imports, doctests and tests
 test: .venv/dev

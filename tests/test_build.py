@@ -14,7 +14,9 @@ import pytest
 import bagwise
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD = SETTINGS["project"], SETTINGS["build-system"]
+WITH_CHECKSUMS = ("neural", "privacy", "onnx", "sql", "serve", "mlflow", "dev")  # all, and dev
 
 CORE = """
 import numpy as np, bagwise as bw, sys
@@ -116,3 +118,21 @@ def test_the_workflow_runs_targets_that_there_are():
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert {"lint", "coverage", "docs", "wheel"} <= set(re.findall(r"make ([\w-]+)", workflow)) <= targets
+
+
+def pins(file):
+    """Versions by name; of hashes.txt with the checksums of their files."""
+    lines = re.findall(r"^([\w.-]+)==([^\s;]+)((?:[^\n]*\\\n)*[^\n]*)", (ROOT / file).read_text(), re.MULTILINE)
+    return {re.sub(r"[-_.]+", "-", name.lower()): (version, more) for name, version, more in lines}
+
+
+def test_what_is_set_up_again_is_the_same():
+    """All that tests need, and what builds the package, has a version and checksums of its files."""
+    pinned, hashed = pins("constraints.txt"), pins("hashes.txt")
+    extras = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *BUILD["requires"], *(one for name in WITH_CHECKSUMS for one in extras[name])]
+    needed = {re.match(r"[\w-]+", one)[0] for one in asked} - {"bagwise"}
+    assert needed <= set(pinned) & set(hashed)
+    assert {name for name in hashed if name in pinned and hashed[name][0] != pinned[name][0]} == set()
+    for version, more in hashed.values():
+        assert re.findall(r"--hash=sha256:[0-9a-f]{64}(?:\s|$)", more), version
