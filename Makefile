@@ -50,7 +50,7 @@ format: .venv/dev
 
 ## make bench: ratios, measured side by side, appended to benchmarks/history.jsonl, shown with those of before, and docs/costs.md;
 ## how cost grows, and docs/scaling.md
-RATIOS := bags ridge ridge_in_engine logistic logistic_from_shards reports boosting_cost auto_budget measuring sgd neural replicas distributed distributed_boosting
+RATIOS := startup bags ridge ridge_in_engine logistic logistic_from_shards reports boosting_cost auto_budget measuring sgd neural replicas distributed distributed_boosting
 bench: .venv/dev
 	for name in $(RATIOS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/history.py

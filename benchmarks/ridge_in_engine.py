@@ -7,6 +7,10 @@ under 2 GB. The sums of small bags, which are many, do not fit into the processo
 take depends on how a file is compressed: so there are three sizes of bags, and a file of numbers with all digits at
 random, which nothing compresses, as DuckDB writes it for itself. What DuckDB takes to group the same sums by bag, and
 for nothing else, is measured beside them: no fit takes less.
+
+Other ways to sums of 172,000 bags with all digits took longer than that, 2.0 × the sums (5,500,000 rows, computing): by
+hashes 3.0 ×, of 14 or of 7 columns at a time 2.4 and 2.6 ×, of halves or quarters of the bags 3.1 and 4.9 ×; rows as
+Arrow are 1.7 × before anything is added up, 3.3 × with it. One thread takes 1.9 ×, but of the clock twice as long.
 """
 
 import resource
