@@ -85,6 +85,10 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     consistency : float, default 0
         Weight of the mean square of what predictions of rows and of what `augment` makes of them differ by, which is
         added to the loss (see `neural.consistency`); 0 leaves `augment` aside.
+    mix_bags : float, default 0
+        Weight of the mean loss of mixed bags, which is added to the loss: two bags of a batch at a time, of which
+        random shares of rows make one whose count both tell, with a noise of known variance (see `neural.mixing`). For
+        random bags and rates that differ. 0 mixes none.
     callback : callable, optional
         Called with each line of `history_` as it is made.
     device : str or torch.device, optional
@@ -108,6 +112,8 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
         The loss that was used.
     effect_variance_ : float
         τ² of the bags' effects; 0 where none were looked for or found.
+    rate_covariance_ : array of shape (outputs, outputs) or None
+        Of the rates of bags beyond chance, where bags are mixed.
     learning_rate_, n_epochs_ : float, int
         What was chosen; `n_iter_` is the latter by the name it has in scikit-learn.
     risk_ : float

@@ -23,12 +23,13 @@ from bagwise.folds import Fold, folds_of
 from bagwise.formation import Told
 from bagwise.gains import tell_gain
 from bagwise.means import prior
-from bagwise.neural.batches import BagTensors
+from bagwise.neural.batches import BagTensors, cut
 from bagwise.neural.devices import check_together
+from bagwise.neural.mixing import check_mixing, rate_covariance
 from bagwise.neural.network import Network
 from bagwise.neural.networks import Standardise
 from bagwise.neural.tuning import candidates_of, choose, expected_prior, hidden_beyond
-from bagwise.utils.parameters import check_parameters
+from bagwise.utils.parameters import ParameterError, check_parameters
 from bagwise.utils.rng import generator
 from bagwise.utils.typing import ArrayLike, Floats
 
@@ -91,6 +92,7 @@ class NetworkFit(Network):
         body = self._start(X, bags, rng)
         data = BagTensors(self._as_read(X[bags.order]), bags)
         self._tell_loss(X, bags)
+        self._tell_mixing(bags)
         folds = folds_of(len(bags), self.cv, rng, shared=bags.shared) if self.early_stopping or len(rates) > 1 else []
         self.learning_rate_, self.n_epochs_, self.risk_ = rates[0], self.max_epochs, float("nan")
         gains, self._beyond = None, hidden_beyond(X, bags, self.formation_.name)
@@ -119,7 +121,16 @@ class NetworkFit(Network):
     @property
     def _stackable(self) -> bool:
         """Whether networks like it can be trained beside each other."""
-        return self.module is None and self.optimizer is None and not self.consistency
+        return self.module is None and self.optimizer is None and not self.consistency and not self.mix_bags
+
+    def _tell_mixing(self, bags: Bags) -> None:
+        """How much rates of bags vary, which mixed bags are made by; raises where they would say something else."""
+        self.rate_covariance_ = None
+        if not self.mix_bags:
+            return
+        most = int(np.diff(cut(bags.rows, self.batch_rows)).max())
+        check_mixing(self.loss_, self.formation_.name, bags, values=self._of_values, batch_bags=most)
+        self.rate_covariance_ = rate_covariance(bags) * (self.formation_.name == "rates")
 
     def _rates(self) -> tuple[float, ...]:
         """The learning rates to try."""
@@ -152,6 +163,8 @@ class NetworkFit(Network):
         self._consistency()
         if distributed is not None:
             check_together(self._device, distributed.processes.world)
+            if self.mix_bags and distributed.processes.world > 1:
+                raise ParameterError("mix_bags", "mixes bags of one process: leave it out, or start one process.")
         data = self._learned(data)
         if distributed is None:
             some = data if in_one_piece(data) else data.sample()
@@ -170,6 +183,7 @@ class NetworkFit(Network):
         for attribute in _SETTLED:
             setattr(self, attribute, settings[attribute])
         self.formation_ = Told.of(settings["formation"])
+        self.rate_covariance_ = None if settings["rates"] is None else np.array(settings["rates"])
         p = settings["prior"]
         self.prior_, self._rows_seen = np.array(p) if isinstance(p, list) else p, data.size.sum().item()
         self._scale = None
@@ -200,6 +214,7 @@ class NetworkFit(Network):
         return {
             **{name: getattr(self, name) for name in _SETTLED},
             "formation": asdict(self.formation_),
+            "rates": None if self.rate_covariance_ is None else self.rate_covariance_.tolist(),
             "history": self.history_,
             "prior": p if isinstance(p, float) else p.tolist(),
             "outputs": some.bags.outputs.shape[1],
@@ -222,6 +237,7 @@ class NetworkFit(Network):
             rng = generator(self.random_state)
             body = self._start(X, given, rng)
             self._tell_loss(X, given)
+            self._tell_mixing(given)
             self.history_, self.risk_, self.n_epochs_ = [], float("nan"), 0
             self.learning_rate_ = _PLAIN_RATE if self.learning_rate == "auto" else rates[0]
             self.prior_, self._rows_seen = prior(given), given.n_people
@@ -230,7 +246,9 @@ class NetworkFit(Network):
             seen = self._rows_seen + given.n_people
             self.prior_ = self.prior_ + (prior(given) - self.prior_) * (given.n_people / seen)
             self._training.objective.prior, self._rows_seen = self.prior_, seen
-            self._training.consistency = consistency
+            if self.mix_bags and self._training.mixing is None:
+                self._tell_mixing(given)
+            self._training.consistency, self._training.mixing = consistency, self._mixing(self.prior_)
         self.n_epochs_ += 1
         loss = self._training.epoch(BagTensors(self._as_read(X[given.order]), given), self.batch_rows)
         self._trained(self.n_epochs_, loss, stage="partial_fit")

@@ -22,6 +22,7 @@ from bagwise.means import Means
 from bagwise.neural.consistency import Augment, Consistency
 from bagwise.neural.devices import can_be_used, device_of
 from bagwise.neural.gradients import integrated_gradients
+from bagwise.neural.mixing import Mixing, label_covariance
 from bagwise.neural.networks import Standardise, check_sizes, mlp
 from bagwise.neural.training import MEANS_CONSTRAINT, Objective, Training, as_rows, check_outputs, score
 from bagwise.numeric import NumericFeatures, check_finite_features
@@ -65,6 +66,7 @@ class Learned:
     gain_: float
     gain_error_: float
     history_: list[dict[str, Any]]
+    rate_covariance_: Floats | None
     _scale: Standardise | None
     _shape: tuple[int, ...]
     _rows_seen: float
@@ -94,6 +96,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
         "cv": whole(2),
         "augment": Constraint("a function of rows", callable) | NONE,
         "consistency": number(least=0),
+        "mix_bags": number(least=0),
         "optimizer": Constraint("a function that makes an optimizer, such as torch.optim.Adam", callable) | NONE,
         "callback": FUNCTION,
         **dict.fromkeys(("early_stopping", "average"), FLAG),
@@ -117,6 +120,7 @@ class Network(Learned, NumericFeatures, BagEstimator):
     average: bool = False
     augment: Augment | None = None
     consistency: float = 0.0
+    mix_bags: float = 0.0
     callback: Callable[[dict[str, Any]], object] | None = None
     device: str | torch.device | None = None
     dtype: Literal["float32", "float64"] = "float32"
@@ -167,7 +171,17 @@ class Network(Learned, NumericFeatures, BagEstimator):
             rng=rng,
             average=self.average,
             consistency=None if self.augment is None else self._consistency(),
+            mixing=self._mixing(p),
         )
+
+    def _mixing(self, p: float | Floats) -> Mixing | None:
+        """How bags are mixed besides."""
+        if (
+            not self.mix_bags or (rates := getattr(self, "rate_covariance_", None)) is None
+        ):  # a folder of before has none
+            return None
+        variance = np.ones((1, 1)) if self._of_values else label_covariance(p)  # values are standardised
+        return Mixing.of(float(self.mix_bags), variance, rates)
 
     def _consistency(self) -> Consistency | None:
         """What is asked of predictions besides; raises where that is not known."""

@@ -21,6 +21,7 @@ from bagwise.means import MEANS, Mean, Means, reads_sums
 from bagwise.neural.batches import BagTensors
 from bagwise.neural.consistency import Consistency
 from bagwise.neural.devices import lent_noise, seed_noise
+from bagwise.neural.mixing import Mixing
 from bagwise.utils.deadline import check_time
 from bagwise.utils.parameters import Constraint, check_parameters, one_of
 from bagwise.utils.typing import Array, Floats, Integers
@@ -78,6 +79,12 @@ class Objective:
     def _knows_means(self) -> bool:
         """Whether the derivative of E[h] is known: it is read from sums of bags, and there are two classes."""
         return (isinstance(self.prior, float) or self.networks is not None) and reads_sums(self.means)
+
+    def aside(self) -> Objective:
+        """The same, whose estimate of E[h] goes its own way from here."""
+        found = copy.copy(self)
+        found.means = copy.deepcopy(self.means)
+        return found
 
     def predictions(self, logits: Tensor) -> Tensor:
         """h of what networks return."""
@@ -210,6 +217,7 @@ class Training:
     rng: for the order of bags and, through it, for the module's own randomness such as dropout.
     average: predict with the mean of the weights over the steps of the last pass, as the paper's Algorithm 2 does.
     consistency: what is asked of predictions besides, None for nothing.
+    mixing: how bags are mixed besides, None for not at all.
     """
 
     def __init__(
@@ -221,8 +229,9 @@ class Training:
         rng: np.random.Generator,
         average: bool = False,
         consistency: Consistency | None = None,
+        mixing: Mixing | None = None,
     ) -> None:
-        self.module, self.objective, self.consistency = module, objective, consistency
+        self.module, self.objective, self.consistency, self.mixing = module, objective, consistency, mixing
         self.optimizer = make_optimizer(module.parameters())
         self.rng = rng
         self.noise = torch.Generator().manual_seed(int(rng.integers(2**63))).get_state()
@@ -251,26 +260,43 @@ class Training:
     def step(
         self, x: Tensor, bags: Bags, *, module: nn.Module | None = None, split: Batch | None = None
     ) -> float | Tensor:
-        """One step of the optimizer; the mean loss of the batch's bags, with what consistency adds to it.
+        """One step of the optimizer; the mean loss of the batch's bags, with what consistency and mixed bags add to it.
 
         module: another one with the same parameters, to go through.  split: where processes share the batch.
         """
         self.optimizer.zero_grad()
         network = self.module if module is None else module
-        if self.consistency is None:
+        if self.consistency is None and self.mixing is None:
             loss = self.objective.backward(network(x), bags, split)
         else:  # one way through the network and back, as copies in other processes need it
-            said = network(self.consistency.beside(x))
+            said = network(x if self.consistency is None else self.consistency.beside(x))
             logits = said.detach().requires_grad_()
+            others = self.objective.aside() if self.mixing is not None else None
             loss = self.objective.backward(logits[: len(x)], bags, split)
-            apart = self.consistency.weight * self.objective.apart(logits[: len(x)], logits[len(x) :], bags, split)
-            apart.backward()
+            if self.consistency is not None:
+                apart = self.consistency.weight * self.objective.apart(logits[: len(x)], logits[len(x) :], bags, split)
+                apart.backward()
+                loss = loss + apart.detach()
+            if others is not None:
+                loss = loss + self._of_mixed(others, logits, bags)
             said.backward(logits.grad)
-            loss = loss + apart.detach()
         self.optimizer.step()
         if self.average is not None:
             self.average.update_parameters(self.module)
         return loss
+
+    def _of_mixed(self, objective: Objective, logits: Tensor, bags: Bags) -> float | Tensor:
+        """What mixed bags add to the loss; their derivatives are added to those of the logits."""
+        assert self.mixing is not None and logits.grad is not None  # noqa: PT018
+        place, mixed = self.mixing.mixed(bags, objective.prior)
+        if not len(mixed):
+            return 0.0
+        place = place.to(logits.device)
+        said = logits.detach().index_select(0, place).requires_grad_()
+        loss = objective.backward(said, mixed.like(said))
+        assert said.grad is not None
+        logits.grad.index_add_(0, place, said.grad, alpha=self.mixing.weight)
+        return self.mixing.weight * loss
 
     @property
     def reading(self) -> nn.Module:
