@@ -88,7 +88,7 @@ class BagNeuralClassifier(NetworkFit, UpdatableClassifier):
     mix_bags : float, default 0
         Weight of the mean loss of mixed bags, which is added to the loss: two bags of a batch at a time, of which
         random shares of rows make one whose count both tell, with a noise of known variance (see `neural.mixing`). For
-        random bags and rates that differ. 0 mixes none.
+        random bags and rates that differ, in one process; where it was measured, it did not help. 0 mixes none.
     callback : callable, optional
         Called with each line of `history_` as it is made.
     device : str or torch.device, optional
