@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 
 import bagwise as bw
 from bagwise.intervals import jackknife_interval
@@ -43,7 +43,7 @@ def bags_of(formation, rng, m, truth):
     return X, bw.aggregate(y, ids), ids
 
 
-def held(model, formation, truth, rng, m, trials, at):
+def held(model, formation, truth, rng, m, trials, at, bags_of=bags_of):
     """(trials,) in how many of some rows the interval holds the truth, fit by fit."""
     found = []
     for _ in range(trials):
@@ -51,6 +51,34 @@ def held(model, formation, truth, rng, m, trials, at):
         low, high = model.fit(X, y, bags=ids).predict_interval(at)
         found.append(np.mean((low <= truth(at)) & (truth(at) <= high)))
     return np.array(found)
+
+
+def linear_classes(X):
+    return np.stack(
+        [1 / 3 + 0.15 * X[:, 0] - 0.1 * X[:, 1], 1 / 3 + 0.15 * X[:, 1], 1 / 3 - 0.15 * X[:, 0] - 0.05 * X[:, 1]],
+        axis=1,
+    )
+
+
+def logistic_classes(X):
+    return softmax(X @ [[1.2, 0, -1], [-0.8, 0.8, 0], [0, -1, 1]] + [0.2, 0, -0.2], axis=1)
+
+
+def bags_of_classes(formation, rng, m, truth):
+    """The same of three classes."""
+    ids, X = np.repeat(np.arange(m), K), rng.uniform(-1, 1, size=((8 if formation == "rates" else 1) * m * K, D))
+    if formation == "features":
+        X = X / 2 + np.repeat(rng.uniform(-0.5, 0.5, size=(m, D)), K, axis=0)
+    p = truth(X)
+    y = (rng.random(len(X))[:, None] > np.cumsum(p, axis=1)[:, :2]).sum(axis=1)
+    if formation == "random":
+        ids = rng.permutation(ids)
+    if formation == "rates":
+        pools = [list(np.flatnonzero(y == c)) for c in range(3)]
+        rates = rng.dirichlet(12 * np.bincount(y) / len(y), m)
+        order = [pools[c].pop() for one in rates for c in rng.choice(3, K, p=one)]
+        X, y = X[order], y[order]
+    return X, bw.aggregate(np.eye(3)[y], ids), ids
 
 
 def covers(found, wanted):
@@ -69,6 +97,23 @@ def test_intervals_cover_where_the_model_is_right(model, truth, formation, seed)
     at = rng.uniform(-1, 1, size=(97, D))
     quick = {"alphas": 1.0, "cv": 2} if truth is logistic else {"cv": 5}
     covered = held(model(formation=formation, **quick), formation, truth, rng, 60, 6, at)
+    assert covers(covered, 0.95)
+    assert covered.mean() > 0.8
+
+
+@pytest.mark.parametrize(
+    ("model", "truth", "formation"),
+    [
+        *((bw.BagRidgeClassifier, linear_classes, one) for one in ("random", "features")),
+        *((bw.BagLogisticClassifier, logistic_classes, one) for one in ("random", "rates", "features")),
+    ],
+)
+def test_intervals_of_each_class_cover(model, truth, formation, seed):
+    rng = np.random.default_rng([seed, 8])
+    at = rng.uniform(-1, 1, size=(97, D))
+    quick = {"alphas": 1.0} if truth is logistic_classes else {}
+    trials = 4 if quick else 12
+    covered = held(model(formation=formation, **quick), formation, truth, rng, 60, trials, at, bags_of_classes)
     assert covers(covered, 0.95)
     assert covered.mean() > 0.8
 
@@ -126,6 +171,24 @@ def test_intervals_narrow_with_bags_and_hold_the_prediction(tmp_path):
         assert np.array_equal(load(tmp_path / f"{number}").predict_interval(at), [low, high])
 
 
+def test_intervals_of_classes_narrow_hold_predictions_and_are_kept(tmp_path):
+    rng = np.random.default_rng(0)
+    at = rng.uniform(-1, 1, size=(50, D))
+    for number, model in enumerate((bw.BagRidgeClassifier(), bw.BagLogisticClassifier(alphas=1.0))):
+        widths = []
+        for m in (40, 400):
+            X, y, ids = bags_of_classes("random", rng, m, logistic_classes)
+            low, high = model.fit(X, y, bags=ids).predict_interval(at)
+            h = model.predict_proba(at)
+            assert low.shape == high.shape == h.shape
+            assert ((low <= h) & (h <= high) & (low >= 0) & (high <= 1)).all()
+            widths.append((high - low).mean())
+        assert widths[1] < 0.8 * widths[0]
+        assert (np.diff(model.predict_interval(at, level=0.5), axis=0) <= high - low).all()
+        save(model, tmp_path / f"{number}")
+        assert np.array_equal(load(tmp_path / f"{number}").predict_interval(at), [low, high])
+
+
 def test_where_nothing_is_known_the_interval_is_everything():
     rng = np.random.default_rng(0)
     X, y, ids = bags_of("random", rng, 4, logistic)
@@ -133,12 +196,28 @@ def test_where_nothing_is_known_the_interval_is_everything():
     assert np.array_equal([low, high], [[0.0] * 3, [1.0] * 3])
 
 
+def classes_of(X, m):
+    """Reports of m bags of three classes that depend on nothing."""
+    ids = np.arange(len(X)) % m
+    label = np.random.default_rng(3).integers(0, 3, len(X))
+    return {"y": bw.aggregate(np.eye(3)[label], ids), "bags": ids}
+
+
 def test_models_without_intervals_say_so():
     rng = np.random.default_rng(0)
     X, y, ids = bags_of("random", rng, 60, logistic)
-    classes = np.column_stack([y, 1 - y, 0 * y])
-    with pytest.raises(ValueError, match="intervals are known of two classes, and of values, only"):
-        bw.BagRidgeClassifier().fit(X, classes, bags=ids).predict_interval(X)
+    classes = np.column_stack([y, (1 - y) / 4, (1 - y) * 3 / 4])
+    with pytest.raises(ValueError, match="where rates differ, ridge regression tells intervals of two classes only"):
+        bw.BagRidgeClassifier(formation="rates").fit(X, classes, bags=ids).predict_interval(X)
+    few = bw.BagLogisticClassifier(alphas=1.0).fit(X[:128], **classes_of(X[:128], 8))
+    with pytest.raises(ValueError, match="its rows are too many or its bags too few for several classes"):
+        few.predict_interval(X)
+    auto = bw.BagAutoClassifier(candidates={"ridge": bw.BagRidgeClassifier()}, cv=2, random_state=0)
+    with pytest.raises(ValueError, match="intervals of several classes are those of logistic regression and ridge"):
+        auto.fit(X, **classes_of(X, 60)).predict_interval(X)
+    trees = bw.BagBoostingClassifier(**TREES, formation="random").fit(X, classes, bags=ids)
+    with pytest.raises(ValueError, match="trees of several classes are fitted to all bags"):
+        trees.predict_interval(X)
     trees = bw.BagBoostingClassifier(**TREES).fit(X, y, bags=ids)
     trees._folded = False
     with pytest.raises(ValueError, match="intervals come from fits without a fold"):

@@ -13,13 +13,15 @@ from bagwise.data.sparse import as_dense
 from bagwise.utils.parameters import LEVEL, check_parameters
 from bagwise.utils.typing import ArrayLike, Floats
 
+_LEAST = 1e-12  # of probabilities whose log odds are looked at
+
 
 class TellsIntervals(BagEstimator):
     """An estimator whose predictions have intervals."""
 
     @abstractmethod
     def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
-        """(2, n) lower and upper ends."""
+        """(2, n) lower and upper ends; (2, n, classes) of several."""
 
     def predict_interval(self, X: Any, *, level: float = 0.95, offset: ArrayLike | None = None) -> Floats:
         """Intervals of the probability, or the expected label, of each row: how sure the model is of its mean.
@@ -38,14 +40,14 @@ class TellsIntervals(BagEstimator):
 
         Returns
         -------
-        array, shape (2, n)
-            Lower and upper ends.
+        array, shape (2, n) or (2, n, classes)
+            Lower and upper ends; of several classes, those of each, one by one.
         """
         check_parameters({"level": level}, {"level": LEVEL})
         X = as_dense(X, "an interval")
         h = self._checked_predict(X, offset)
-        if h.ndim == 2:
-            raise ValueError("intervals are known of two classes, and of values, only.")
+        if isinstance(self, BagClassifier) and h.ndim == 2:
+            h = self.predict_proba(X, offset=offset)  # which add up to 1
         moved = self._checked_offset(offset, len(h))
         low, high = self._interval(self._check_features(X, fitting=False), level, 0.0 if moved is None else moved)
         low, high = np.minimum(low, h), np.maximum(high, h)
@@ -53,7 +55,7 @@ class TellsIntervals(BagEstimator):
 
 
 def jackknife_interval(fits: Floats, whole: Floats, level: float, freedom: int = 1) -> Floats:
-    """(2, n) about what all bags say, `whole` (n,).  fits: (F, n) without each of the folds.
+    """(2, …) about what all bags say, `whole` (…).  fits: (F, …) without each of the folds.
 
     freedom: bags beyond the number of weights; without any, nothing is known.
 
@@ -66,9 +68,23 @@ def jackknife_interval(fits: Floats, whole: Floats, level: float, freedom: int =
     return ends_of(whole, error, folds - 1 if freedom > 0 else 0, level)
 
 
+def interval_of_classes(fits: Floats, whole: Floats, level: float) -> Floats:
+    """(2, n, classes) of probabilities (n, classes): the jackknife on log odds of each class against all others.
+
+    fits: (F, n, classes) without each of the folds.
+
+    >>> interval_of_classes(np.array([[[0.4, 0.6]], [[0.6, 0.4]]]), np.array([[0.5, 0.5]]), 0.5).round(2)
+    array([[[0.4, 0.4]],
+    <BLANKLINE>
+           [[0.6, 0.6]]])
+    """
+    one, other = (special.logit(np.clip(h, _LEAST, 1 - _LEAST)) for h in (fits, whole))
+    return np.asarray(special.expit(jackknife_interval(one, other, level)))
+
+
 def ends_of(value: Floats, error: Floats, freedom: int, level: float) -> Floats:
-    """(2, n) ends of Student's intervals; infinite without degrees of freedom."""
+    """(2, …) ends of Student's intervals; infinite without degrees of freedom."""
     if freedom <= 0:
-        return np.stack([np.full(len(value), -np.inf), np.full(len(value), np.inf)])
+        return np.stack([np.full(value.shape, -np.inf), np.full(value.shape, np.inf)])
     far = float(special.stdtrit(freedom, (1 + level) / 2))
     return np.stack([value - far * error, value + far * error])

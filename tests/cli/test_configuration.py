@@ -113,3 +113,26 @@ def test_predictions_have_intervals_on_demand(tables, tmp_path):
     np.testing.assert_allclose(found[["prediction_low", "prediction_high"]], np.transpose(expected), atol=1e-5)
     assert (found["prediction_low"] < found["prediction"]).all()
     assert (found["prediction"] < found["prediction_high"]).all()
+
+
+def test_predictions_of_classes_have_intervals_of_each(tables, tmp_path):
+    events = pd.read_parquet(tables[0])
+    label = np.random.default_rng(1).integers(0, 3, len(events))
+    counts = pd.DataFrame(np.eye(3)[label], columns=["a", "b", "c"]).groupby(events["bag"]).sum().reset_index()
+    counts.to_parquet(tmp_path / "classes.parquet")
+    given = ("--count", "a,b,c", "--formation", "random", "--model", "logistic", "--set", "alphas=1.0")
+    assert call("fit", tables[0], tmp_path / "classes.parquet", *given, "--out", tmp_path / "m").exit_code == 0
+    kept = ("--intervals", "--level", 0.9, "--keep", "x", "--out", tmp_path / "scored.parquet")
+    assert call("predict", tmp_path / "m", tables[0], *kept).exit_code == 0
+    found = pd.read_parquet(tmp_path / "scored.parquet")
+    model = saving.load(tmp_path / "m")
+    low, high = model.estimator.predict_interval(model.encoding(found[["x"]].to_numpy(np.float32)), level=0.9)
+    for number, name in enumerate("abc"):
+        ends = found[[f"prediction_{name}_low", f"prediction_{name}_high"]]
+        np.testing.assert_allclose(ends, np.column_stack([low[:, number], high[:, number]]), atol=1e-5)
+        assert found[f"prediction_{name}"].between(ends.iloc[:, 0], ends.iloc[:, 1]).all()
+    trees = (*given[:4], "--model", "boosting", "--set", "n_estimators=5", "--out", tmp_path / "trees")
+    assert call("fit", tables[0], tmp_path / "classes.parquet", *trees).exit_code == 0
+    refused = call("predict", tmp_path / "trees", tables[0], *kept[:-1], tmp_path / "other.parquet")
+    assert "trees of several classes are fitted to all bags" in sentence(refused, 1)
+    assert not (tmp_path / "other.parquet").exists()

@@ -233,6 +233,10 @@ class BagAutoClassifier(AutoFit, TellsIntervals, UpdatableClassifier):
         if others or not isinstance(model, TellsIntervals):
             what = "a mean of several models" if others else f"a {type(model).__name__}"
             raise ValueError(f"{what}, which was chosen, tells no intervals: take boosting, logistic or ridge.")
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "intervals of several classes are those of logistic regression and ridge: fit one of them by itself."
+            )
         ends = model._interval(X if model.reads.codes else self.encoding_(X), level, 0.0)
         score = surely if getattr(self, "has_offset_", False) else scores_of
         scores = score(np.clip(ends, 0.0, 1.0).ravel()).reshape(ends.shape)

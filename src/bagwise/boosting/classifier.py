@@ -145,6 +145,11 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
 
     def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
         """By the fits without a fold, kinds together: the jackknife over folds on log odds."""
+        if self._classes:
+            raise ValueError(
+                "trees of several classes are fitted to all bags, and intervals come from fits without a fold: take "
+                "logistic regression or ridge."
+            )
         if getattr(self, "updates_", []) or not getattr(self, "_folded", False):
             raise ValueError("intervals come from fits without a fold, which this model has not: fit it in memory.")
         kinds = [

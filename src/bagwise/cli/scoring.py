@@ -40,7 +40,11 @@ def predict(
         Option(min=0, max=1, help="Correlation of bags' effects with shares of groups that --by allows for; 0.5."),
     ] = None,
     intervals: Annotated[
-        bool, Option("--intervals", help="Without --reports: how sure predictions are, prediction_low to _high.")
+        bool,
+        Option(
+            "--intervals",
+            help="Without --reports: how sure predictions are, prediction_low to _high; or of each class.",
+        ),
     ] = False,
     level: Annotated[
         float | None,

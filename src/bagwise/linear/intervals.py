@@ -12,11 +12,12 @@ In other formations bags are left out fold by fold (the jackknife): with :math:`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import softmax
 
-from bagwise.intervals import ends_of, jackknife_interval
+from bagwise.intervals import ends_of, interval_of_classes, jackknife_interval
 from bagwise.linear.memory import RidgeMemory
 from bagwise.linear.moments import Moments, coefficients
 from bagwise.utils.typing import Floats
@@ -47,8 +48,45 @@ class ScoreErrors:
         return ends_of(self.score + apart @ self.coef, error, self.freedom, level)
 
 
+@dataclass(frozen=True, eq=False)
+class ClassErrors:
+    """Weights of several classes without a penalty, of all bags and without each of the folds.
+
+    whole: (classes, d + 1) weights and intercepts.  fits: (F, classes, d + 1).
+    """
+
+    whole: Floats
+    fits: Floats
+
+    def interval(self, X: Floats, level: float) -> Floats:
+        """(2, n, classes) between which probabilities of rows lie."""
+
+        def predicted(w: Floats) -> Floats:
+            return np.asarray(softmax(X @ w[:, :-1].T + w[:, -1], axis=1))
+
+        return interval_of_classes(np.array([predicted(w) for w in self.fits]), predicted(self.whole), level)
+
+
 def ridge_interval(memory: RidgeMemory, X: Floats, level: float, formation: str) -> Floats:
-    """(2, n) between which linear predictions of one output lie.  formation: of the bags."""
+    """(2, n) between which linear predictions lie, (2, n, outputs) of several.  formation: of the bags."""
+    outputs = len(memory.parts[0].y)
+    if outputs == 1:
+        return _of_one_output(memory, X, level, formation)
+    if formation == "rates":
+        raise ValueError(
+            "where rates differ, ridge regression tells intervals of two classes only: take logistic regression."
+        )
+    each = [_of_one_output(_one_output(memory, c), X, level, formation) for c in range(outputs)]
+    return np.stack(each, axis=2)
+
+
+def _one_output(memory: RidgeMemory, c: int) -> RidgeMemory:
+    parts = (replace(one, y=one.y[[c]], xy=one.xy[:, [c]], yy=one.yy[[c]]) for one in memory.parts)
+    return replace(memory, parts=tuple(parts))
+
+
+def _of_one_output(memory: RidgeMemory, X: Floats, level: float, formation: str) -> Floats:
+    """(2, n) between which linear predictions of one output lie."""
     parts = [part for part in memory.parts if part.bags]
     whole, rows = sum(parts[1:], parts[0]), X - memory.origin
     freedom = round(whole.bags) - X.shape[1] - 1

@@ -12,13 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 from bagwise.bags import Bags
 from bagwise.data.rows import BagRows, InMemory, Reads
 from bagwise.explanation.contributions import LOG_ODDS, LOGITS, Contributions, linear_contributions
+from bagwise.folds import folds_of
 from bagwise.formation import settled
 from bagwise.gains import tell_gain
 from bagwise.intervals import TellsIntervals
 from bagwise.linear.design import Design
-from bagwise.linear.intervals import ScoreErrors
+from bagwise.linear.intervals import ClassErrors, ScoreErrors
 from bagwise.linear.likelihood import Point, climb, maximise, system
-from bagwise.linear.likelihood_classes import maximise_classes
+from bagwise.linear.likelihood_classes import ClassesPoint, maximise_classes
 from bagwise.linear.memory import TOGETHER, LogisticMemory, Refit, choose_refit
 from bagwise.linear.penalties import (
     ALPHAS,
@@ -42,6 +43,7 @@ from bagwise.utils.typing import ArrayLike, Floats
 
 _CLOSE, _NEARLY = 1e-3, 0.5  # to the maximum, in units of log-likelihood; the latter where a step takes long
 _TINY = 1e-6
+_CLASSES_ROWS = CHOICE_ROWS // 4  # to which several classes are fitted without each fold, for intervals
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -97,9 +99,9 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         Weights without a penalty (one step of Newton's from `coef_` where rows are many, or bags few) and their
         standard errors, which respect bags (the sandwich); infinite where there are no more bags than weights, None for
         several classes. See `coef_interval`.
-    score_errors_ : ScoreErrors or None
-        How scores vary, for `predict_interval`; None for several classes, after updates, and where that is too much to
-        be kept.
+    score_errors_ : ScoreErrors, ClassErrors or None
+        How scores vary, for `predict_interval`; None after updates, where that is too much to be kept, and for several
+        classes where rows are many or bags few.
     freedom_ : int
         Bags beyond the number of weights.
     memory_ : LogisticMemory or None
@@ -199,7 +201,9 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         if (overlap := design.bags.overlap) is not None:  # sums over several tables vary at most so much, if they agree
             both = both * len(np.unique(overlap.table))
         free, covariance = before.w + inverse[:-1, :-1] @ sums.gradient, both[:-1, :-1]
-        self.score_errors_ = self._score_errors(design, at.prior, free, sums.centre, both)
+        self.score_errors_: ScoreErrors | ClassErrors | None = self._score_errors(
+            design, at.prior, free, sums.centre, both
+        )
         known = (self.freedom_ > 0) & np.isfinite(design.scale)  # nothing is known of the weight of a constant
         self.free_coef_: Floats | None = free / design.scale
         self.coef_errors_: Floats | None = np.where(known, np.sqrt(np.diag(covariance)) / design.scale, np.inf)
@@ -220,7 +224,12 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
 
     def _interval(self, X: Floats, level: float, offset: Floats | float) -> Floats:
         if self.score_errors_ is None:
-            raise ValueError("this model was updated, or has too many features, so that nothing tells its intervals.")
+            of_classes = ", or its rows are too many or its bags too few for several classes" * (self.coef_.ndim == 2)
+            raise ValueError(
+                f"this model was updated, or has too many features{of_classes}, so that nothing tells its intervals."
+            )
+        if isinstance(self.score_errors_, ClassErrors):
+            return self.score_errors_.interval(X, level)
         return np.asarray(expit(self.score_errors_.interval(X, level) + offset))
 
     def refuses_updates(self) -> str | None:
@@ -293,9 +302,26 @@ class BagLogisticClassifier(LinearPredictor, TellsIntervals, UpdatableClassifier
         coef, self.n_iter_ = at.w / design.scale, at.n_iter
         self._keep(coef, at.intercept - coef @ design.mean, classes=True)
         self.stretch_, self.effect_variance_, self.effects_ = 1.0, 0.0, np.zeros(len(design.bags))
-        self.free_coef_ = self.coef_errors_ = self.memory_ = self.score_errors_ = None
+        self.free_coef_ = self.coef_errors_ = self.memory_ = None
         self.freedom_ = len(design.bags) - design.width - 1
+        self.score_errors_ = self._class_errors(design, at, rng)
         return gains
+
+    def _class_errors(self, design: Design, at: ClassesPoint, rng: np.random.Generator) -> ClassErrors | None:
+        """Weights without a penalty, and those without each of the folds; None where that takes long or is unsure."""
+        bags, penalty = design.bags, _TINY * self.penalties_
+        folds = folds_of(len(bags), self.cv, rng, enough=len(bags), shared=bags.shared)
+        enough = folds and self.freedom_ >= ENOUGH_FREEDOM * (design.width + 1)
+        if not enough or bags.n_bagged > _CLASSES_ROWS or (1 + len(folds)) * at.start.size > MOST_KEPT:
+            return None
+        free = maximise_classes(design, prior_of_classes(bags), penalty, start=at.start)
+        found = [free]
+        for fold in folds:
+            train = design.take(fold.train)
+            found.append(maximise_classes(train, prior_of_classes(train.bags), penalty, start=free.start))
+        coef = [one.w / design.scale for one in found]
+        each = [np.column_stack([w, one.intercept - w @ design.mean]) for w, one in zip(coef, found, strict=True)]
+        return ClassErrors(each[0], np.array(each[1:]))
 
     def coef_interval(self, level: float = 0.95) -> Floats:
         """Intervals of the weights that cover those of the model, where that is right, with probability `level`.

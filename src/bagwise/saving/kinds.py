@@ -27,6 +27,7 @@ _MODULE_OF = ESTIMATORS | {
     "RowColumns": "bagwise.tables.row_columns",
     "RowMoments": "bagwise.linear.memory",
     "ScoreErrors": "bagwise.linear.intervals",
+    "ClassErrors": "bagwise.linear.intervals",
     "Summary": "bagwise.tables.bag_table",
     "TableModel": "bagwise.tables.model",
     "Told": "bagwise.formation",

@@ -32,7 +32,7 @@ from bagwise.utils.typing import Floats, NDArray
 
 _NAMED = 5  # classes that a representation lists
 
-INTERVAL = ("prediction_low", "prediction_high")
+_ENDS = ("low", "high")
 """Columns of the ends of intervals."""
 
 
@@ -172,7 +172,10 @@ class TableModel:
         return self.explain_codes(np.concatenate(codes), None if offsets[0] is None else np.concatenate(offsets))
 
     def interval_codes(self, codes: Floats, offset: Floats | None, level: float) -> Floats:
-        """(2, n) intervals of a `level` of the same of `codes` with an `offset` (see `predict_interval` of ridge)."""
+        """(2, n) intervals of a `level` of the same of `codes` with an `offset`, (2, n, classes) of several classes.
+
+        See `predict_interval` of ridge.
+        """
         if not isinstance(self.estimator, TellsIntervals):
             kind = type(self.estimator).__name__
             raise ValueError(f"a {kind} tells no intervals: take boosting, logistic regression or ridge.")
@@ -266,7 +269,8 @@ class TableModel:
         """The `rows` with columns of predictions, and of `intervals` of a level, of their `codes` and `offset`."""
         scored = self.scored(rows, self.predict_codes(codes, offset))
         if intervals is not None:
-            for name, end in zip(INTERVAL, self.interval_codes(codes, offset, intervals), strict=True):
+            ends = self.interval_codes(codes, offset, intervals).reshape(2, len(codes), -1)
+            for name, end in zip(self.intervals, np.concatenate(ends.transpose(2, 0, 1)), strict=True):
                 scored = scored.append_column(name, pa.array(end, pa.float64()))
         return scored
 
@@ -334,6 +338,11 @@ class TableModel:
     def predictions(self) -> tuple[str, ...]:
         """Names of the columns of predictions."""
         return ("prediction",) if self.classes is None else tuple(f"prediction_{name}" for name in self.classes)
+
+    @property
+    def intervals(self) -> tuple[str, ...]:
+        """Names of the columns of intervals: `prediction_low` and `prediction_high`, or those of each class."""
+        return tuple(f"{name}_{end}" for name in self.predictions for end in _ENDS)
 
 
 @dataclass(frozen=True, eq=False)

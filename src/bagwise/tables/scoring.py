@@ -26,7 +26,7 @@ from bagwise.tables.engines import Connection
 from bagwise.tables.engines.duckdb import connect
 from bagwise.tables.engines.spark import Spark
 from bagwise.tables.fitting import Tell
-from bagwise.tables.model import INTERVAL, TableModel
+from bagwise.tables.model import TableModel
 from bagwise.tables.reported import BAG, OURS, ROW, hold, key_text, offset_of, reported_by_each
 from bagwise.tables.reports import ReportColumns
 from bagwise.tables.schema import ColumnsMet, Reading
@@ -134,8 +134,8 @@ def write_scores(
     missing_columns : {"error", "as-missing"}
         Whether columns that the model uses and the table lacks raise, or count as missing in every row.
     intervals : float, optional
-        The level of intervals of predictions, `prediction_low` to `prediction_high`, that are written too; of the model
-        alone, without reports.
+        The level of intervals of predictions, `prediction_low` to `prediction_high` (`prediction_a_low` and so on of
+        a class a), that are written too; of the model alone, without reports.
     connection : duckdb.DuckDBPyConnection, pyspark.sql.SparkSession or ibis.BaseBackend, optional
         For files and tables in memory; by default a DuckDB of our own.
     force : bool, optional
@@ -168,7 +168,7 @@ def write_scores(
     if keep is not None and (unknown := [name for name in keep if name not in table.columns]):
         raise ValueError(f"there is no column {unknown[0]!r} to keep: there are {', '.join(table.columns)}.")
     kept = list(table.columns if keep is None else keep)
-    if clash := [name for name in (*model.predictions, *(INTERVAL if intervals else ())) if name in kept]:
+    if clash := [name for name in (*model.predictions, *(model.intervals if intervals else ())) if name in kept]:
         raise ValueError(f"the table has a column {clash[0]!r} already: leave it out, or rename it.")
     total = (table if progress is not None else table.head(1)).count()
     if not total:  # before its columns are looked at, which may be of any type
@@ -208,7 +208,7 @@ def _by_spark(
     model: TableModel, reading: Reading, kept: Sequence[str], intervals: float | None, sink: Sink, engine: Spark
 ) -> int:
     """Score rows where they are, and leave them there; how many they are."""
-    query, made = model.query(reading, kept), [*model.predictions, *(INTERVAL if intervals else ())]
+    query, made = model.query(reading, kept), [*model.predictions, *(model.intervals if intervals else ())]
     reading.count(query)
     piece = partial(model.score_batch, kept, intervals)
     engine.write_made(query.native, piece, kept, made, sink.table or sink.out, replace=bool(sink.replace))
