@@ -16,6 +16,8 @@ from scipy.special import logit, softmax
 from bagwise.bags import Bags
 from bagwise.log_odds import shift_to, shift_to_classes, stretched
 from bagwise.losses.log_likelihood import log_likelihoods, log_likelihoods_by_each
+from bagwise.losses.tilting import TINY
+from bagwise.utils.sigmoid import sigmoid
 from bagwise.utils.typing import Floats
 
 STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7])
@@ -23,7 +25,7 @@ STRETCHES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.2, 2.7
 
 _CLEARLY = 2.0  # standard errors
 _FEW_ROWS = 5_000  # held out, of which all stretches are looked at together
-_NEGLIGIBLE = 50.0  # log-likelihood below the largest, at which a stretch counts for nothing
+_NEGLIGIBLE = 20.0  # log-likelihood below the largest, at which a stretch counts for nothing
 _ROWS = 60_000  # that effects are told by
 _EFFECTS = 1e-3, 10.0  # between which variances of effects lie, unless there are none
 
@@ -277,6 +279,42 @@ def effects_beside_constant(parts: Sequence[HeldOut]) -> float:
     return most_likely(lambda t: sum(part.constant(effect_variance=t).sum() for part in some))
 
 
+def effects_about(scores: Floats, bags: Bags) -> float:
+    """The variance τ² of effects that counts prefer beside scores, as if counts were normal: quickly.
+
+    Parameters
+    ----------
+    scores : array of shape (n,)
+        Log odds of the rows of bags that a model was not fitted to, in bag order.
+    bags : Bags
+        Those bags; where counts are not known, by their likelihood.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> s = np.repeat(rng.normal(size=400), 64)
+    >>> y = rng.random(25_600) < sigmoid(s)
+    >>> bags = Bags.from_rows(np.repeat(y.reshape(-1, 64).mean(axis=1), 64), np.arange(25_600) // 64)
+    >>> 0.5 < effects_about(np.zeros(25_600), bags) < 1.5, effects_about(s, bags) < 0.05
+    (True, True)
+    """
+    if bags.interval is not None:
+        return most_likely(lambda t: float(log_likelihoods(scores, bags, effect_variance=t).sum()))
+    h = sigmoid(scores)
+    spread, noise = bags.sum(h * (1 - h)), bags.declared_noise
+    square = (bags.size * bags.proportion - bags.sum(h)) ** 2
+
+    def value(variance: float) -> float:
+        whole = np.maximum(noise + spread + variance * spread**2, TINY)
+        return -0.5 * float((np.log(whole) + square / whole).sum())
+
+    return most_likely(value)
+
+
 def _some(parts: Sequence[HeldOut]) -> list[HeldOut]:
     """Bags that effects are told by."""
     return [part.some(_ROWS // len(parts)) for part in parts]
@@ -394,6 +432,7 @@ __all__ = [
     "NoBetterThanConstantWarning",
     "best_stretch",
     "clear",
+    "effects_about",
     "effects_beside_constant",
     "effects_beside_model",
     "most_likely",

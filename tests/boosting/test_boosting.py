@@ -554,11 +554,12 @@ def test_noised_bags_never_make_it_worse():
     assert np.mean(worse) < 0.01
 
 
-def test_effects_of_bags_are_told_from_rates_and_allowed_for():
+@pytest.mark.parametrize("size", [64, 16])  # of which each fit watches few bags, and many
+def test_effects_of_bags_are_told_from_rates_and_allowed_for(size):
     rng = np.random.default_rng(0)
     frame, _ = interaction(rng, 12_800)
-    ids = bw.random_bags(12_800, 64, rng)
-    s, u = 2 * np.sign(frame["a"] * frame["b"]).to_numpy() - 0.5, rng.normal(size=200)
+    ids = bw.random_bags(12_800, size, rng)
+    s, u = 2 * np.sign(frame["a"] * frame["b"]).to_numpy() - 0.5, rng.normal(size=12_800 // size)
     y, new = (rng.random(12_800) < expit(s + u[ids])).astype(int), (rng.random(12_800) < expit(s)).astype(int)
     model = bw.BagBoostingClassifier(**FAST).fit(frame, bw.aggregate(y, ids), bags=ids)
     assert model.formation_.name == "effects"

@@ -46,7 +46,7 @@ class TreeOptions:
     link: str = IDENTITY
     counts: bool = False
     objective: str = SQUARE
-    effect_variance: float = 0.0
+    effect_variance: float | None = 0.0
 
     def for_lightgbm(self, seed: int, n_features: int) -> dict[str, Any]:
         """Parameters of a tree grower: one tree at a time, no shrinkage, no penalty; those are ours."""

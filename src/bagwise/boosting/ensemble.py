@@ -24,7 +24,7 @@ from bagwise.utils.typing import Floats
 _LEFT = 0.5  # of the variance of effects, below which features explain most of it
 _CLEARLY = 1.0  # difference of log-likelihoods, of all bags that are held out, that speaks for one of two
 _SPREAD = 0.35  # of stretches about 1, on a logarithmic scale, before any bag is looked at
-_FIRST_FOLDS, _ENOUGH = 2, 128  # folds, and bags held out in them, by which kinds are chosen
+_ENOUGH = 96  # bags that are held out in the first folds, by which kinds are chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,25 +44,33 @@ class Tried:
 class Trials:
     """Fits of several kinds without a fold, made when they are asked for.
 
-    jobs: for effects of a variance τ², each kind with each of its penalties, and a job for each fold.
+    jobs: for effects of a variance τ² (None: as bags tell), each kind with each of its penalties, and a job for each
+        fold.
     fit: several jobs side by side.
     """
 
     def __init__(
         self,
-        jobs: Callable[[float], Sequence[tuple[str, float, list[Job]]]],
+        jobs: Callable[[float | None], Sequence[tuple[str, float, list[Job]]]],
         fit: Callable[[Sequence[Job]], Sequence[Boosted]],
     ) -> None:
         self.jobs, self.fit = jobs, fit
-        self.made: dict[tuple[float, str, float], list[Boosted]] = {}
+        self.made: dict[tuple[float | None, str, float, bool], list[Boosted]] = {}
 
-    def of(self, n_folds: int, effect_variance: float, chosen: Mapping[str, Tried] | None = None) -> dict[str, Tried]:
+    def of(
+        self,
+        n_folds: int,
+        effect_variance: float | None,
+        chosen: Mapping[str, Tried] | None = None,
+        *,
+        quick: bool = False,
+    ) -> dict[str, Tried]:
         """The fits of each kind without each of the first folds, with the better penalty, if trees can grow in them.
 
-        chosen: the kinds, with their penalties; None for all.
+        chosen: the kinds, with their penalties; None for all.  quick: of half the trees, twice as long.
         """
         wanted = {
-            (effect_variance, kind, penalty): jobs[:n_folds]
+            (effect_variance, kind, penalty, quick): [job.quick() if quick else job for job in jobs[:n_folds]]
             for kind, penalty, jobs in self.jobs(effect_variance)
             if chosen is None or (kind in chosen and penalty == chosen[kind].reg_lambda)
         }
@@ -72,7 +80,7 @@ class Trials:
         for key, jobs in missing.items():
             own = self.made.setdefault(key, [])
             own += [next(fits) for _ in jobs]
-            _, kind, penalty = key
+            _, kind, penalty, _ = key
             if not all(fit.stages for fit in own):
                 continue  # nothing varies, or nothing can be cut
             one = Tried(penalty, own[:n_folds], best_stage([fit.stages for fit in own[:n_folds]]))
@@ -129,56 +137,79 @@ def choose_ensemble(trials: Trials, folds: Sequence[Fold], bags: Bags, told: Tol
 
     told: the formation, as told without a model.
 
-    Where bags may have effects, fits of the chosen kinds that allow for those which are left are tried too, and taken
-    if held-out bags prefer them. Where it may be rates that differ, and trees do not explain most of it, such fits tell
-    which it is.
+    Where bags may have effects, fits allow for those that are left, as the bags they watch tell while trees grow; where
+    these are few, as all bags tell that quick fits without effects watch, and held-out bags choose between both. Where
+    it may be rates that differ, and trees do not explain most of it, fits that allow for effects tell which it is.
     """
     watch = [bags.take(fold.held_out) for fold in folds]
     priors = [prior_of(bags.take(fold.train)) for fold in folds]
     first, whole = _first_folds(watch), len(folds)
+    rates, sure = told.name == "rates", told.name not in ("features", "effects") and "effects" not in told.others
 
     def choose(
-        n: int, fitted: float, chosen: Ensemble | None = None, *, beside: float | None = None
+        n: int,
+        fitted: float | None,
+        chosen: Ensemble | None = None,
+        *,
+        beside: float | None = None,
+        quick: bool = False,
     ) -> Ensemble | None:
         """Of fits that allow for effects of a variance `fitted`, where there are such of another variance."""
-        tried = trials.of(n, fitted, None if chosen is None else chosen.kinds)
+        tried = trials.of(n, fitted, None if chosen is None else chosen.kinds, quick=quick)
         return _choose_kinds(tried, priors[:n], watch[:n], fitted if beside is None else beside) if tried else None
 
-    if (best := choose(first, 0.0)) is None:
+    many = first == 1  # to be watched by each fit
+    if many and not rates and not sure:
+        best = choose(first, None)
+        best = best and choose(whole, None, best)
+        return best, told if best is None else _settled(told, best)
+    if (best := choose(first, 0.0, quick=not rates and not sure)) is None:
         return None, told
-    if told.name not in ("features", "effects") and "effects" not in told.others:
+    if sure:
         return choose(whole, 0.0, best), told
     left = effects_beside_model(best.parts, best.stretch)
-    if left <= (_LEFT * effects_beside_constant(best.parts) if told.name == "rates" else 0.0):
+    if left <= (_LEFT * effects_beside_constant(best.parts) if rates else 0.0):
         return choose(whole, 0.0, best), replace(told, others=())
-    allowing, beside = choose(first, left, best), choose(first, 0.0, best, beside=left)
-    if allowing is None or beside is None:
+    allowing = choose(first, None if many else left, best, quick=many)
+    beside = None if many else choose(first, 0.0, best, beside=left, quick=not rates)
+    if allowing is None:
         return choose(whole, 0.0, best), told
     rather = settled(told, allowing.parts)
     if rather.name == "rates":
         return choose(whole, 0.0, best), rather
-    if beside.gains.sum() > allowing.gains.sum():
+    if beside is not None and beside.gains.sum() > allowing.gains.sum():
         return choose(whole, 0.0, beside, beside=left), rather
-    if (allowing := choose(whole, left, allowing)) is None:
+    allowing = choose(whole, None, best) if many else choose(whole, left, allowing)
+    if allowing is None:
         return choose(whole, 0.0, best), rather
     told = settled(told, allowing.parts)
     return (choose(whole, 0.0, best) if told.name == "rates" else allowing), told
 
 
+def _settled(told: Told, found: Ensemble) -> Told:
+    """The formation, as fits that allow for effects settle it."""
+    return settled(told, found.parts) if found.effect_variance else replace(told, others=())
+
+
 def _first_folds(watch: Sequence[Bags]) -> int:
     """Of how many folds the bags held out choose kinds."""
     held_out = np.cumsum([len(bags) for bags in watch])
-    return int(np.clip(np.searchsorted(held_out, _ENOUGH) + 1, min(_FIRST_FOLDS, len(watch)), len(watch)))
+    return min(int(np.searchsorted(held_out, _ENOUGH)) + 1, len(watch))
 
 
 def _choose_kinds(
-    tried: Mapping[str, Tried], priors: Sequence[float], watch: Sequence[Bags], effect_variance: float
+    tried: Mapping[str, Tried], priors: Sequence[float], watch: Sequence[Bags], effect_variance: float | None
 ) -> Ensemble:
-    """The mean of all kinds, unless bags held out are clearly more likely with some of them."""
+    """The mean of all kinds, unless bags held out are clearly more likely with some of them.
+
+    effect_variance: τ² of effects of bags, None for those that are left beside the mean of all.
+    """
     names, found, total, whole = list(tried), [], [], None
     for kinds in [some for n in range(len(names), 0, -1) for some in combinations(names, n)]:
         chosen = {kind: tried[kind] for kind in kinds}
         parts = _held_out([one.stages for one in chosen.values()], priors, watch)
+        if effect_variance is None:
+            effect_variance = effects_beside_model(parts)
         if whole is None and effect_variance:
             whole = effects_beside_constant(parts)  # whatever the kinds
         stretch, gains = best_stretch(parts, effect_variance=effect_variance, beside_constant=whole, spread=_SPREAD)

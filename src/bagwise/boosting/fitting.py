@@ -233,7 +233,7 @@ class BoostingFit(TableFeatures, BagEstimator):
         table: Table,
         folds: Sequence[Fold],
         seeds: Sequence[int],
-        effect_variance: float = 0.0,
+        effect_variance: float | None = 0.0,
         *,
         rows: Integers | None = None,
         begin: Floats | None = None,

@@ -58,6 +58,7 @@ class Growth:
         self.stuck = set(np.flatnonzero(links.beyond(prior, options.link)).tolist())
         parts = Parts.of(bags)
         self.objectives = [objective_of(options, parts, output, float(p)) for output, p in enumerate(prior)]
+        self.effect_variance = options.effect_variance or 0.0
         self.constant: Floats | None = None  # log-likelihood of watched bags by the mean label
         self.down = np.ones((2, bags.n_bagged), dtype=np.float32)  # gradient and curvature, as LightGBM reads them
         start = links.score_of(prior, options.link)
@@ -84,6 +85,12 @@ class Growth:
                 raise
             self.stuck.add(output)
             return False
+
+    def allow(self, effect_variance: float) -> None:
+        """Grow further trees for effects of bags of this variance."""
+        self.effect_variance = effect_variance
+        for objective in self.objectives:
+            objective.allow(effect_variance)
 
     def look(self) -> None:
         """Bring the scores of the rows that are watched up to date."""
@@ -118,7 +125,7 @@ class Growth:
 def objective_of(options: TreeOptions, parts: Parts, output: int, prior: float) -> Objective:
     """What trees of these options go down on."""
     if options.objective == LIKELIHOOD:
-        return CountLikelihood(parts, prior, options.effect_variance)
+        return CountLikelihood(parts, prior, options.effect_variance or 0.0)
     return DebiasedSquare(parts, output, prior, options.link)
 
 

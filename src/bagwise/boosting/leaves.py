@@ -22,7 +22,8 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats, most: int) -> Integ
     """
     least, farthest = float(step.min()), float(step.max())
     per = (_CELLS - 0.5) / (farthest - least) if farthest > least else 0.0
-    occupied = np.flatnonzero(np.bincount(_cell(step[:: -(-len(step) // _ENOUGH)], least, per), minlength=_CELLS))
+    shown = _cell(step[:: (every := -(-len(step) // _ENOUGH))], least, per)
+    occupied = np.flatnonzero(np.bincount(shown, minlength=_CELLS))
     runs = np.count_nonzero(np.diff(occupied) > 1) + 1  # neighbours hold what rounding has set apart
     n_leaves = most if runs == most else count_leaves(booster, tree)
     values = np.array([booster.get_leaf_output(tree, number) for number in range(n_leaves)])
@@ -34,7 +35,10 @@ def leaves_of(booster: lgb.Booster, tree: int, step: Floats, most: int) -> Integ
     nearest = home.repeat(width)[occupied]
     if (np.abs(nearest - occupied) > 1).any() or (home[1:] - home[:-1] <= _BESIDE).any():
         return None
-    cells, leaf = rank.repeat(width), np.empty(len(step), dtype=np.int32)
+    cells = rank.repeat(width)
+    if every == 1:
+        return cells.take(shown)
+    leaf = np.empty(len(step), dtype=np.int32)
     for start in range(0, len(step), _TOGETHER):  # what is computed stays small
         np.take(cells, _cell(step[start : start + _TOGETHER], least, per), out=leaf[start : start + _TOGETHER])
     return leaf

@@ -41,6 +41,9 @@ class Objective(Protocol):
     def follow(self, value: Floats) -> None:
         """Be told the values by which the scores then move."""
 
+    def allow(self, effect_variance: float) -> None:
+        """Be told the variance τ² of effects of bags from now on."""
+
 
 class DebiasedSquare:
     """The paper's loss of one output.
@@ -78,6 +81,9 @@ class DebiasedSquare:
 
     def follow(self, value: Floats) -> None:
         """Nothing is kept from tree to tree."""
+
+    def allow(self, effect_variance: float) -> None:
+        """Bags count alike, whatever their effects."""
 
 
 class CountLikelihood:
@@ -133,6 +139,10 @@ class CountLikelihood:
         matrix = gram - across - across.T
         matrix.flat[:: n_leaves + 1] += own + (reg_lambda + 1e-9 * len(self.parts.whole))
         return np.asarray(np.linalg.solve(matrix, right - right.sum() * share))
+
+    def allow(self, effect_variance: float) -> None:
+        """Effects of bags from now on."""
+        self.effect_variance = effect_variance
 
     def _leaf_sums(self, leaf: Integers, n_leaves: int, bags: Bags, found: Tilted, slope: Floats) -> tuple[Any, ...]:
         """What leaf values are solved from: sums over the rows and bags of a part.
