@@ -59,7 +59,7 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
     n_fits : int
         Fits of each kind to all bags, where those without a fold are not the ensemble.
     cv : int, optional
-        Folds of bags; by default 5, and 10 where labels are 0 and 1 and bags fewer than 100.
+        Folds of bags; by default 5, and 10 where labels are 0 and 1, bags fewer than 100 and their rates alike.
     early_stopping_rounds : int
         Trees without gain after which a fit stops.
     categorical_features : sequence of int, optional

@@ -219,9 +219,12 @@ class BoostingFit(TableFeatures, BagEstimator):
         return not counts
 
     def _n_folds(self, bags: Bags) -> int:
-        """Into how many folds bags are cut: more, where they are few and fits without a fold are the ensemble."""
+        """Into how many folds bags are cut: more, where they are few and fits without a fold are the ensemble.
+
+        Where rates differ, rows speak for themselves, and few bags are not missed.
+        """
         few = len(bags) < _FEW_BAGS and isinstance(self, BagClassifier) and bags.proportion.ndim == 1
-        return self.cv or (_FOLDS_OF_FEW if few else _FOLDS)
+        return self.cv or (_FOLDS_OF_FEW if few and self.formation_.name != "rates" else _FOLDS)
 
     def _penalties(self, options: TreeOptions) -> list[float]:
         """Those to choose from; where labels are 0 and 1, one."""
