@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bagwise as bw
-from bagwise.export import CannotExportError, to_lightgbm
+from bagwise.export import CannotExportError, code_inputs, to_lightgbm
 from tests.export.conftest import KINDS, events, expected, later
 
 pytestmark = pytest.mark.filterwarnings("ignore::bagwise.tables.UnseenValuesWarning")
@@ -48,8 +48,7 @@ def test_codes_of_hashed_text_and_times(of_kind: Any) -> None:
     counts = (rows["x"] > 0).groupby(rows["bag"]).sum().rename("count").reset_index()
     data = bw.tables.join(rows, counts, ignore="row")
     model = bw.tables.fit(data, bw.BagBoostingClassifier(objective="likelihood", **OPTIONS))
-    table = bw.tables.read(later_rows, bw.tables.connect(ordered=True))
-    codes = model.features.matrix(model.features.select(table).fetch())
+    codes = code_inputs(model, later_rows)
     np.testing.assert_allclose(to_lightgbm(model).predict(codes), expected(model, later_rows)[:, 0], atol=1e-9)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bagwise as bw
-from bagwise.export import CannotExportError, to_torch
+from bagwise.export import CannotExportError, code_inputs, to_torch
 from tests.export.conftest import KINDS, expected, later
 
 pytestmark = [
@@ -26,8 +26,7 @@ def test_programs_of_tables(of_kind: Any, torch: Any, tmp_path: Any, kind: str, 
     model, rows = of_kind(kind, target, classes), later()
     torch.export.save(to_torch(model), tmp_path / "model.pt2")
     program = torch.export.load(tmp_path / "model.pt2").module()
-    table = bw.tables.read(rows, bw.tables.connect(ordered=True))
-    codes = torch.tensor(model.features.matrix(model.features.select(table).fetch()))
+    codes = torch.tensor(code_inputs(model, rows))
     whole = program(codes).detach().numpy()
     np.testing.assert_allclose(whole.reshape(len(rows), -1), expected(model, rows), rtol=1e-5, atol=1e-6)
     assert whole.ndim == (2 if classes == 3 else 1)

@@ -5,6 +5,7 @@ What is exported is the model alone: scores given reports, which add up to them,
 a format has no words for is a `CannotExportError`, in a sentence that says what to do.
 """
 
+from bagwise.export.codes import code_inputs
 from bagwise.export.described import names_of_predictions
 from bagwise.export.formula import CannotExportError
 from bagwise.export.lightgbm import to_lightgbm
@@ -15,6 +16,7 @@ from bagwise.export.writing import write
 
 __all__ = [
     "CannotExportError",
+    "code_inputs",
     "names_of_predictions",
     "onnx_inputs",
     "to_lightgbm",

@@ -32,7 +32,7 @@ def to_lightgbm(model: Any) -> lgb.Booster:
     The fits of a model are averaged. On log odds their mean is a sum of trees, so that one booster says it. It cannot
     where fits add up on another scale than they are averaged on, or classes are several: that is an error.
 
-    Columns are numbers and codes, as ``model.features.matrix`` makes them of a table; of a pandas table, LightGBM takes
+    Columns are numbers and codes, as `code_inputs` makes them of a table; of a pandas table, LightGBM takes
     columns of the type category for those with levels. Missing numbers go where the model sends them. Probabilities of
     almost 0 or 1, which models keep off these by a millionth, are not.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def to_torch(model: Any) -> ExportedProgram:
     """A network or a linear model as an exported program of torch, for any number of rows.
 
-    It takes numbers and codes (rows, columns) in double precision, as ``model.features.matrix`` makes them of a table,
+    It takes numbers and codes (rows, columns) in double precision, as `code_inputs` makes them of a table,
     or rows as an estimator of arrays reads them, and returns (rows,) probabilities of class 1 or values, or (rows,
     classes). Standardisation, encoding of categories and missing numbers are part of it.
 
