@@ -143,6 +143,21 @@ def test_columns_that_are_no_features_are_named(column, said):
         type(model)().fit(table.assign(b=column), Y, bags=IDS)
 
 
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "8", None, 10**400])
+def test_sizes_of_bags_are_whole_numbers(size):
+    with pytest.raises(ParameterError, match=r"^size must be "):
+        bw.random_bags(120, size, random_state=0)
+
+
+@pytest.mark.parametrize(("features", "hidden", "wrong"), [(0, (3,), "features"), (2, (0,), "hidden")])
+def test_networks_have_features_and_layers(features, hidden, wrong):
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'bagwise[neural]'")
+    from bagwise.neural.networks import mlp
+
+    with pytest.raises(ParameterError, match=f"^{wrong} must be "):
+        mlp(features, hidden)
+
+
 @pytest.mark.parametrize("value", [-1, 1.5, "x", [0.1, 2.0], float("nan"), True])
 def test_a_mean_label_is_between_0_and_1(value):
     with pytest.raises(ParameterError, match=r"^mu_y must be one or more numbers between 0 and 1"):

@@ -457,6 +457,8 @@ def test_orders_of_growth_of_earlier_methods():
         (lambda: SymmetricPair(size=8, regret=0.1, prior=0.1), "regret"),
         (lambda: regrets(Setting(size=8), 0), "bags"),
         (lambda: expected_bags(Setting(size=8), 2.0), "regret"),
+        (lambda: expected_bags(Setting(size=8), -0.1), "regret"),
+        (lambda: expected_regret(Setting(size=8), -1), "bags"),
         (lambda: information_regret(0, size=8), "bags"),
     ],
 )

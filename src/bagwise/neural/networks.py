@@ -47,6 +47,8 @@ def mlp(
     """
     draw = torch_generator(random_state)
     check_parameters({"features": features, "outputs": outputs}, {"features": whole(1), "outputs": whole(1)})
+    for width in hidden:
+        check_parameters({"hidden": width}, {"hidden": whole(1)})
     widths = [features, *hidden, outputs]
     layers: list[nn.Module] = []
     for wide, narrow in pairwise(widths):
