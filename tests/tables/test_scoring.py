@@ -117,7 +117,7 @@ def test_reports_on_the_rows_themselves(tmp_path: Any) -> None:
         (
             lambda e, r: (e, r.assign(count=r["count"].where(r["count"] == r["size"], r["count"] + 0.5))),
             {},
-            "which is no whole number: declare the noise",
+            "which is no whole number: correct it, or declare its noise",
         ),
         (lambda e, r: (e.drop(columns="bag"), r), {"keys": ["part", "bag"]}, "the events have no key column 'bag'"),
         (lambda e, r: (e, r.drop(columns="bag")), {"keys": ["part", "bag"]}, "the reports have no key column 'bag'"),
