@@ -151,7 +151,10 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
                 "logistic regression or ridge."
             )
         if getattr(self, "updates_", []) or not getattr(self, "_folded", False):
-            raise ValueError("intervals come from fits without a fold, which this model has not: fit it in memory.")
+            raise ValueError(
+                "intervals come from fits without a fold, which a model has not that was updated, or fitted to shards, "
+                "to more than 1,048,576 rows or by several processes: fit one to a sample of whole bags."
+            )
         kinds = [
             [fit.log_odds(fit.scores(X, self.n_estimators_[kind], self.n_jobs)) for fit in fits]
             for kind, fits in self.fits_.items()

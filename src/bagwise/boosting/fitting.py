@@ -21,6 +21,7 @@ from bagwise.boosting.trees import Boosted, Job, Result, side_by_side
 from bagwise.boosting.tuning import Path, choose_mean, join, sample_of, seeds_of, some_watched
 from bagwise.data.features import TableFeatures
 from bagwise.data.rows import BagRows, InMemory, Reads, in_one_piece
+from bagwise.data.shuffled import MatrixRows
 from bagwise.folds import ENOUGH, Fold, folds_of
 from bagwise.formation import Told
 from bagwise.gains import tell_gain
@@ -51,6 +52,7 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("greedy", "random")
 _SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
+_MANY_ROWS = 2**20  # beyond which settings are chosen on a sample, and rows are read in blocks
 _BESIDES = ("callback", "n_jobs")  # parameters on which nothing that is learned depends
 _FOLDS, _FOLDS_OF_FEW, _FEW_BAGS = 5, 10, 100  # the fewer bags there are, the more those are missed that are held out
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
@@ -124,6 +126,8 @@ class BoostingFit(TableFeatures, BagEstimator):
         if distributed is not None:
             self._fit_together(data, distributed)
             return
+        if in_one_piece(data) and self._in_pieces(data):
+            data = MatrixRows(data.X, data.bags, data.categorical, data.names)
         some = data if in_one_piece(data) else data.sample()
         if len(some.bags) == len(data.size):
             self._fit_bags(some.X, some.bags)
@@ -131,7 +135,14 @@ class BoostingFit(TableFeatures, BagEstimator):
         rng = generator(self.random_state)
         self._tell_formation(some.X, some.bags)
         self._choose(self._table(some), rng)
+        del some
+        self.__dict__.pop("fits_", None)  # those to the sample would take memory beside all rows
         self._fit_whole(self._table(data), rng)
+
+    def _in_pieces(self, data: BagRows) -> bool:
+        """Whether fits side by side, each with what it knows of all rows, would take several times the table."""
+        by_counts = isinstance(self, BagClassifier) and data.proportion.ndim == 1
+        return by_counts and data.bags.n_bagged > _MANY_ROWS and data.bags.overlap is None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         by_counts = isinstance(self, BagClassifier) and bags.proportion.ndim == 1

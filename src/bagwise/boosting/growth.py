@@ -186,5 +186,5 @@ def add_tree(
     for number, leaf_value in enumerate(value):
         booster.set_leaf_output(tree, number, float(leaf_value))
     objective.follow(value)
-    scores += value.take(leaf)
+    scores += np.take(value, leaf, out=step, mode="clip")  # what the step was is known
     return True

@@ -31,7 +31,7 @@ from bagwise.utils.deadline import check_time
 from bagwise.utils.threads import threads_of
 from bagwise.utils.typing import Booleans, Floats, Integers
 
-_ENOUGH_ROWS = 2**22  # to know a mean by, where there are more
+_ENOUGH_ROWS = 2**20  # to know a mean by, where there are more
 _FEW_ROWS = 2**16  # which LightGBM may hold on to until a fit is cut; of more, many fits would take much memory
 _ONE_THREAD = 200_000  # numbers in a table below which threads wait for each other longer than they work
 EVERY = 10

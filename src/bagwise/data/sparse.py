@@ -6,9 +6,7 @@ block holds as many numbers as fit easily into memory, so that a matrix with man
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +15,10 @@ from scipy import sparse
 
 from bagwise.bags import Bags
 from bagwise.data.features import Encoding
-from bagwise.data.rows import SAMPLE_NUMBERS, BagRows, checksum, row_starts
+from bagwise.data.rows import SAMPLE_NUMBERS, checksum
+from bagwise.data.shuffled import BLOCK_NUMBERS, ShuffledBags
 from bagwise.utils.parameters import ParameterError
 from bagwise.utils.typing import Floats
-
-BLOCK_NUMBERS = SAMPLE_NUMBERS // 8
-"""Numbers of a block, 32 megabytes."""
 
 
 def is_large(X: Any) -> bool:
@@ -62,7 +58,7 @@ def in_pieces(X: Any, told: Callable[[Floats, slice], Floats]) -> Floats:
     return np.concatenate([told(X[first:last].toarray(), slice(first, last)) for first, last in pairwise(starts)])
 
 
-class SparseRows(BagRows):
+class SparseRows(ShuffledBags):
     """Rows of a sparse matrix in blocks of whole bags, whose order is as good as random.
 
     Parameters
@@ -83,30 +79,15 @@ class SparseRows(BagRows):
     """
 
     def __init__(self, X: Any, bags: Bags, *, numbers: int = BLOCK_NUMBERS) -> None:
-        # The first bags are what settings are chosen on; the same for the same bags.
-        bags = bags.take(np.random.default_rng(0).permutation(len(bags)))
-        self.X, self.codes_to_numbers = X[bags.order], None
-        self._bags = replace(bags, order=np.arange(bags.n_bagged), n_rows=bags.n_bagged)
-        self.size, self.rows, self.proportion = bags.size, bags.rows, bags.proportion
-        self.noise_variance, self.interval = bags.noise_variance, bags.interval
-        self.weight, self.offset, self.categorical = bags.weight, bags.offset, ()
-        self.n_rows, self.n_columns = self.X.shape
-        block = bags.offsets[:-1] // max(1, numbers // self.n_columns)
-        self.starts = np.append(np.flatnonzero(np.diff(block, prepend=-1)), len(bags))
-
-    @property
-    def bags(self) -> Bags:
-        """The bags, one after the other."""
-        return self._bags
+        self._shuffle(bags, X.shape[1], numbers)
+        self.X, self.categorical = X[self.order], ()
 
     @property
     def fingerprint(self) -> str:
         """A checksum of rows and reports."""
         return checksum(self, self.X.data, self.X.indices, self.X.indptr)
 
-    def block(self, number: int) -> Floats:
-        """The rows of one block, as an array."""
-        first, last = row_starts(self)[number : number + 2]
+    def _rows(self, first: int, last: int) -> Floats:
         return np.asarray(self.X[first:last].toarray())
 
     def encoding(self) -> Encoding:
@@ -114,9 +95,3 @@ class SparseRows(BagRows):
         low, high = (np.ravel(one.toarray()).astype(float) for one in (self.X.min(axis=0), self.X.max(axis=0)))
         mean = np.ravel(self.X.mean(axis=0)).astype(float)
         return Encoding.scaled(low, high, mean, np.zeros(len(low), dtype=bool), (None,) * len(low))
-
-    def encoded(self, encoding: Encoding) -> SparseRows:
-        """The same bags for a model that reads numbers: blocks are encoded as they are read."""
-        made = copy.copy(self)
-        made.codes_to_numbers = encoding
-        return made
