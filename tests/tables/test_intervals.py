@@ -68,6 +68,7 @@ def test_text_that_holds_numbers_is_as_numbers():
         ([3, 4, 5, 6], {"low": "count"}, "go together"),
         ([3, 4, 5, 6], {"mechanism": "uniform"}, "mechanism"),
         ([3, 4, 5, 6], {"sensitivity": 2.0}, "sensitivity is what epsilon is about"),
+        ([3, 4, 5, 6], {"mechanism": "gaussian"}, "mechanism is how noise was made, and no noise is told: give"),
         ([3, 4, 5, 6], {"epsilon": 1.0, "mechanism": "gaussian"}, "does not tell the scale of Gaussian noise"),
     ],
 )

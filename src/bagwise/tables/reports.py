@@ -209,6 +209,9 @@ class ReportColumns:
             raise ParameterError("mechanism", "discrete-laplace goes with ", Parameter("epsilon"), ": give that.")
         if self.sensitivity is not None and self.epsilon is None:
             raise ParameterError("sensitivity", "is what ", Parameter("epsilon"), " is about: give that, too.")
+        if self.mechanism is not None and not self.noises:
+            noise = Parameter("noise_scale"), " or ", Parameter("epsilon"), ", too."
+            raise ParameterError("mechanism", "is how noise was made, and no noise is told: give ", *noise)
         if len(self.noises) > 1:
             raise ParameterError(self.noises[0], "and ", Parameter(self.noises[1]), " say the same: give one of them.")
         if absent := [name for name in self.names if name not in table.columns]:
