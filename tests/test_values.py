@@ -92,7 +92,11 @@ def test_without_reports_the_mean_is_a_column_of_the_events():
 @pytest.mark.parametrize(
     ("reports", "given", "message"),
     [
-        ({"sum": [9.0, 9.0]}, {}, "count or proportion must name a column .*; if they report values, say target='val"),
+        (
+            {"sum": [9.0, 9.0]},
+            {},
+            "count or proportion must name a column .*; values are for models of values, fitted with",
+        ),
         ({"worth": [9.0, 9.0]}, {"target": "value"}, "sum or mean must name a column of the reports, one of the two"),
         ({"worth": [9.0, 9.0]}, {"target": "number"}, "target must be one of 'label', 'value', or None"),
         ({"worth": [9.0, 9.0]}, {"sum": "worth", "target": "label"}, "sum does not go with labels: name their column"),

@@ -102,6 +102,8 @@ def test_columns_to_ignore_are_there(tmp_path):
     assert CliRunner().invoke(app, [str(part) for part in made]).exit_code == 0
     found = told("fit-aggregates", tmp_path / "counts", "--out", tmp_path / "model", "--ignore", "nope")
     assert found.startswith("--ignore names 'nope', which is no column: there are count, ")
+    found = told("fit-aggregates", tmp_path / "counts", "--out", tmp_path / "model", "--rest", "nope")
+    assert found == "--rest names 'nope', which is no value of any table: leave it out."
 
 
 def test_a_port_that_is_taken_is_told(place):

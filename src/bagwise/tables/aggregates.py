@@ -122,6 +122,8 @@ def read_aggregates(
         raise ParameterError("noise_variance", f"must be told of {silent}, too, as of the others (0 for none).")
     lines = pd.concat(parts, ignore_index=True)
     others = {rest} if isinstance(rest, str) else {*rest}
+    if strange := sorted(others - {*lines["value_1"], *lines["value_2"]}):
+        raise ParameterError("rest", f"names {strange[0]!r}, which is no value of any table: leave it out.")
     for value in ("value_1", "value_2"):
         lines.loc[lines[value].isin(others), value] = None
     variance = float(lines["noise"].iloc[0]) if lines["noise"].nunique(dropna=False) == 1 else None

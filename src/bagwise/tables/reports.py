@@ -190,7 +190,7 @@ class ReportColumns:
         if (getattr(self, one) is None) == (getattr(self, other) is None) and not in_place:
             rest = [f" must name a column of the reports, one of the two: they have {there}"]
             if target == "label" and any(name in table.columns for name in _REPORTED["value"]):
-                rest += ["; if they report values, say ", Parameter("target"), "='value'"]
+                rest += ["; values are for models of values, fitted with ", Parameter("target"), "='value'"]
             raise ParameterError(one, "or ", Parameter(other), *rest, ".")
         if self.classes is not None and len(self.classes) < 2:
             raise ValueError("classes need at least two columns, one per class: give one name for labels 0 and 1.")
