@@ -35,10 +35,10 @@ def test_blocks_hold_each_row_of_a_bag_once_beside_its_report():
 
 
 def test_boosting_reads_tables_of_many_rows_in_blocks(monkeypatch):
-    X, y, ids, y_bag = drawn()
+    X, y, ids, y_bag = drawn(size=4)
     told = {"n_estimators": 20, "n_jobs": 1, "random_state": 0}
     whole = bw.BagBoostingClassifier(**told).fit(X, y_bag, bags=ids)
-    monkeypatch.setattr(fitting, "_MANY_ROWS", 5000)
+    monkeypatch.setattr(fitting, "MANY_ROWS", 5000)
     monkeypatch.setattr(rows, "SAMPLE_ROWS", 3000)
     before = X.copy()
     pieces = bw.BagBoostingClassifier(**told).fit(X, y_bag, bags=ids)
@@ -49,3 +49,11 @@ def test_boosting_reads_tables_of_many_rows_in_blocks(monkeypatch):
     assert own[ids >= 0].mean() == pytest.approx(float(np.mean(y[ids >= 0])), abs=1e-3)
     with pytest.raises(ValueError, match="more than 1,048,576 rows"):
         pieces.predict_interval(X)
+
+
+def test_a_few_large_bags_are_all_looked_at_however_many_rows_they_have(monkeypatch):
+    X, _, ids, y_bag = drawn(size=500)
+    monkeypatch.setattr(fitting, "MANY_ROWS", 5000)
+    monkeypatch.setattr(rows, "SAMPLE_ROWS", 3000)
+    model = bw.BagBoostingClassifier(n_estimators=10, n_jobs=1, random_state=0).fit(X, y_bag, bags=ids)
+    assert model.predict_interval(X[:5]).shape == (2, 5)  # fits without a fold: of all bags

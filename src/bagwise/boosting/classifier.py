@@ -6,7 +6,7 @@ from scipy.special import expit
 from bagwise.bags import Bags
 from bagwise.boosting.dataset import in_bags
 from bagwise.boosting.ensemble import choose_ensemble
-from bagwise.boosting.fitting import BoostingFit
+from bagwise.boosting.fitting import MANY_ROWS, BoostingFit
 from bagwise.boosting.further import choose_further
 from bagwise.boosting.links import LOGIT, centring, centring_of_classes, prediction_of, score_of
 from bagwise.boosting.tuning import some_watched
@@ -153,7 +153,7 @@ class BagBoostingClassifier(BoostingFit, TellsIntervals, UpdatableClassifier):
         if getattr(self, "updates_", []) or not getattr(self, "_folded", False):
             raise ValueError(
                 "intervals come from fits without a fold, which a model has not that was updated, or fitted to shards, "
-                "to more than 1,048,576 rows or by several processes: fit one to a sample of whole bags."
+                f"to more than {MANY_ROWS:,} rows or by several processes: fit one to a sample of whole bags."
             )
         kinds = [
             [fit.log_odds(fit.scores(X, self.n_estimators_[kind], self.n_jobs)) for fit in fits]

@@ -52,7 +52,8 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("greedy", "random")
 _SETTLED = ("n_estimators_", "reg_lambda_", "stretch_", "effect_variance_", "gain_", "gain_error_", "risk_")
-_MANY_ROWS = 2**20  # beyond which settings are chosen on a sample, and rows are read in blocks
+MANY_ROWS = 2**20
+"""Rows in memory beyond which settings are chosen on a sample, if that has many bags, and rows are read in blocks."""
 _BESIDES = ("callback", "n_jobs")  # parameters on which nothing that is learned depends
 _FOLDS, _FOLDS_OF_FEW, _FEW_BAGS = 5, 10, 100  # the fewer bags there are, the more those are missed that are held out
 _PENALTIES = {LIKELIHOOD: (3.0,), SQUARE: (10.0, 100.0)}  # from which to choose, the usual one first
@@ -140,9 +141,13 @@ class BoostingFit(TableFeatures, BagEstimator):
         self._fit_whole(self._table(data), rng)
 
     def _in_pieces(self, data: BagRows) -> bool:
-        """Whether fits side by side, each with what it knows of all rows, would take several times the table."""
-        by_counts = isinstance(self, BagClassifier) and data.proportion.ndim == 1
-        return by_counts and data.bags.n_bagged > _MANY_ROWS and data.bags.overlap is None
+        """Whether fits side by side, each with what it knows of all rows, would take several times the table.
+
+        Where bags are so large that a sample would have few of them, all choose, whatever that takes.
+        """
+        by_counts, n = isinstance(self, BagClassifier) and data.proportion.ndim == 1, data.bags.n_bagged
+        many = n > MANY_ROWS and len(data.bags) * data.sample_rows >= ENOUGH * n
+        return by_counts and many and data.bags.overlap is None
 
     def _fit_bags(self, X: Floats, bags: Bags) -> None:
         by_counts = isinstance(self, BagClassifier) and bags.proportion.ndim == 1

@@ -143,12 +143,17 @@ class BagRows(ABC):
         """Stored rows, some of a block or all, as the model reads them."""
         return rows if self.codes_to_numbers is None else self.codes_to_numbers(rows)
 
+    @property
+    def sample_rows(self) -> int:
+        """How many rows settings are chosen on."""
+        return min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(self.shape[1], 1))
+
     def sample(self, rows: int | None = None) -> InMemory:
         """The first bags as the model reads them: a random sample, since the order of bags is as good as random.
 
         rows: about how many, but four bags or more; None for as many as settings are chosen on.
         """
-        rows = min(SAMPLE_ROWS, SAMPLE_NUMBERS // max(self.shape[1], 1)) if rows is None else rows
+        rows = self.sample_rows if rows is None else rows
         n_bags = min(max(int(np.searchsorted(self.row_offsets[1:], rows, side="right")), 4), len(self.rows))
         X, bags = self._first(n_bags)
         return InMemory(X, bags, self.categorical, names=self.names if self.codes_to_numbers is None else None)
